@@ -82,7 +82,8 @@ std::vector<GeneratedToken> Generation::advance() {
   std::vector<KvCache*> caches;
   for (const std::size_t row : rows) {
     Sequence& sequence = sequences_[row];
-    const std::size_t count = std::min(sequence.unfed(), kPassTokens);
+    const auto most = static_cast<std::size_t>(sequence.cache->pass_positions(kPassTokens));
+    const std::size_t count = std::min(sequence.unfed(), most);
     const auto next = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.fed);
     ids.insert(ids.end(), next, next + static_cast<std::ptrdiff_t>(count));
     caches.push_back(sequence.cache.get());

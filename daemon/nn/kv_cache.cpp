@@ -31,11 +31,11 @@ planner::SpecPtr with_positions(const planner::DTensorSpec& spec, std::int64_t p
                                                       std::move(shard_order), std::move(orders));
 }
 
-/// The layout with its positions over a mesh dim on which they are whole.
-planner::SpecPtr sharded_by_position(const planner::DTensorSpec& spec, int mesh_dim,
+/// The layout with its positions, in dim `dim`, over a mesh dim on which they are whole.
+planner::SpecPtr sharded_by_position(const planner::DTensorSpec& spec, int dim, int mesh_dim,
                                      planner::DimOrderPtr order) {
   planner::Placements placements = spec.placements();
-  placements[static_cast<std::size_t>(mesh_dim)] = planner::Placement::shard(kPositions);
+  placements[static_cast<std::size_t>(mesh_dim)] = planner::Placement::shard(dim);
   std::vector<planner::DimOrderPtr> orders(placements.size());
   orders[static_cast<std::size_t>(mesh_dim)] = std::move(order);
   return planner::with_placements(spec, std::move(placements), std::move(orders));
@@ -71,10 +71,12 @@ void KvCache::make_room(Memory& memory, const Tensor& like, std::int64_t first, 
                         std::int64_t window) const {
   if (memory.values && count_kept({memory.begin, end}) <= memory.values.size(kPositions)) return;
   const std::int64_t positions = std::max(kept_positions(window, sizes_.max_length), end - first);
+  // Other ranks read them where they lie when a prompt is computed together.
+  const MemoryKind kind = sizes_.sharing.ranks > 1 ? MemoryKind::kSymmetric : MemoryKind::kDevice;
   const Memory larger{
       empty(context_,
             {like.size(0), like.size(1), count_kept({first, first + positions}), sizes_.head_dim},
-            dtype_),
+            dtype_, kind),
       first, memory.first};
   if (memory.values && length_ > first)
     copy_into(kept(larger, {first, length_}), kept(memory, {first, length_}));
@@ -106,28 +108,84 @@ planner::SpecPtr KvCache::layout_of(const planner::DTensorSpec& first,
                                     planner::ShardRange positions) {
   planner::SpecPtr whole = with_positions(first, positions.size());
   if (sizes_.sharing.ranks == 1) return whole;
-  return sharded_by_position(*whole, sizes_.sharing.mesh_dim, order_of(positions));
+  return sharded_by_position(*whole, kPositions, sizes_.sharing.mesh_dim, order_of(positions));
+}
+
+std::int64_t KvCache::pass_positions(std::int64_t least) const {
+  return planner::even_pass(sizes_.sharing.ranks, least);
+}
+
+bool KvCache::shared(const planner::DTensorSpec& spec, int dim) const {
+  const CacheRanks& sharing = sizes_.sharing;
+  return sharing.ranks > 1 && spec.placement(sharing.mesh_dim) == planner::Placement::shard(dim);
+}
+
+Tensor KvCache::shard_pass(const Tensor& ids) {
+  const CacheRanks& sharing = sizes_.sharing;
+  const planner::ShardRange positions{length_, length_ + ids.size(1)};
+  if (sharing.ranks == 1 || !planner::shares_pass(sharing.ranks, positions)) return ids;
+  const TensorLayout& layout = *ids.layout();
+  return layout.engine->redistribute(
+      ids, sharded_by_position(*layout.spec, 1, sharing.mesh_dim, order_of(positions)));
+}
+
+Tensor KvCache::last_position(const Tensor& x) const {
+  const std::int64_t positions = x.size(1);
+  const CacheRanks& sharing = sizes_.sharing;
+  const TensorLayout* layout = x.has_layout() ? x.layout().get() : nullptr;
+  if (layout == nullptr || !shared(*layout->spec, 1) || layout->spec->sharding_dims(1).size() > 1)
+    return ops::slice(x, 1, positions - 1, positions);
+  // The last that each rank has, of which one is that of the pass: less to send than all of x.
+  const Tensor& local = layout->local;
+  const std::int64_t held = local.size(1);
+  const Tensor own = held > 0 ? ops::slice(local, 1, held - 1, held)
+                              : zeros(context_, {1, 1, local.size(2)}, local.dtype());
+  std::vector<planner::DimOrderPtr> orders;
+  for (int d = 0; layout->spec->has_dim_orders() && d < layout->spec->mesh().ndim(); ++d)
+    orders.push_back(d == sharing.mesh_dim ? nullptr : layout->spec->dim_order(d));
+  const auto spec = std::make_shared<const planner::DTensorSpec>(
+      layout->spec->mesh_ptr(), layout->spec->placements(), Shape{1, sharing.ranks, x.size(2)},
+      layout->spec->shard_order(), std::move(orders));
+  planner::Placements whole = spec->placements();
+  whole[static_cast<std::size_t>(sharing.mesh_dim)] = planner::Placement::replicate();
+  const Tensor all =
+      layout->engine->redistribute(with_layout(own, layout->engine->intern(spec), *layout->engine),
+                                   planner::with_placements(*spec, std::move(whole)));
+  const int last = planner::rank_of_position(length_ + positions - 1, sharing.ranks);
+  return ops::slice(all, 1, last, last + 1);
+}
+
+Tensor KvCache::local_part(Memory& memory, const Tensor& next) {
+  if (!next.has_layout()) {
+    check_internal(sizes_.sharing.ranks == 1,
+                   "key-value cache: ranks that share its positions append keys without a layout");
+    return next;
+  }
+  const TensorLayout& layout = *next.layout();
+  const std::int64_t positions = next.size(kPositions);
+  if (!memory.first) memory.first = with_positions(*layout.spec, positions);
+  const planner::SpecPtr wanted = shared(*layout.spec, kPositions)
+                                      ? layout_of(*memory.first, {length_, length_ + positions})
+                                      : with_positions(*memory.first, positions);
+  return local_of(sharded_alike(*layout.spec, *wanted) ? next
+                                                       : layout.engine->redistribute(next, wanted));
 }
 
 Tensor KvCache::append_to(Memory& memory, const Tensor& next, std::int64_t window) {
-  Tensor local = next;
   LayoutEngine* engine = next.has_layout() ? next.layout()->engine : nullptr;
-  check_internal(engine != nullptr || sizes_.sharing.ranks == 1,
-                 "key-value cache: ranks that share its positions append keys without a layout");
-  if (engine != nullptr) {
-    if (!memory.first) memory.first = with_positions(*next.layout()->spec, next.size(kPositions));
-    const bool alike = sharded_alike(*next.layout()->spec, *memory.first);
-    local = local_of(
-        alike ? next
-              : engine->redistribute(next, with_positions(*memory.first, next.size(kPositions))));
-  }
-  const std::int64_t end = length_ + local.size(kPositions);
+  const CacheRanks& sharing = sizes_.sharing;
+  const Tensor local = local_part(memory, next);
+  const std::int64_t end = length_ + next.size(kPositions);
   const std::int64_t first = window == 0 ? 0 : std::max<std::int64_t>(length_ - window + 1, 0);
   make_room(memory, local, first, end, window);
-  const CacheRanks& sharing = sizes_.sharing;
-  for (const auto& [from, to] : planner::kept_by_rank(sharing.rank, sharing.ranks, {length_, end}))
-    copy_into(kept(memory, {length_ + from, length_ + to}),
-              ops::slice(local, kPositions, from, to));
+  if (engine != nullptr && shared(*next.layout()->spec, kPositions)) {
+    if (local.size(kPositions) > 0) copy_into(kept(memory, {length_, end}), local);
+  } else {
+    for (const auto& [from, to] :
+         planner::kept_by_rank(sharing.rank, sharing.ranks, {length_, end}))
+      copy_into(kept(memory, {length_ + from, length_ + to}),
+                ops::slice(local, kPositions, from, to));
+  }
   const Tensor seen = kept(memory, {first, end});
   if (engine == nullptr) return seen;
   return with_layout(seen, engine->intern(layout_of(*memory.first, {first, end})), *engine);

@@ -43,10 +43,22 @@ class KvCache {
   std::int64_t length() const { return length_; }
   void clear();
 
+  /// How many positions of a long prompt a pass takes, `least` or more: as many as make the ranks
+  /// that share positions compute equally many.
+  std::int64_t pass_positions(std::int64_t least) const;
+  /// Ids [1,S] of the next S positions, which every rank has, as the pass takes them: sharded, each
+  /// rank having those positions that it keeps, if the ranks compute so many together
+  /// (planner::shares_pass). Nothing is sent.
+  Tensor shard_pass(const Tensor& ids);
+  /// Of x [1,S,C], made from such ids, that of the last position [1,1,C], the same on the ranks
+  /// that share positions.
+  Tensor last_position(const Tensor& x) const;
+
   using KeyValue = ops::KeyValue;
   /// Writes k and v [1,Hkv,S,D] of the next S positions of one layer, whole on the ranks that share
-  /// them, and returns those of that layer, S included: all, or with a window those that one of the
-  /// S queries sees; sharded by position where ranks share them.
+  /// them or sharded as shard_pass shards ids, and returns those of that layer, S included: all, or
+  /// with a window those that one of the S queries sees; sharded by position where ranks share
+  /// them.
   KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);
   /// After every layer has appended S positions. Throws InvalidArgument beyond max_length.
   void advance(std::int64_t positions);
@@ -74,6 +86,11 @@ class KvCache {
   std::int64_t count_kept(planner::ShardRange positions) const;
   /// A view of those that it keeps of `positions`, which follow `memory.begin`.
   Tensor kept(const Memory& memory, planner::ShardRange positions) const;
+  /// Of keys or values of the next positions, those that this rank has, in the layout in which they
+  /// are kept.
+  Tensor local_part(Memory& memory, const Tensor& next);
+  /// Whether a layout has positions, in dim `dim`, over the ranks that share them.
+  bool shared(const planner::DTensorSpec& spec, int dim) const;
   /// Who keeps which of them.
   const planner::DimOrderPtr& order_of(planner::ShardRange positions);
   /// The layout of keys or values of these positions.

@@ -32,7 +32,7 @@ struct LocalParameter {
 /// Over cp, a batch with labels is sharded along its sequence as the plan's balancer deals it (by
 /// the documents of each row, if it has any); a batch without labels is computed by every rank of
 /// cp alike. When a sequence is decoded, each rank keeps its share of the cache and attends to
-/// that.
+/// that, and computes its share of a long prompt.
 class ParallelModel {
  public:
   /// Shards the parameters of `model` (which outlives this) as the plan says: each becomes a tensor

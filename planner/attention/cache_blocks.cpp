@@ -31,4 +31,20 @@ std::int64_t count_kept_by_rank(int rank, int ranks, ShardRange positions) {
   return kept_before(rank, ranks, positions.end) - kept_before(rank, ranks, positions.begin);
 }
 
+int rank_of_position(std::int64_t position, int ranks) {
+  return static_cast<int>(position / kCacheBlock % ranks);
+}
+
+bool shares_pass(int ranks, ShardRange positions) {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    most = std::max(most, count_kept_by_rank(rank, ranks, positions));
+  return 4 * most <= 3 * positions.size();
+}
+
+std::int64_t even_pass(int ranks, std::int64_t least) {
+  const std::int64_t round = ranks * kCacheBlock;
+  return (least + round - 1) / round * round;
+}
+
 }  // namespace meshloom::planner

@@ -14,5 +14,15 @@ inline constexpr std::int64_t kCacheBlock = 64;
 IndexRanges kept_by_rank(int rank, int ranks, ShardRange positions);
 /// How many these are.
 std::int64_t count_kept_by_rank(int rank, int ranks, ShardRange positions);
+/// Who keeps this position.
+int rank_of_position(std::int64_t position, int ranks);
+
+/// Whether the ranks compute these positions of a prompt together, each those that it keeps: if
+/// none has more than three quarters of them. What is left to save then is not worth exchanging
+/// keys for.
+bool shares_pass(int ranks, ShardRange positions);
+/// The fewest positions, at least `least`, of which all ranks keep equally many wherever a block of
+/// the first rank begins.
+std::int64_t even_pass(int ranks, std::int64_t least);
 
 }  // namespace meshloom::planner

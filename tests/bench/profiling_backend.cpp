@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tests/bench/bench.h"
 
 namespace meshloom::kernels {
@@ -35,8 +37,9 @@ char layout_of(const TensorView& matrix) {
 std::string matmul_text(const TensorView& y, const TensorView& a, const TensorView& b,
                         const MatmulOptions& options) {
   const std::int64_t n = y.size(y.ndim() - 1), k = a.size(a.ndim() - 1);
+  const std::int64_t m = n == 0 ? 0 : y.numel() / n;
   return fmt::format("matmul {}{}{} {} x {} x {} {}", layout_of(a), layout_of(b),
-                     options.beta != 0.0f ? '+' : ' ', y.numel() / n, n, k, dtype_name(a.dtype));
+                     options.beta != 0.0f ? '+' : ' ', m, n, k, dtype_name(a.dtype));
 }
 
 // Of so many products of queries by keys; half where causal.
@@ -258,7 +261,8 @@ void ProfilingBackend::attention_rows(const KernelContext& context, const Attent
                                       std::span<const AttentionMemory> memories, double scale) {
   Work work{bytes_of({&q, &out.o}), 0.0};
   for (const auto& [k, v] : memories) {
-    const double heads = static_cast<double>(q.size(1)) / static_cast<double>(k.size(1));
+    const double heads =
+        static_cast<double>(q.size(1)) / static_cast<double>(std::max<std::int64_t>(1, k.size(1)));
     work.bytes += bytes_of({&k, &v});
     work.flops += 2.0 * heads * static_cast<double>(k.numel() + v.numel());
   }

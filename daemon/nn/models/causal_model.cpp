@@ -51,8 +51,10 @@ Tensor CausalModel::compute_decode(const Batch& batch, KvCaches caches) {
         "decode: {} positions of each of {} sequences: several sequences take one id each",
         positions, rows);
   for (const KvCache* cache : caches) cache->check_room(positions);
-  const Tensor all = hidden(batch, {}, caches);
-  const Tensor last = ops::squeeze(ops::slice(all, 1, positions - 1, positions), 1);
+  Batch pass = batch;
+  if (rows == 1) pass.input_ids = caches[0]->shard_pass(batch.input_ids);
+  const Tensor all = hidden(pass, {}, caches);
+  const Tensor last = ops::squeeze(rows == 1 ? caches[0]->last_position(all) : all, 1);
   for (KvCache* cache : caches) cache->advance(positions);
   return ops::cast(lm_head()(last), DType::kFloat32);
 }

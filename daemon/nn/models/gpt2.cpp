@@ -54,7 +54,7 @@ Tensor Gpt2Attention::operator()(const Tensor& x, const Gpt2Pass& pass) const {
 
 Tensor Gpt2Attention::attend(const Tensor& x, const Gpt2Pass& pass) const {
   const std::vector<Tensor> qkv = [&] {
-    const OutputMemory memory(x.context(), memory_of_keys(x));
+    const OutputMemory memory(x.context(), memory_of_keys(x, pass.caches));
     return ops::split(in_(x), config_.hidden_size, -1);
   }();
   const Tensor q = split_heads(qkv[0], config_.num_heads);

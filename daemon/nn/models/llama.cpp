@@ -75,7 +75,7 @@ Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
   };
   const Tensor q = rotated(q_, q_norm_, config_.num_heads);
   const KvCache::KeyValue kv = [&] {
-    const OutputMemory memory(x.context(), memory_of_keys(x));
+    const OutputMemory memory(x.context(), memory_of_keys(x, pass.caches));
     return KvCache::KeyValue{rotated(k_, k_norm_, config_.num_kv_heads),
                              split_heads(v_(x), config_.num_kv_heads)};
   }();

@@ -60,9 +60,12 @@ Tensor next_token_labels(const Batch& batch) {
 Tensor position_range(const Tensor& input_ids, std::int64_t start) {
   std::vector<std::int64_t> positions(static_cast<std::size_t>(input_ids.size(1)));
   std::iota(positions.begin(), positions.end(), start);
-  const Tensor values = from_values(input_ids.context(), {1, input_ids.size(1)},
-                                    std::span<const std::int64_t>(positions));
-  return replicated_like(values, input_ids);
+  const Tensor values = replicated_like(from_values(input_ids.context(), {1, input_ids.size(1)},
+                                                    std::span<const std::int64_t>(positions)),
+                                        input_ids);
+  if (!input_ids.has_layout() || input_ids.size(0) != 1) return values;
+  const TensorLayout& layout = *input_ids.layout();
+  return layout.spec->replicated() ? values : layout.engine->redistribute(values, layout.spec);
 }
 
 Tensor cached_positions(const Tensor& input_ids, KvCaches caches) {
@@ -126,7 +129,8 @@ ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::i
   return options;
 }
 
-MemoryKind memory_of_keys(const Tensor& x) {
+MemoryKind memory_of_keys(const Tensor& x, KvCaches caches) {
+  if (!caches.empty()) return MemoryKind::kDevice;
   const bool whole = !x.has_layout() || x.layout()->spec->sharding_dims(1).empty();
   return whole ? MemoryKind::kDevice : MemoryKind::kSymmetric;
 }

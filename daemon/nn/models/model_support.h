@@ -21,7 +21,7 @@ void check_batch(const Batch& batch, std::int64_t context_length);
 /// shifted.
 Tensor next_token_labels(const Batch& batch);
 
-/// int64 [1,S], for input_ids [B,S]: start, start + 1, ...
+/// int64 [1,S], for input_ids [B,S]: start, start + 1, ... Sharded as the ids are if B is 1.
 Tensor position_range(const Tensor& input_ids, std::int64_t start);
 /// Positions of input_ids [B,S] behind what the caches hold: int64 [1,S] for no cache or one, [B,1]
 /// for several.
@@ -51,8 +51,8 @@ ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::i
                                    std::int64_t heads, const Tensor& document_ids);
 
 /// Where keys and values of x [B,S,C] are to be made: if its sequence lies on several ranks, where
-/// these can read them.
-MemoryKind memory_of_keys(const Tensor& x);
+/// these can read them. Caches copy them into memory of their own.
+MemoryKind memory_of_keys(const Tensor& x, KvCaches caches = {});
 
 /// Attention of queries [B,Hq,S,D] over keys and values [B,Hkv,S,D], [B,Hq,S,D]. With caches these
 /// are appended to layer `layer` of the cache of each row, and its queries see all that it holds

@@ -48,8 +48,8 @@ Tensor rows_of(const Tensor& x, const RowGroup& group);
 class SequencePlanCache {
  public:
   /// `neighbours` divides the ranks along the mesh dims that have the role of a sequence. The keys
-  /// are sharded as the queries are, or whole on every rank: then each is its only member. Nothing
-  /// is sent.
+  /// are sharded over the same mesh dims as the queries, in that order or another one, or whole on
+  /// every rank: then each is its only member. Nothing is sent.
   std::shared_ptr<const SequencePlan> plan(const LocalCall& call, const ops::SdpaOptions& options,
                                            int neighbours);
   DocumentReader& documents() { return documents_; }

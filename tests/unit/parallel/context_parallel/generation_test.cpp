@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <mutex>
 
+#include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/nn/generate.h"
 #include "daemon/parallel/parallelize_model.h"
 #include "daemon/tensor/ops/shape.h"
 #include "planner/attention/cache_blocks.h"
+#include "tests/bench/profiling_backend.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/nn/model_test_support.h"
 
@@ -34,6 +37,7 @@ nn::ModelConfig mistral() {
 
 struct Mesh {
   int cp = 1, tp = 1;
+  bool sequence_parallel = false;
 };
 
 struct Case {
@@ -42,17 +46,41 @@ struct Case {
   Mesh mesh;
 };
 
-/// Runs `body(model)` on every rank of a mesh.
-void on_mesh(const Case& test, Mesh sizes, const std::function<void(nn::Model&, int)>& body) {
+/// Runs `body(model, mesh)` on every rank of a mesh.
+void on_mesh(const Case& test, Mesh sizes,
+             const std::function<void(nn::Model&, dtensor::DeviceMesh&)>& body) {
   testing::run_ranks(sizes.cp * sizes.tp, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    kernels::ProfilingBackend backend(kernels::backend_for(kCpuDevice));
+    ExecutionContext::Options options;
+    options.backend = &backend;
+    options.symmetric_allocator = comm::make_symmetric_allocator(world);
+    ExecutionContext context(options);
     dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"cp", sizes.cp}, {"tp", sizes.tp}}));
     const auto model = testing::make_random_model(context, test.config());
     planner::ParallelPlan plan;
     plan.tensor_parallel = sizes.tp > 1;
+    plan.sequence_parallel = sizes.sequence_parallel;
     const ParallelModel parallel(*model, &mesh, plan);
-    body(*model, world.rank());
+    body(*model, mesh);
   });
+}
+
+/// Collectives since the last call, by name.
+std::map<std::string, std::uint64_t> calls_since(dtensor::DeviceMesh& mesh) {
+  std::map<std::string, std::uint64_t> calls;
+  for (const auto& [name, counter] : mesh.counters())
+    if (counter.calls > 0) calls[name] = counter.calls;
+  mesh.reset_counters();
+  return calls;
+}
+
+/// Arithmetic of products, attention among them, since the last call.
+double flops_since(nn::Model& model) {
+  double flops = 0.0;
+  for (const auto& [key, profile] :
+       dynamic_cast<kernels::ProfilingBackend&>(model.context().backend()).take())
+    flops += profile.flops;
+  return flops;
 }
 
 class SharedCaches : public ::testing::TestWithParam<Case> {
@@ -62,10 +90,10 @@ class SharedCaches : public ::testing::TestWithParam<Case> {
   std::vector<T> on_ranks(Mesh sizes, const std::function<T(nn::Model&)>& make) const {
     std::vector<T> all(static_cast<std::size_t>(sizes.cp * sizes.tp));
     std::mutex mutex;
-    on_mesh(GetParam(), sizes, [&](nn::Model& model, int rank) {
+    on_mesh(GetParam(), sizes, [&](nn::Model& model, dtensor::DeviceMesh& mesh) {
       T mine = make(model);
       const std::lock_guard lock(mutex);
-      all[static_cast<std::size_t>(rank)] = std::move(mine);
+      all[static_cast<std::size_t>(mesh.rank())] = std::move(mine);
     });
     return all;
   }
@@ -78,7 +106,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"llama_cp2", &llama, {2, 1}}, Case{"llama_cp3", &llama, {3, 1}},
                       Case{"llama_cp5", &llama, {5, 1}}, Case{"llama_cp2_tp2", &llama, {2, 2}},
                       Case{"qwen3_cp2", &qwen3, {2, 1}}, Case{"qwen3_cp3", &qwen3, {3, 1}},
-                      Case{"qwen3_cp2_tp2", &qwen3, {2, 2}}, Case{"mistral_cp3", &mistral, {3, 1}}),
+                      Case{"qwen3_cp2_tp2", &qwen3, {2, 2}},
+                      Case{"llama_cp2_tp2_sequence", &llama, {2, 2, true}},
+                      Case{"mistral_cp3", &mistral, {3, 1}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 using Logits = std::vector<std::vector<double>>;
@@ -187,6 +217,87 @@ TEST_P(SharedCaches, TakeAShareOfTheMemory) {
     EXPECT_LE(bytes, (whole / mesh.cp + block) * heads / config.num_kv_heads);
   }
   EXPECT_EQ(sum, whole);
+}
+
+/// What the passes of a prompt of `length` took of a rank.
+struct Work {
+  double flops = 0.0;
+  std::size_t bytes = 0;  ///< the most that was held beside what was there before
+};
+
+Work prefill(nn::Model& model, std::int64_t length) {
+  const NoGradGuard no_grad(model.context());
+  const Tensor ids = testing::random_ids(model.context(), 1, length, 37, 3);
+  const auto cache = model.make_cache(length);
+  // Tables and caches are made by the first pass.
+  model.decode(ids, *cache);
+  cache->clear();
+  const Allocator& own = model.context().allocator();
+  model.context().allocator().reset_peak();
+  const std::size_t before = own.stats().bytes_in_use;
+  flops_since(model);
+  model.decode(ids, *cache);
+  return {flops_since(model), own.stats().peak_bytes_in_use - before};
+}
+
+TEST_P(SharedCaches, ShareTheWorkOfAPrompt) {
+  constexpr std::int64_t kPrompt = 576;
+  const Mesh sizes = GetParam().mesh;
+  const std::function<Work(nn::Model&)> work = [](nn::Model& model) {
+    return prefill(model, kPrompt);
+  };
+  // Ranks of tp share it in any case.
+  const std::vector<Work> whole = on_ranks({1, sizes.tp}, work);
+  const std::vector<Work> parts = on_ranks(sizes, work);
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    const Work& one = whole[rank % static_cast<std::size_t>(sizes.tp)];
+    const double positions = static_cast<double>(planner::count_kept_by_rank(
+                                 static_cast<int>(rank) / sizes.tp, sizes.cp, {0, kPrompt})) /
+                             kPrompt;
+    // Queries at the end of a prompt see more keys.
+    EXPECT_LE(parts[rank].flops, 1.25 * positions * one.flops) << "rank " << rank;
+    EXPECT_LE(static_cast<double>(parts[rank].bytes),
+              1.25 * positions * static_cast<double>(one.bytes))
+        << "rank " << rank;
+  }
+}
+
+/// A sequence that has been fed so many tokens.
+std::unique_ptr<nn::KvCache> fed(nn::Model& model, std::int64_t length) {
+  auto cache = model.make_cache(kContext);
+  model.decode(testing::random_ids(model.context(), 1, length, 37, 3), *cache);
+  return cache;
+}
+
+TEST_P(SharedCaches, PassesTakeFewMessages) {
+  const Mesh sizes = GetParam().mesh;
+  on_mesh(GetParam(), sizes, [&](nn::Model& model, dtensor::DeviceMesh& mesh) {
+    const NoGradGuard no_grad(model.context());
+    const auto layers = static_cast<std::uint64_t>(model.config().num_layers);
+    const Tensor ids = testing::random_ids(model.context(), 4, 1, 37, 5);
+    std::vector<std::unique_ptr<nn::KvCache>> caches;
+    std::vector<nn::KvCache*> rows;
+    for (const std::int64_t length : {1, 200, 64, 5}) {
+      caches.push_back(fed(model, length));
+      rows.push_back(caches.back().get());
+    }
+    // One token of each of several sequences takes what that of one does.
+    calls_since(mesh);
+    model.decode(ids, nn::KvCaches(rows));
+    const auto of_four = calls_since(mesh);
+    model.decode(ops::contiguous(ops::slice(ids, 0, 0, 1)), nn::KvCaches(rows).first(1));
+    EXPECT_EQ(of_four, calls_since(mesh));
+    using Calls = std::map<std::string, std::uint64_t>;
+    if (sizes.tp == 1) {
+      EXPECT_EQ(of_four, (Calls{{"all_gather", layers}}));
+    }
+    // Many of one: its keys are exchanged once a layer, and in the end the last position.
+    model.decode(testing::random_ids(model.context(), 1, 192, 37, 3), *rows[0]);
+    const auto of_prompt = calls_since(mesh);
+    if (sizes.tp == 1) {
+      EXPECT_EQ(of_prompt, (Calls{{"all_gather", 1}, {"all_to_all", layers}}));
+    }
+  });
 }
 
 }  // namespace
