@@ -275,6 +275,44 @@ TEST(ContextAttentionPaths, GiveTheSameBits) {
   }
 }
 
+// On more ranks than are gathered in place keys come by messages, and gradients go round a ring.
+TEST(ContextAttentionPaths, KeysOfNineRanksAreGathered) {
+  constexpr int kRanks = planner::kMostGatheredInPlace + 1;
+  for (const comm::SharingMode sharing : {comm::SharingMode::kNone, comm::SharingMode::kAuto}) {
+    comm::SymmetricOptions symmetric;
+    symmetric.sharing = sharing;
+    const auto body = [&](comm::RankRuntime& runtime) {
+      const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
+      ExecutionContext::Options options;
+      if (sharing == comm::SharingMode::kAuto)
+        options.symmetric_allocator = comm::make_symmetric_allocator(*world);
+      ExecutionContext context(options);
+      dtensor::DeviceMesh mesh(*world, planner::MeshLayout({{"", kRanks}}));
+      planner::PlanCache plans;
+      dtensor::DistributedEngine engine({mesh, plans});
+      EngineRank rank{context, *world, mesh, engine};
+      Generator generator(19);
+      for (int i = 0; i < 24; ++i) {
+        Problem p = random_problem(generator, kRanks);
+        p.plan = {p.plan.load_balancer, Rotate::kAllGather, 0};
+        if (p.documents.empty()) p.q[2] = p.k[2] = p.v[2] = 100 + 13 * i;  // mostly uneven
+        if (!p.bias.empty()) p.bias[2] = p.bias[3] = 1;
+        SCOPED_TRACE(fmt::format("problem {}: q {} k {} v {} {}", i, p.q, p.k, p.v,
+                                 to_string(p.plan.load_balancer)));
+        const Results whole = run_attention(rank, p, 0);
+        parallel::enable_context_parallel(engine, p.plan);
+        mesh.reset_counters();
+        const Results parts = run_attention(rank, p, kRanks);
+        EXPECT_EQ(rank.calls("all_gather"), 2u);
+        EXPECT_EQ(rank.calls("all_to_all"), static_cast<std::uint64_t>(kRanks));
+        ASSERT_NO_FATAL_FAILURE(expect_part(parts, whole, rank, 1e-4));
+        ASSERT_EQ(parts.values, run_attention(rank, p, kRanks).values);
+      }
+    };
+    comm::run_thread_ranks(kRanks, body, std::chrono::seconds(100), symmetric);
+  }
+}
+
 /// Positions that a rank holds in a row.
 std::vector<std::int64_t> held_positions(const planner::DimOrderPtr& order, std::int64_t size,
                                          int ranks, int rank, std::int64_t row) {
