@@ -11,7 +11,7 @@
 #include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "kernels/base/error.h"
-#include "planner/attention/balance.h"
+#include "planner/attention/balancer_choice.h"
 #include "planner/attention/schedule.h"
 #include "planner/attention/tile_area.h"
 #include "planner/estimate/rotate_choice.h"
@@ -112,13 +112,17 @@ v1::AttentionSchedule make_schedule(AttentionOptions& options) {
   if (options.sequence < 1 || options.sequence > kMostTokens)
     throw CliError(kUsage,
                    fmt::format("--seq is {}, expected 1 to {}", options.sequence, kMostTokens));
-  const auto held = planner::balanced_parts(*balancer, options.sequence, options.ranks, row);
+  const planner::LoadBalancer taken =
+      *balancer == planner::LoadBalancer::kAuto
+          ? planner::chosen_balancer(options.sequence, options.ranks, row)
+          : *balancer;
+  const auto held = planner::balanced_parts(taken, options.sequence, options.ranks, row);
   std::vector<SequencePart> parts;
   for (const IndexRanges& part : held) parts.push_back({part, part});
   v1::AttentionSchedule schedule;
   schedule.set_sequence(options.sequence);
   schedule.set_ranks_count(options.ranks);
-  schedule.set_load_balancer(options.balancer);
+  schedule.set_load_balancer(planner::to_string(taken));
   schedule.set_causal(!options.full);
   schedule.set_balance(planner::balance_of(held, row));
   if (options.sequence <= kMostTiledTokens)

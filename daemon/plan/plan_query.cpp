@@ -165,7 +165,7 @@ v1::PlanDescription describe_plan(const std::string& name, const planner::ModelS
   if (const auto reason = planner::why_invalid(model, mesh, given, work))
     throw InvalidArgument(*reason, "INVALID_PLAN");
   const planner::ParallelPlan plan =
-      planner::resolve_rotate(given, model, mesh, work, machine.topology.ranks_per_host);
+      planner::resolve_context_parallel(given, model, mesh, work, machine.topology.ranks_per_host);
   if (rank < 0 || rank >= mesh.ranks())
     base::refuse_field("rank", "{} is not one of the mesh's {} ranks", rank, mesh.ranks());
   v1::PlanDescription d;

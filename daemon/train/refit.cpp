@@ -34,6 +34,18 @@ bool depends_on_ranks(const std::string& field) {
          field == "run.training.micro_batch_size";
 }
 
+/// If it was left open, ranks hold the tokens that they held before. A job that an older daemon
+/// resolved, and one without windows, says auto: by documents, else head and tail.
+void keep_balancer(const v1::RunConfig& given, const v1::RunConfig& resolved,
+                   v1::ParallelPlan* plan) {
+  if (!balancer_is_auto(given.plan()) || resolved.mesh().cp() <= 1) return;
+  if (!balancer_is_auto(resolved.plan()))
+    plan->mutable_context_parallel()->set_load_balancer(
+        resolved.plan().context_parallel().load_balancer());
+  else if (!resolved.data().document_mask())
+    plan->mutable_context_parallel()->set_load_balancer("head_tail");
+}
+
 /// If it was left open, keys travel as before, since cp has as many ranks as before. A job that an
 /// older daemon resolved names no way: it pulled its keys.
 void keep_rotate(const v1::RunConfig& given, const v1::RunConfig& resolved,
@@ -57,6 +69,7 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
   *config.mutable_plan() = given.plan();
   config.mutable_plan()->set_dtype(resolved.plan().dtype());
   keep_rotate(given, resolved, config.mutable_plan());
+  keep_balancer(given, resolved, config.mutable_plan());
   // Said, since a job that an older daemon resolved means false if it says nothing.
   config.mutable_checkpoint()->set_fallback(resolved.checkpoint().fallback());
   config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());

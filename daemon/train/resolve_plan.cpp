@@ -194,7 +194,13 @@ bool rotate_is_auto(const v1::ParallelPlan& plan) {
   return rotate.empty() || rotate == "auto";
 }
 
-void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ranks_per_host) {
+bool balancer_is_auto(const v1::ParallelPlan& plan) {
+  const std::string& balancer = plan.context_parallel().load_balancer();
+  return balancer.empty() || balancer == "auto";
+}
+
+void resolve_context_parallel(v1::RunConfig& config, const nn::ModelConfig& model,
+                              int ranks_per_host) {
   if (config.mesh().cp() <= 1) return;
   const v1::TrainingConfig& training = config.training();
   // A run that is driven step by step has no global batch.
@@ -202,11 +208,17 @@ void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ran
       .global_batch = std::max(training.global_batch_size(), training.micro_batch_size()),
       .micro_batch = training.micro_batch_size(),
       .sequence = training.seq_len()};
+  planner::ParallelPlan given = make_plan(config);
+  const bool balancer_open = balancer_is_auto(config.plan());
+  if (balancer_open && config.data().document_mask())
+    given.context_parallel.load_balancer = planner::LoadBalancer::kPerDocument;
   const planner::ContextParallelPlan resolved =
-      planner::resolve_rotate(make_plan(config), plan::make_model_shape(model),
-                              plan::make_mesh_sizes(config.mesh()), work, ranks_per_host)
+      planner::resolve_context_parallel(given, plan::make_model_shape(model),
+                                        plan::make_mesh_sizes(config.mesh()), work, ranks_per_host)
           .context_parallel;
   v1::ContextParallelPlan& plan = *config.mutable_plan()->mutable_context_parallel();
+  if (balancer_open && resolved.load_balancer == planner::LoadBalancer::kMaskArea)
+    plan.set_load_balancer(planner::to_string(resolved.load_balancer));
   plan.set_rotate(planner::to_string(resolved.rotate));
   plan.set_ulysses_degree(resolved.ulysses_degree);
 }

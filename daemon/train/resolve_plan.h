@@ -20,9 +20,13 @@ bool balances_documents(const v1::ParallelPlan& plan);
 
 /// Whether a plan leaves open how keys travel along cp.
 bool rotate_is_auto(const v1::ParallelPlan& plan);
-/// Writes out which way of moving keys run.plan.context_parallel.rotate: auto is, if cp has more
-/// than one rank. Mesh, dtype, sequence and micro batch are resolved.
-void resolve_rotate(v1::RunConfig& config, const nn::ModelConfig& model, int ranks_per_host);
+/// Whether a plan leaves open which tokens the ranks of cp hold.
+bool balancer_is_auto(const v1::ParallelPlan& plan);
+/// Writes out what auto is in run.plan.context_parallel, if cp has more than one rank: the way of
+/// moving keys, and the balancer if it is that of the model's windows (what auto is otherwise
+/// depends on the documents of a batch). Mesh, dtype, sequence and micro batch are resolved.
+void resolve_context_parallel(v1::RunConfig& config, const nn::ModelConfig& model,
+                              int ranks_per_host);
 
 /// Checks what a resolved plan says about modules, parameters and blocks against the model, of
 /// which nothing takes memory. Returns what is no error but may be a mistake: patterns of modules

@@ -52,7 +52,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   resolve_training(*config.mutable_training(), model);
-  resolve_rotate(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
+  resolve_context_parallel(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
   check_parameter_patterns(config, model);
   return config;

@@ -86,6 +86,20 @@ void keep_rotate(const Manifest& manifest, v1::RunConfig* config) {
   plan.set_ulysses_degree(degree.is_number_integer() ? degree.get<int>() : 0);
 }
 
+/// Runs whose config names none dealt their tokens by documents, else by head and tail.
+void keep_balancer(const Manifest& manifest, v1::RunConfig* config) {
+  const Json run = Json::parse(manifest.run_config);
+  if (config->mesh().cp() <= 1 || value_of(value_of(run, "mesh"), "cp") != config->mesh().cp())
+    return;
+  const Json before =
+      value_of(value_of(value_of(run, "plan"), "context_parallel"), "load_balancer");
+  const bool named = before.is_string() && before != "" && before != "auto";
+  v1::ContextParallelPlan& plan = *config->mutable_plan()->mutable_context_parallel();
+  plan.set_load_balancer(named                            ? before.get<std::string>()
+                         : config->data().document_mask() ? "auto"
+                                                          : "head_tail");
+}
+
 /// Runs that left it open.
 void keep_chosen_micro_batch(const Manifest& manifest, v1::RunConfig* config) {
   v1::RunConfig before;
@@ -128,6 +142,7 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
     const Manifest manifest = read_manifest(folder);
     if (dtype_is_auto(given.plan())) keep_dtype(manifest, config->mutable_plan());
     if (rotate_is_auto(given.plan())) keep_rotate(manifest, config);
+    if (balancer_is_auto(given.plan())) keep_balancer(manifest, config);
     if (given.training().micro_batch_size() == 0) keep_chosen_micro_batch(manifest, config);
     check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir, model_folder),
                     label);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
+#include "planner/attention/balancer_choice.h"
 #include "planner/attention/document_balance.h"
 
 namespace meshloom::planner {
@@ -20,8 +21,6 @@ constexpr std::array kBalancers{NamedBalancer{LoadBalancer::kAuto, "auto"},
                                 NamedBalancer{LoadBalancer::kHeadTail, "head_tail"},
                                 NamedBalancer{LoadBalancer::kPerDocument, "per_document"},
                                 NamedBalancer{LoadBalancer::kMaskArea, "mask_area"}};
-/// Chunks per rank of kMaskArea.
-constexpr std::int64_t kAreaChunks = 16;
 
 std::vector<IndexRanges> contiguous_parts(std::int64_t size, int ranks) {
   std::vector<IndexRanges> parts(static_cast<std::size_t>(ranks));
@@ -103,13 +102,6 @@ std::vector<IndexRanges> area_parts(std::int64_t size, int ranks, const LayerAre
   return joined_parts(std::move(held));
 }
 
-LoadBalancer resolved(LoadBalancer balancer, const RowMask& row) {
-  if (balancer != LoadBalancer::kAuto) return balancer;
-  if (row.documents) return LoadBalancer::kPerDocument;
-  const bool window = row.mask.window_left >= 0 || row.mask.window_right >= 0;
-  return window ? LoadBalancer::kMaskArea : LoadBalancer::kHeadTail;
-}
-
 }  // namespace
 
 const char* to_string(LoadBalancer balancer) {
@@ -129,7 +121,10 @@ std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size
   check(!row.documents || row.documents->size() == size,
         "documents of a sequence of {}, expected {}", row.documents ? row.documents->size() : 0,
         size);
-  switch (resolved(balancer, row)) {
+  // The layers of a model have no say here: a run that left its balancer open before they had one
+  // goes on as it began.
+  if (balancer == LoadBalancer::kAuto) balancer = chosen_balancer(size, ranks, row);
+  switch (balancer) {
     case LoadBalancer::kHeadTail: return head_tail_parts(size, ranks);
     case LoadBalancer::kMaskArea: return area_parts(size, ranks, LayerAreas(row, layers, size));
     case LoadBalancer::kPerDocument:

@@ -17,9 +17,9 @@
 namespace meshloom::planner {
 
 enum class LoadBalancer : std::uint8_t {
-  kAuto,      ///< kPerDocument if there are documents, else kMaskArea for windows, else kHeadTail
-  kNone,      ///< neighbouring tokens, by the ceil rule
-  kHeadTail,  ///< rank r holds chunk r and chunk 2 * ranks - 1 - r of 2 * ranks
+  kAuto,         ///< chosen_balancer of each row (balancer_choice.h)
+  kNone,         ///< neighbouring tokens, by the ceil rule
+  kHeadTail,     ///< rank r holds chunk r and chunk 2 * ranks - 1 - r of 2 * ranks
   kPerDocument,  ///< head and tail of every document; a short document goes whole to one rank
   kMaskArea,     ///< chunks of a sixteenth of a rank's tokens, by what the mask lets them see
 };

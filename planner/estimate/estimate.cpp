@@ -12,7 +12,7 @@ Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const Parallel
   if (const auto reason = why_invalid(model, mesh, given, work))
     throw InvalidArgument("estimate: " + *reason, "INVALID_PLAN");
   const ParallelPlan plan =
-      resolve_rotate(given, model, mesh, work, machine.topology.ranks_per_host);
+      resolve_context_parallel(given, model, mesh, work, machine.topology.ranks_per_host);
   const LocalModel local = local_model(model, mesh, plan, work);
   Estimate result{.mesh = mesh, .plan = plan, .work = work};
   result.parameters = parameter_count(model);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/base/integer_math.h"
+#include "planner/attention/balancer_choice.h"
 #include "planner/redistribute/topology.h"
 
 namespace meshloom::planner {
@@ -55,9 +56,24 @@ RotateCost cost_of(const AttentionSizes& sizes, const SequencePlace& place, Rota
   return cost;
 }
 
-/// The mean over layers, of which those with a window see the keys just before a rank's one or two
+/// How many stretches of a sequence a rank holds.
+std::int64_t stretches_of(LoadBalancer balancer) {
+  if (balancer == LoadBalancer::kNone) return 1;
+  return balancer == LoadBalancer::kMaskArea ? kAreaChunks : 2;
+}
+
+LoadBalancer balancer_of_layers(const ModelShape& model, const MeshSizes& mesh,
+                                const Workload& work) {
+  if (!model.causal() || model.windowed_layers == 0) return LoadBalancer::kHeadTail;
+  std::vector<LayerWindow> layers{{model.window - 1, model.windowed_layers}};
+  if (model.layers > model.windowed_layers)
+    layers.push_back({-1, model.layers - model.windowed_layers});
+  return chosen_balancer(work.sequence, mesh.cp, {{.is_causal = true}, nullptr}, layers);
+}
+
+/// The mean over layers, of which those with a window see the keys just before each of a rank's
 /// stretches, and compute evenly.
-void add_windows(const ModelShape& model, bool neighbours, AttentionSizes& sizes) {
+void add_windows(const ModelShape& model, std::int64_t stretches, AttentionSizes& sizes) {
   const auto tokens = static_cast<double>(sizes.tokens);
   const auto window = static_cast<double>(model.window);
   const double windowed =
@@ -67,7 +83,7 @@ void add_windows(const ModelShape& model, bool neighbours, AttentionSizes& sizes
   if (others > 0.0)
     sizes.seen_share =
         (1.0 - windowed) * sizes.seen_share +
-        windowed * std::min(sizes.seen_share, (neighbours ? 1.0 : 2.0) * window / others);
+        windowed * std::min(sizes.seen_share, static_cast<double>(stretches) * window / others);
   const double whole_pairs = (1.0 - windowed) * 0.5 * tokens * tokens;
   sizes.balance = pairs / (whole_pairs / sizes.balance + (pairs - whole_pairs));
   sizes.pairs = pairs;
@@ -110,7 +126,7 @@ AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
     sizes.balance = mesh.cp / (2.0 * mesh.cp - 1.0);
   }
   if (model.windowed_layers > 0 && model.window < work.sequence)
-    add_windows(model, neighbours, sizes);
+    add_windows(model, stretches_of(plan.context_parallel.load_balancer), sizes);
   return sizes;
 }
 
@@ -124,12 +140,17 @@ double busiest_share(const AttentionSizes& sizes, const ContextParallelPlan& pla
   return heads * degree / static_cast<double>(sizes.heads) / balance;
 }
 
-ParallelPlan resolve_rotate(const ParallelPlan& plan, const ModelShape& model,
-                            const MeshSizes& mesh, const Workload& work, int ranks_per_host) {
-  if (plan.context_parallel.rotate != Rotate::kAuto || mesh.cp == 1) return plan;
+ParallelPlan resolve_context_parallel(const ParallelPlan& plan, const ModelShape& model,
+                                      const MeshSizes& mesh, const Workload& work,
+                                      int ranks_per_host) {
+  if (mesh.cp == 1) return plan;
   ParallelPlan resolved = plan;
+  if (plan.context_parallel.load_balancer == LoadBalancer::kAuto &&
+      balancer_of_layers(model, mesh, work) == LoadBalancer::kMaskArea)
+    resolved.context_parallel.load_balancer = LoadBalancer::kMaskArea;
+  if (plan.context_parallel.rotate != Rotate::kAuto) return resolved;
   const RotateCost best =
-      rotate_costs(attention_sizes(model, mesh, plan, work), {mesh.tp, ranks_per_host}).front();
+      rotate_costs(attention_sizes(model, mesh, resolved, work), {mesh.tp, ranks_per_host}).front();
   resolved.context_parallel.rotate = best.rotate;
   resolved.context_parallel.ulysses_degree = best.ulysses_degree;
   return resolved;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `rotate: auto` stands for: the cheapest way of moving keys by sizes, mask and hosts alone.
+// What `rotate: auto` stands for: the cheapest way of moving keys by sizes, mask and hosts alone;
+// and `load_balancer: auto` of models with windows.
 #pragma once
 
 #include <vector>
@@ -44,8 +45,11 @@ AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
 /// there is one rank.
 double busiest_share(const AttentionSizes& sizes, const ContextParallelPlan& plan);
 
-/// `plan` with the cheapest way instead of kAuto; itself if it names one or if cp has one rank.
-ParallelPlan resolve_rotate(const ParallelPlan& plan, const ModelShape& model,
-                            const MeshSizes& mesh, const Workload& work, int ranks_per_host);
+/// `plan` with what it leaves open for cp: the balancer kMaskArea if chosen_balancer says so for
+/// the windows of the model's layers (else it stays kAuto, since batches may have documents), and
+/// the cheapest way of moving keys. Itself if cp has one rank.
+ParallelPlan resolve_context_parallel(const ParallelPlan& plan, const ModelShape& model,
+                                      const MeshSizes& mesh, const Workload& work,
+                                      int ranks_per_host);
 
 }  // namespace meshloom::planner

@@ -148,7 +148,8 @@ const ContextParallelPlan& Search::rotate_of(const MeshSizes& mesh, const Parall
   const auto [known, is_new] = rotates_.try_emplace({mesh.cp, mesh.tp, work.micro_batch});
   if (is_new)
     known->second =
-        resolve_rotate(plan, model_, mesh, work, share_.topology.ranks_per_host).context_parallel;
+        resolve_context_parallel(plan, model_, mesh, work, share_.topology.ranks_per_host)
+            .context_parallel;
   return known->second;
 }
 

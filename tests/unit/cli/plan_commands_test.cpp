@@ -66,6 +66,19 @@ TEST(PlanCommands, AttentionShowsWhoReadsWhoseKeys) {
   EXPECT_THAT(table.text, HasSubstr("36 tokens over 2 ranks, causal"));
 }
 
+TEST(PlanCommands, AttentionSaysWhichBalancerAutoTakes) {
+  const auto balancer = [](const std::string& options) {
+    return run_json("plan attention --ranks 4 " + options)["load_balancer"].get<std::string>();
+  };
+  EXPECT_EQ(balancer("--seq 4096"), "head_tail");
+  EXPECT_EQ(balancer("--seq 4096 --window 1023"), "mask_area");
+  EXPECT_EQ(balancer("--seq 4096 --window 15"), "head_tail");
+  EXPECT_EQ(balancer("--documents 900,300,400"), "per_document");
+  EXPECT_EQ(balancer("--seq 4096 --window 1023 --balancer none"), "none");
+  EXPECT_THAT(run("plan attention --ranks 4 --seq 4096 --window 1023").text,
+              HasSubstr("load balancer mask_area"));
+}
+
 TEST(PlanCommands, AttentionSaysWhatAutoTakes) {
   const json schedule = run_json("plan attention --ranks 4 --seq 8192 --kv-heads 8");
   EXPECT_EQ(schedule["ways"][0]["rotate"], "pull");

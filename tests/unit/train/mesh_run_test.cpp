@@ -80,6 +80,23 @@ TEST_F(MeshRunTest, UnevenBatchesAccumulationAndDropoutToo) {
   }
 }
 
+TEST_F(MeshRunTest, TokensDealtByTheAreaOfWindowsTrainTheSame) {
+  folder_.write_text("mistral.json", testing::tiny_mistral_config(4));
+  v1::RunConfig reference = config(5);
+  reference.mutable_model()->set_config("mistral.json");
+  const Trace one = run_training(reference, 1, 5);
+  for (const MeshSize& m :
+       {MeshSize{1, 1, 1, false, 2}, {1, 1, 2, false, 2}, {1, 2, 1, false, 2}}) {
+    SCOPED_TRACE(name_of(m));
+    v1::RunConfig c = on(m, 5);
+    c.mutable_model()->set_config("mistral.json");
+    EXPECT_EQ(
+        resolve_run_config(c, m.ranks(), folder_.path()).plan().context_parallel().load_balancer(),
+        "mask_area");
+    expect_close(run_training(c, m.ranks(), 5), one);
+  }
+}
+
 TEST_F(MeshRunTest, PoliciesAndActivationCheckpointsChangeNothing) {
   const MeshSize m{2, 2, 1};
   const Trace plain = run_training(on(m), m.ranks(), 4);

@@ -94,6 +94,60 @@ TEST_F(RefitTest, KeysTravelAsBefore) {
   EXPECT_EQ(rotate(), "alltoall");
 }
 
+TEST_F(RefitTest, RanksHoldTheTokensThatTheyHeld) {
+  folder_.write_text("mistral.json", testing::tiny_mistral_config(4));
+  v1::RunConfig given = config(8);
+  given.mutable_model()->set_config("mistral.json");
+  given.mutable_mesh()->set_cp(2);
+  v1::RunConfig resolved = resolve_run_config(given, 2, folder_.path());
+  ASSERT_EQ(resolved.plan().context_parallel().load_balancer(), "mask_area");
+  const auto balancer = [&](int ranks) {
+    return refit_run_config(given, resolved, ranks, folder_.path())
+        .plan()
+        .context_parallel()
+        .load_balancer();
+  };
+  EXPECT_EQ(balancer(2), "mask_area");
+  EXPECT_EQ(balancer(4), "mask_area");
+  // Resolved by a daemon that left it to the batch: by head and tail.
+  for (const char* before : {"", "auto"}) {
+    resolved.mutable_plan()->mutable_context_parallel()->set_load_balancer(before);
+    EXPECT_EQ(balancer(2), before) << "nothing is resolved again";
+    EXPECT_EQ(balancer(4), "head_tail");
+  }
+  given.mutable_plan()->mutable_context_parallel()->set_load_balancer("none");
+  EXPECT_EQ(balancer(4), "none");
+}
+
+TEST_F(RefitTest, AResumedCheckpointKeepsWhoHoldsWhat) {
+  const test::TempFolder checkpoints;
+  folder_.write_text("mistral.json", testing::tiny_mistral_config(4));
+  v1::RunConfig given = config(4);
+  given.mutable_model()->set_config("mistral.json");
+  given.mutable_mesh()->set_cp(2);
+  v1::RunConfig older = resolve_run_config(given, 2, folder_.path());
+  older.mutable_plan()->mutable_context_parallel()->clear_load_balancer();
+  testing::run_ranks(2, [&](comm::ProcessGroup& world) {
+    ExecutionContext context;
+    RunOptions options;
+    options.data_dir = folder_.path();
+    options.checkpoint_dir = checkpoints.path();
+    test::LocalJob({&context, &world}, older, options).save_state();
+  });
+  const auto resumed = [&](const char* balancer, int cp) {
+    v1::RunConfig next = given;
+    next.mutable_mesh()->set_cp(cp);
+    next.mutable_plan()->mutable_context_parallel()->set_load_balancer(balancer);
+    v1::RunConfig resolved = resolve_run_config(next, 4, folder_.path());
+    settle_resume_from(next, &resolved, checkpoints.path() / "step-0", folder_.path());
+    return resolved.plan().context_parallel().load_balancer();
+  };
+  EXPECT_EQ(resumed("auto", 2), "head_tail");
+  EXPECT_EQ(resumed("", 2), "head_tail");
+  EXPECT_EQ(resumed("mask_area", 2), "mask_area");
+  EXPECT_EQ(resumed("auto", 4), "auto") << "other ranks add in another order anyway";
+}
+
 TEST_F(RefitTest, AResumedCheckpointKeepsHowKeysTravel) {
   const test::TempFolder checkpoints;
   v1::RunConfig given = config(4);

@@ -88,6 +88,39 @@ TEST_F(ResolveTest, WritesOutHowKeysTravel) {
             "alltoall");
 }
 
+TEST_F(ResolveTest, WritesOutTheBalancerThatWindowsAskFor) {
+  const auto config_of = [&](int window) {
+    folder_.write_text("mistral.json", testing::tiny_mistral_config(window));
+    v1::RunConfig given = config();
+    given.mutable_model()->set_config("mistral.json");
+    given.mutable_mesh()->set_cp(2);
+    return given;
+  };
+  const auto balancer = [&](const v1::RunConfig& given, int ranks = 2) {
+    return resolve_run_config(given, ranks, folder_.path())
+        .plan()
+        .context_parallel()
+        .load_balancer();
+  };
+  v1::RunConfig given = config_of(4);
+  EXPECT_EQ(balancer(given), "mask_area");
+  given.mutable_plan()->mutable_context_parallel()->set_load_balancer("auto");
+  EXPECT_EQ(balancer(given), "mask_area");
+  const v1::RunConfig resolved = resolve_run_config(given, 2, folder_.path());
+  EXPECT_EQ(resolve_run_config(resolved, 2, folder_.path()).SerializeAsString(),
+            resolved.SerializeAsString());
+  given.mutable_plan()->mutable_context_parallel()->set_load_balancer("head_tail");
+  EXPECT_EQ(balancer(given), "head_tail") << "what is given is taken";
+  // Documents, one rank of cp, and a window that sees everything leave it to the batch.
+  v1::RunConfig documents = config_of(4);
+  documents.mutable_data()->set_document_mask(true);
+  EXPECT_EQ(balancer(documents), "");
+  v1::RunConfig alone = config_of(4);
+  alone.mutable_mesh()->set_cp(1);
+  EXPECT_EQ(balancer(alone), "");
+  EXPECT_EQ(balancer(config_of(testing::kTinyContext)), "");
+}
+
 TEST_F(ResolveTest, OneDimOfTheMeshTakesTheRanksThatAreLeft) {
   const auto mesh = [&](int dp, int fsdp, int tp, bool fully_shard, int world) {
     v1::RunConfig given = config();

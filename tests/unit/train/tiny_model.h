@@ -20,4 +20,13 @@ inline std::string tiny_gpt2_config(double dropout = 0.0) {
       kTinyContext, dropout, dropout, dropout);
 }
 
+/// config.json of a Mistral of the same size whose layers all see `window` positions.
+inline std::string tiny_mistral_config(int window) {
+  return fmt::format(
+      R"({{"model_type": "mistral", "architectures": ["MistralForCausalLM"], "vocab_size": 256,
+    "max_position_embeddings": {}, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "intermediate_size": 24, "sliding_window": {}}})",
+      kTinyContext, window);
+}
+
 }  // namespace meshloom::testing

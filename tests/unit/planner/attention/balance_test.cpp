@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "kernels/base/error.h"
+#include "planner/attention/balancer_choice.h"
 #include "planner/attention/schedule.h"
 #include "tests/unit/planner/attention/random_rows.h"
 
@@ -126,6 +127,39 @@ TEST(LoadBalancer, LayersWithAndWithoutAWindowAreBalancedTogether) {
             balanced_parts(LoadBalancer::kMaskArea, 1000, 3, causal));
   EXPECT_EQ(balance_of({{{0, 4}}, {{4, 8}}}, causal, {{-1, 1}, {0, 3}}),
             (36.0 + 3 * 8) / 2 / (26 + 3 * 4));
+}
+
+TEST(LoadBalancer, AutoTakesAreasWhereTheyAreMoreEven) {
+  Generator generator(6);
+  const RowMask causal{{.is_causal = true}, nullptr};
+  EXPECT_EQ(chosen_balancer(4096, 4, causal), LoadBalancer::kHeadTail);
+  EXPECT_EQ(chosen_balancer(4096, 4, {{}, nullptr}), LoadBalancer::kHeadTail)
+      << "nothing is masked";
+  EXPECT_EQ(chosen_balancer(4096, 4, {{.is_causal = true}, packed(generator, 4096, 64, 900)}),
+            LoadBalancer::kPerDocument);
+  // A window about as wide as a rank's stretches leaves the first rank less to do; one that is far
+  // narrower, or wider than the sequence, does not.
+  const std::vector<LayerWindow> wide{{1023, 4}}, narrow{{15, 4}}, wider{{4095, 4}};
+  EXPECT_EQ(chosen_balancer(4096, 4, causal, wide), LoadBalancer::kMaskArea);
+  EXPECT_EQ(chosen_balancer(4096, 4, causal, narrow), LoadBalancer::kHeadTail);
+  EXPECT_EQ(chosen_balancer(4096, 4, causal, wider), LoadBalancer::kHeadTail);
+  EXPECT_EQ(chosen_balancer(4096, 1, causal, wide), LoadBalancer::kHeadTail) << "one rank";
+  // A row's own window counts as that of all layers.
+  const RowMask windowed{{.is_causal = true, .window_left = 1023}, nullptr};
+  EXPECT_EQ(chosen_balancer(4096, 4, windowed), LoadBalancer::kMaskArea);
+  EXPECT_EQ(balanced_parts(LoadBalancer::kAuto, 4096, 4, windowed),
+            balanced_parts(LoadBalancer::kMaskArea, 4096, 4, windowed));
+  // Whatever is chosen is never the less even of the two by more than the margin.
+  for (const std::int64_t window : {3, 60, 300, 511, 700, 2000})
+    for (const int ranks : {2, 3, 5, 8}) {
+      const std::vector<LayerWindow> layers{{-1, 2}, {window, 5}};
+      const auto balance = [&](LoadBalancer balancer) {
+        return balance_of(balanced_parts(balancer, 3001, ranks, causal, layers), causal, layers);
+      };
+      const bool by_area = chosen_balancer(3001, ranks, causal, layers) == LoadBalancer::kMaskArea;
+      EXPECT_EQ(by_area, balance(LoadBalancer::kMaskArea) > balance(LoadBalancer::kHeadTail) + 0.01)
+          << window << " " << ranks;
+    }
 }
 
 TEST(LoadBalancer, OrdersByRowDifferOnlyWhereDocumentsDo) {

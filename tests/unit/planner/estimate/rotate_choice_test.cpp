@@ -122,12 +122,12 @@ TEST(RotateChoice, APlanThatNamesAWayKeepsIt) {
   const ModelShape model = testing::gpt2_124m();
   const Workload work{4, 1, 1024};
   ParallelPlan plan;
-  EXPECT_EQ(resolve_rotate(plan, model, {}, work, 8), plan) << "one rank moves nothing";
-  const ParallelPlan chosen = resolve_rotate(plan, model, {1, 1, 4, 1}, work, 8);
+  EXPECT_EQ(resolve_context_parallel(plan, model, {}, work, 8), plan) << "one rank moves nothing";
+  const ParallelPlan chosen = resolve_context_parallel(plan, model, {1, 1, 4, 1}, work, 8);
   EXPECT_EQ(chosen.context_parallel.rotate, Rotate::kUlysses);
   EXPECT_EQ(chosen.context_parallel.ulysses_degree, 4);
   plan.context_parallel.rotate = Rotate::kAllToAll;
-  EXPECT_EQ(resolve_rotate(plan, model, {1, 1, 4, 1}, work, 8), plan);
+  EXPECT_EQ(resolve_context_parallel(plan, model, {1, 1, 4, 1}, work, 8), plan);
 }
 
 TEST(RotateChoice, AnEstimateIsOfTheWayThatIsTaken) {
