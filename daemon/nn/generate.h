@@ -73,9 +73,9 @@ class Generation {
   /// No token is left to draw.
   bool done() const { return left_ == 0; }
   /// One pass of the model: kPassTokens of a prompt at the most (where ranks share them, as many
-  /// more as KvCache::pass_positions says), or the next tokens of at most kPassRows sequences, which
-  /// take turns, so that a pass is short. Returns what it drew, in order of the sequences: nothing
-  /// after a part of a prompt. Not after done().
+  /// more as KvCache::pass_positions says), or the next tokens of at most kPassRows sequences,
+  /// which take turns, so that a pass is short. Returns what it drew, in order of the sequences:
+  /// nothing after a part of a prompt. Not after done().
   std::vector<GeneratedToken> advance();
   /// Draws nothing more of this sequence, which is done now if it was not before.
   void end(std::size_t sequence);
