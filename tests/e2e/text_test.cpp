@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "tests/e2e/daemon_fixture.h"
 
@@ -10,6 +11,61 @@ namespace meshloom::e2e {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// What a model draws behind a prompt, token by token.
+struct Drawn {
+  std::vector<int> ids;
+  std::vector<std::string> pieces;  ///< the characters that became complete with each
+  std::string text;
+  std::string finish_reason;
+};
+
+bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0u) != 0x80u; }
+
+/// Where the character in front of a place begins, which is not that of the text's first.
+std::size_t character_before(const std::string& text, std::size_t at) {
+  do --at;
+  while (at > 0 && !begins_character(text[at]));
+  return at;
+}
+
+/// Where the one behind it ends.
+std::size_t character_behind(const std::string& text, std::size_t at) {
+  do ++at;
+  while (at < text.size() && !begins_character(text[at]));
+  return at;
+}
+
+/// Each begins with the last character of a token and ends with the first one of the next, where
+/// both tokens have more, and is nowhere in the text before.
+std::vector<std::string> across_borders(const Drawn& drawn) {
+  std::vector<std::string> strings;
+  std::size_t border = 0;
+  for (std::size_t i = 1; i < drawn.pieces.size(); ++i) {
+    const std::string& token = drawn.pieces[i - 1];
+    border += token.size();
+    if (token.empty() || drawn.pieces[i].empty()) continue;
+    const std::size_t begin = character_before(drawn.text, border);
+    const std::size_t end = character_behind(drawn.text, border);
+    const std::string string = drawn.text.substr(begin, end - begin);
+    if (begin > border - token.size() && end < border + drawn.pieces[i].size() &&
+        drawn.text.find(string) == begin)
+      strings.push_back(string);
+  }
+  return strings;
+}
+
+/// The same drawing up to the first of a string: the text before it, the tokens up to the one that
+/// completes it.
+Drawn up_to(const Drawn& whole, const std::string& stop) {
+  Drawn cut;
+  while (cut.text.find(stop) == std::string::npos) {
+    cut.text += whole.pieces.at(cut.ids.size());
+    cut.ids.push_back(whole.ids.at(cut.ids.size()));
+  }
+  cut.text.resize(cut.text.find(stop));
+  return cut;
+}
 
 class TextE2e : public DaemonTest {
  protected:
@@ -45,6 +101,30 @@ class TextE2e : public DaemonTest {
       if (entry.path().extension() == ".tokens") return entry.path();
     return {};
   }
+  /// What the job "text", as `more` has it, draws behind kBegin.
+  Drawn drawn(const Arguments& more) const {
+    Arguments command{"generate", "--job", "text", "--json"};
+    command.insert(command.end(), kGreedy.begin(), kGreedy.end());
+    command.insert(command.end(), more.begin(), more.end());
+    const auto result = client(command);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    Drawn drawn;
+    std::istringstream lines(result.output);
+    for (std::string line; std::getline(lines, line);) {
+      const Json record = Json::parse(line);
+      drawn.text += record.value("text", "");
+      if (record.value("done", false)) {
+        drawn.finish_reason = record["finish_reason"];
+      } else {
+        drawn.ids.push_back(record.value("token_id", 0));
+        drawn.pieces.push_back(record.value("text", ""));
+      }
+    }
+    return drawn;
+  }
+  inline static const std::string kBegin = "Der Fuchs fra";
+  inline static const Arguments kGreedy = {"--prompt", kBegin,         "--temperature",
+                                           "0",        "--max-tokens", "30"};
   inline static const std::string kLine =
       "Der Fuchs fraß größtenteils Äpfel, it's what they've said.";
 };
@@ -210,6 +290,63 @@ TEST_F(TextE2e, IsEvaluatedOnTextWithTheTokenizerOfItsCheckpoint) {
   for (int i = 0; i < 20; ++i) plain << kLine << "\n";
   plain.close();
   EXPECT_GT(loss({"--job", "text", "--data", "plain.txt"}), 0.0);
+  shut_down();
+}
+
+TEST_F(TextE2e, SamplesEndBeforeStopStringsThatBeginAndEndInsideTokens) {
+  make_model();
+  start(2);
+  write_lines("corpus/lines.jsonl", 300);
+  TinyJob text;
+  text.model = "{config: model/config.json}";
+  text.data = "corpus";
+  text.steps = 100;
+  text.optimizer = "{lr: 5.0e-3}";
+  text.extra = "  export: {hf_folder: hf}\n";
+  submit(text, "text");
+  ASSERT_TRUE(reaches("text", "succeeded")) << job("text").dump(2);
+  const Drawn whole = drawn({});
+  ASSERT_EQ(whole.ids.size(), 30u);
+  EXPECT_EQ(whole.finish_reason, "length");
+  std::vector<std::string> stops = across_borders(whole);
+  ASSERT_GE(stops.size(), 2u) << whole.text;
+
+  const std::string local = folder_ / "gpt2";
+  ASSERT_EQ(client({"checkpoint", "download", "checkpoints/text/hf", local}).exit_code, 0);
+  ASSERT_EQ(client({"model", "create", "small", local}).exit_code, 0);
+  const std::string file = write_text("run.yaml", R"(config:
+  model: {name: small}
+  plan: {dtype: float32}
+  training: {seq_len: 32}
+)");
+  const std::string token = client_json({"run", "create", file, "--name", "driven"})["token"];
+  ASSERT_TRUE(eventually(30s, [&] {
+    return client_json({"run", "show", "driven"})["state"] == "ready";
+  }));
+  const auto sample = [&](const Arguments& more) {
+    Arguments command{"run", "sample", "driven", "--token", token};
+    command.insert(command.end(), kGreedy.begin(), kGreedy.end());
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  };
+  const auto expect_both = [&](const Arguments& more, const Drawn& expected, bool stopped) {
+    SCOPED_TRACE(more.back());
+    const Drawn generated = drawn(more);
+    EXPECT_EQ(generated.text, expected.text);
+    EXPECT_EQ(generated.ids, expected.ids);
+    EXPECT_EQ(generated.finish_reason, stopped ? "stop" : "length");
+    const Json sampled = client_json(sample(more))["result"]["sample"]["sequences"][0];
+    EXPECT_EQ(sampled["token_ids"].get<std::vector<int>>(), expected.ids);
+    EXPECT_EQ(sampled["finish_reason"], stopped ? "stop_string" : "length");
+    EXPECT_EQ(client(sample(more)).output, kBegin + expected.text + "\n");
+  };
+  expect_both({"--ignore-eos"}, whole, false);
+  for (const std::string& stop : stops) expect_both({"--stop", stop}, up_to(whole, stop), true);
+  // The first of several that is complete, in whatever order they are named.
+  expect_both({"--stop", stops.back(), "--stop", stops.front()}, up_to(whole, stops.front()), true);
+  // What only begins like one is told all the same.
+  expect_both({"--stop", stops.front() + "never"}, whole, false);
+  EXPECT_EQ(client({"run", "close", "driven", "--token", token}).exit_code, 0);
   shut_down();
 }
 
