@@ -48,8 +48,8 @@ struct MatmulOptions {
   Epilogue epilogue = Epilogue::kNone;
   TensorView bias;            ///< [N], for the kBias epilogues
   TensorView pre_activation;  ///< y's shape; where given, receives a b + bias of the GELU epilogues
-  /// Every row of y gets the bits that a product of that row alone would give, however many rows
-  /// there are. y and a then have 2 dims and nothing receives the pre-activation.
+  /// Every row of y gets the bits that such a product of that row alone would give, however many
+  /// rows there are. y and a then have 2 dims and nothing receives the pre-activation.
   bool batch_invariant = false;
 };
 

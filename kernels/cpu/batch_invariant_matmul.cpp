@@ -15,7 +15,8 @@
 namespace meshloom::kernels::cpu {
 namespace {
 
-// A product of some of the rows: matmul of views that it is given so many of at once.
+// A product of all rows, so many of them at once: by few_rows, or matmul of one row after the
+// other.
 class RowGroups {
  public:
   RowGroups(Threads threads, const TensorView& y, const TensorView& a, const TensorView& b,
@@ -24,18 +25,17 @@ class RowGroups {
     check(y.ndim() == 2 && a.ndim() == 2 && !options.pre_activation.defined(),
           "matmul: batch_invariant is for matrices without a pre-activation, y has {} dims",
           y.ndim());
-    options_.batch_invariant = false;
     const std::int64_t most = std::min(y.size(0), kMostFewRows);
-    const auto by_few_rows = [&](std::int64_t count) {
-      const std::optional<DirectProduct> product =
-          DirectProduct::plan(threads, rows_of(y, 0, count), rows_of(a, 0, count), b, options_, {});
-      return product && product->provider() == MatmulProvider::kFewRows;
-    };
-    if (by_few_rows(1) && by_few_rows(most)) rows_ = most;
+    by_few_rows_ = few_rows(threads, 0, 1) && few_rows(threads, 0, most);
+    if (by_few_rows_) {
+      rows_ = most;
+      bytes_ = few_rows(threads, 0, most)->scratch_bytes();
+      return;
+    }
+    options_.batch_invariant = false;
     // A row alone begins at an address that pairs of bfloat16 may be read from.
-    realigned_ = rows_ == 1 && a.dtype == DType::kBFloat16 && a.stride(0) % 2 != 0;
-    bytes_ =
-        matmul_workspace_bytes(threads, rows_of(y, 0, rows_), rows_of(a, 0, rows_), b, options_);
+    realigned_ = a.dtype == DType::kBFloat16 && a.stride(0) % 2 != 0;
+    bytes_ = matmul_workspace_bytes(threads, rows_of(y, 0, 1), rows_of(a, 0, 1), b, options_);
   }
 
   std::size_t workspace_bytes() const { return row_bytes() + bytes_; }
@@ -49,18 +49,30 @@ class RowGroups {
     KernelContext inner = context;
     inner.workspace = &rest;
     for (std::int64_t first = 0; first < y_.size(0); first += rows_) {
-      const std::int64_t count = std::min(rows_, y_.size(0) - first);
+      if (by_few_rows_) {
+        const std::int64_t count = std::min(rows_, y_.size(0) - first);
+        few_rows(context.threads, first, count)->run(context, cutter.rest());
+        continue;
+      }
       if (realigned_) copy(context, row, rows_of(a_, first, 1));
-      matmul(inner, rows_of(y_, first, count), realigned_ ? row : rows_of(a_, first, count), b_,
-             options_);
+      matmul(inner, rows_of(y_, first, 1), realigned_ ? row : rows_of(a_, first, 1), b_, options_);
     }
   }
 
  private:
+  // Rows [first, first + count) by few_rows; none where the table or the views do not allow it.
+  std::optional<DirectProduct> few_rows(Threads threads, std::int64_t first,
+                                        std::int64_t count) const {
+    const std::optional<DirectProduct> product = DirectProduct::plan(
+        threads, rows_of(y_, first, count), rows_of(a_, first, count), b_, options_, {});
+    return product && product->provider() == MatmulProvider::kFewRows ? product : std::nullopt;
+  }
+
   std::size_t row_bytes() const { return realigned_ ? piece_bytes<bfloat16>(a_.size(1)) : 0; }
 
   const TensorView &y_, &a_, &b_;
   MatmulOptions options_;
+  bool by_few_rows_ = false;
   std::int64_t rows_ = 1;  // at once
   bool realigned_ = false;
   std::size_t bytes_ = 0;  // of the workspace, for a product

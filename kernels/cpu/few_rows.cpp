@@ -56,13 +56,35 @@ HWY_INLINE void dot_step(const Value<Element>* x, std::int64_t ldx, const Value<
   }
 }
 
-// Of kRows rows of a and kColumns columns of b, each with one vector of sums, so that a sum's order
-// is the same whatever else is computed beside it.
-template <typename Element, int kRows, int kColumns>
-HWY_INLINE void dot_block(const Gemm& g, std::int64_t column) {
+// How a few rows are laid out over the registers: so many of them at a time by so many columns of
+// b. One or two rows leave registers for more columns, which hide the latency of the sums. With 16
+// registers five to eight rows take two passes over columns that the first one leaves in the
+// first-level cache.
+template <int kRows>
+struct DotTile {
+#if HWY_TARGET == HWY_AVX3
+  static constexpr int kRowsAtOnce = kRows;
+  static constexpr int kColumns = kRows <= 2 ? 4 : 2;
+#else
+  static constexpr int kRowsAtOnce = std::min(kRows, 4);
+  static constexpr int kColumns = kRows <= 2 ? 4 : kRows <= 4 ? 2 : 3;
+#endif
+  static constexpr int kPasses = kRows > kRowsAtOnce ? 2 : 1;
+};
+
+// What a pass over columns asks for of columns to come: part `index` of `count` of each, or nothing
+// where count is 0.
+struct Prefetch {
+  int index, count;
+};
+
+// Of kRows rows of a, from `first` on, and kColumns columns of b, each with one vector of sums, so
+// that a sum's order is the same whatever else is computed beside it.
+template <typename Element, int kRows, int kColumns, Prefetch kAsked>
+HWY_INLINE void dot_block(const Gemm& g, std::int64_t first, std::int64_t column) {
   const std::int64_t step = values_per_vector<Element>();
   const std::int64_t k = g.k, lda = g.a.ld, ldb = g.b.ld;
-  const auto* a = static_cast<const Value<Element>*>(g.a.data);
+  const auto* a = static_cast<const Value<Element>*>(g.a.data) + first * lda;
   const auto* b = static_cast<const Value<Element>*>(g.b.data) + column * ldb;
   V sums[kRows][kColumns];
   tile::clear(sums);
@@ -70,15 +92,26 @@ HWY_INLINE void dot_block(const Gemm& g, std::int64_t column) {
   // With several rows, columns to come are asked for while these are multiplied, right into the
   // first-level cache and about 10 KB ahead for a thousand channels: what comes later than that is
   // waited for, what comes sooner pushes the rows of a out. Beyond b's end that does no harm. With
-  // one or two rows the hardware is ahead of that.
-  constexpr int kBlocksAhead = kPerElement<Element> == 2 ? 3 : 2;
-  const auto* next = b + kBlocksAhead * kColumns * ldb;
-  for (; i + step <= k; i += step) {
-    if constexpr (kRows > 2)
+  // one or two rows the hardware is ahead of that. Two passes ask for a half each, since more at a
+  // time than memory delivers holds up the products.
+  constexpr int kParts = std::max(kAsked.count, 1);
+  constexpr int kBlocksAhead = kPerElement<Element> == 2 ? 3 : kParts == 2 ? 1 : 2;
+  const auto* next = b + kBlocksAhead * kColumns * ldb + kAsked.index * k / kParts;
+  // A cache line of each column.
+  constexpr std::int64_t kVectors =
+      std::max<std::int64_t>(64 / (hn::MaxLanes(F32()) * sizeof(float)), 1);
+  const auto step_at = [&](std::int64_t at) HWY_ATTR {
+    dot_step<Element, kRows, kColumns>(a + at, lda, b + at, ldb, sums);
+  };
+  for (; i + kVectors * step <= k; i += kVectors * step) {
+    if constexpr (kAsked.count > 0)
 #pragma GCC unroll 4
-      for (int c = 0; c < kColumns; ++c) __builtin_prefetch(next + c * ldb + i, 0, 3);
-    dot_step<Element, kRows, kColumns>(a + i, lda, b + i, ldb, sums);
+      for (int c = 0; c < kColumns; ++c) __builtin_prefetch(next + c * ldb + i / kParts, 0, 3);
+#pragma GCC unroll 4
+    for (std::int64_t v = 0; v < kVectors; ++v) step_at(i + v * step);
   }
+  if constexpr (kVectors > 1)
+    for (; i + step <= k; i += step) step_at(i);
   if (i < k) {
     constexpr std::int64_t kMost = 2 * HWY_MAX_BYTES / sizeof(float);
     Value<Element> x[kRows * kMost] = {}, w[kColumns * kMost] = {};
@@ -86,7 +119,7 @@ HWY_INLINE void dot_block(const Gemm& g, std::int64_t column) {
     for (int c = 0; c < kColumns; ++c) std::copy_n(b + c * ldb + i, k - i, w + c * kMost);
     dot_step<Element, kRows, kColumns>(x, kMost, w, kMost, sums);
   }
-  auto* y = static_cast<float*>(g.y) + column;
+  auto* y = static_cast<float*>(g.y) + first * g.ldy + column;
   V flat[kRows * kColumns];
 #pragma GCC unroll 16
   for (int at = 0; at < kRows * kColumns; ++at) flat[at] = sums[at / kColumns][at % kColumns];
@@ -96,20 +129,44 @@ HWY_INLINE void dot_block(const Gemm& g, std::int64_t column) {
   for (int r = 0; r < kRows; ++r) std::copy_n(totals + r * kColumns, kColumns, y + r * g.ldy);
 }
 
+// kRows rows of a by kColumns columns of b.
+template <typename Element, int kRows, int kColumns>
+HWY_INLINE void dot_passes(const Gemm& g, std::int64_t column) {
+  using Tile = DotTile<kRows>;
+  constexpr int kRest = kRows - Tile::kRowsAtOnce;
+  constexpr int kParts = kRows > 2 ? Tile::kPasses : 0;
+  dot_block<Element, Tile::kRowsAtOnce, kColumns, Prefetch{0, kParts}>(g, 0, column);
+  if constexpr (kRest > 0)
+    dot_block<Element, kRest, kColumns, Prefetch{1, kParts}>(g, Tile::kRowsAtOnce, column);
+}
+
 template <typename Element, int kRows>
 void dot_columns(const Gemm& g, std::int64_t begin, std::int64_t end) {
-  // Few rows leave registers for more columns, which hide the latency of the sums.
-  constexpr int kColumns = kRows <= 2 ? 4 : 2;
+  constexpr int kColumns = DotTile<kRows>::kColumns;
   std::int64_t j = begin;
-  for (; j + kColumns <= end; j += kColumns) dot_block<Element, kRows, kColumns>(g, j);
-  for (; j < end; ++j) dot_block<Element, kRows, 1>(g, j);
+  for (; j + kColumns <= end; j += kColumns) dot_passes<Element, kRows, kColumns>(g, j);
+  for (; j < end; ++j) dot_passes<Element, kRows, 1>(g, j);
 }
 
 // --- b by rows: y's columns are summed in the first-level cache while rows of b pass.
 
-// They leave room there for the rows of b that are on their way.
-constexpr std::int64_t kSumBytes = 12 << 10;
-constexpr std::int64_t kDepth = 8;  // vectors of Elements from consecutive rows, at a time
+// How many vectors of Elements from consecutive rows are taken at a time, how many rows ahead b is
+// asked for and into which cache, and how many bytes of sums leave room for the rows of b that are
+// on their way. Few rows of a gain by loading and storing their sums less often, several by what
+// registers hold.
+template <int kRows>
+struct RowPanel {
+#if HWY_TARGET == HWY_AVX3
+  static constexpr std::int64_t kDepth = 8;
+  static constexpr std::int64_t kSumBytes = 12 << 10;
+  static constexpr int kLocality = 3;
+#else
+  static constexpr std::int64_t kDepth = kRows <= 2 ? 8 : 4;
+  static constexpr std::int64_t kSumBytes = 20 << 10;
+  static constexpr int kLocality = 2;  // rows 4 KB apart have few places in a first-level cache
+#endif
+  static constexpr std::int64_t kAhead = 8;
+};
 
 // Two vectors of kPerElement<Element> rows of b, the second right of the first.
 template <typename Element>
@@ -144,8 +201,8 @@ HWY_INLINE void add_rows(const Gemm& g, const Element* a, std::int64_t row_step,
   constexpr std::int64_t kPer = kPerElement<Element>;
   const std::int64_t n = tile::lanes(), ldb = g.b.ld;
   const auto* b = static_cast<const Value<Element>*>(g.b.data) + at * kPer * ldb + column;
-  // Rows to come are asked for right into the first-level cache.
-  constexpr std::int64_t kAhead = kDepth * kPer;
+  using Panel = RowPanel<kRows>;
+  constexpr std::int64_t kAhead = Panel::kAhead * kPer;
   const bool more = at * kPer + kAhead + kCount * kPer <= g.k;
   for (std::int64_t j = 0; j < width; j += 2 * n) {
     V left[kCount], right[kCount];
@@ -156,8 +213,9 @@ HWY_INLINE void add_rows(const Gemm& g, const Element* a, std::int64_t row_step,
 #pragma GCC unroll 16
       for (int i = 0; i < kCount * kPer; ++i) {
         const Value<Element>* next = b + (kAhead + i) * ldb + j;
-        __builtin_prefetch(next, 0, 3);
-        if (sizeof(*next) == 4) __builtin_prefetch(next + n, 0, 3);
+        __builtin_prefetch(next, 0, Panel::kLocality);
+        if (sizeof(*next) * hn::MaxLanes(F32()) == 64)
+          __builtin_prefetch(next + n, 0, Panel::kLocality);
       }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -181,6 +239,7 @@ void sum_panel(const Gemm& g, const Element* a, std::int64_t depth, std::int64_t
                std::int64_t width, float* sums) {
   std::fill_n(sums, kRows * width, 0.0f);
   const std::int64_t whole = g.k / kPerElement<Element>;
+  constexpr std::int64_t kDepth = RowPanel<kRows>::kDepth;
   std::int64_t at = 0;
   for (; at + kDepth <= whole; at += kDepth)
     add_rows<Element, kRows, kDepth>(g, a, depth, at, column, sums, width);
@@ -205,9 +264,10 @@ void finish_columns(const Gemm& g, std::int64_t begin, std::int64_t end, std::in
 
 template <typename Element, int kRows>
 void sum_columns(const Gemm& g, std::int64_t begin, std::int64_t end) {
-  alignas(64) float sums[kSumBytes / sizeof(float)];
+  constexpr std::int64_t kSums = RowPanel<kRows>::kSumBytes / sizeof(float);
+  alignas(64) float sums[kSums];
   const std::int64_t n = 2 * tile::lanes();
-  const std::int64_t most = kSumBytes / static_cast<std::int64_t>(sizeof(float)) / kRows / n * n;
+  const std::int64_t most = kSums / kRows / n * n;
   const std::int64_t depth = g.k / kPerElement<Element>;
   const std::int64_t vectors_end = begin + (end - begin) / n * n;
   const auto* factors = static_cast<const Element*>(g.a.data);

@@ -45,7 +45,8 @@ std::optional<DirectProduct> DirectProduct::plan(Threads threads, const TensorVi
   product.operands_ = a.dtype;
   product.gemm_ = {y.size(0), y.size(1), a.size(1),     *left,       *right,
                    nullptr,   y.size(1), options.alpha, options.beta};
-  product.provider_ = choose_matmul_provider(cpu_class(), a.dtype, product.gemm_);
+  product.provider_ =
+      choose_matmul_provider(cpu_class(), a.dtype, product.gemm_, options.batch_invariant);
   switch (product.provider_) {
     case MatmulProvider::kFewRows:
       if (!product.fits_few_rows()) return {};

@@ -40,7 +40,11 @@ MatmulProvider choose_bfloat16(CpuClass cpu_class, const Gemm& gemm) {
   return packed && worth_packing(gemm) ? MatmulProvider::kPacked : MatmulProvider::kOneDnnMatmul;
 }
 
-MatmulProvider choose_float32(CpuClass cpu_class, const Gemm& gemm) {
+MatmulProvider choose_float32(CpuClass cpu_class, const Gemm& gemm, bool batch_invariant) {
+  // sgemm reads b once for each of such rows. Other products of few rows are sgemm's here, so that
+  // training on this class has the bits of one library.
+  if (cpu_class == CpuClass::kAvx2 && batch_invariant && few_rows(gemm))
+    return MatmulProvider::kFewRows;
   if (cpu_class >= CpuClass::kAvx512) {
     if (few_rows(gemm)) return MatmulProvider::kFewRows;
     // Deep sums with b stored by columns: sgemm falls to 0.6 to 0.8 of a register-only loop.
@@ -57,10 +61,11 @@ MatmulProvider choose_float32(CpuClass cpu_class, const Gemm& gemm) {
 
 }  // namespace
 
-MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm) {
+MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm,
+                                      bool batch_invariant) {
   if (dtype == DType::kFloat64) return MatmulProvider::kOpenBlas;
   return dtype == DType::kBFloat16 ? choose_bfloat16(cpu_class, gemm)
-                                   : choose_float32(cpu_class, gemm);
+                                   : choose_float32(cpu_class, gemm, batch_invariant);
 }
 
 }  // namespace meshloom::kernels::cpu

@@ -11,8 +11,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Raised whenever an entry or the order of a kernel's sums changes, and stored in checkpoints:
-/// numbers are bitwise comparable within one version.
+/// Raised whenever an entry that training uses or the order of a kernel's sums changes, and stored
+/// in checkpoints: losses and weights are bitwise comparable within one version.
 inline constexpr int kMatmulTableVersion = 6;
 
 enum class MatmulProvider : std::uint8_t {
@@ -24,8 +24,11 @@ enum class MatmulProvider : std::uint8_t {
 };
 
 /// The provider for operands of one dtype (float32, bfloat16, float64) in the given shape. bfloat16
-/// operands that the answer is a BLAS for are widened and multiplied in float32.
-MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm);
+/// operands that the answer is a BLAS for are widened and multiplied in float32. `batch_invariant`:
+/// for rows that must not depend on each other (MatmulOptions); the answer for one row then holds
+/// for as many as the provider takes.
+MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm,
+                                      bool batch_invariant = false);
 
 /// Whether it takes bfloat16 operands as they are.
 constexpr bool takes_bfloat16(MatmulProvider provider) {

@@ -71,7 +71,9 @@ Tensor Model::decode(const Tensor& input_ids, KvCache& cache) {
 
 Tensor Model::decode(const Tensor& input_ids, KvCaches caches) {
   const NoGradGuard no_grad(context());
-  const BatchInvariantGuard invariant(context(), caches.size() > 1);
+  // A sequence alone takes the way that it takes among others.
+  const bool next_ids = input_ids.ndim() == 2 && input_ids.size(1) == 1;
+  const BatchInvariantGuard invariant(context(), next_ids);
   Batch batch;
   batch.input_ids = input_ids;
   return call_batch(batch,

@@ -110,13 +110,19 @@ TEST(FewRows, TheTableTakesThemWhereTheyGain) {
               MatmulProvider::kFewRows);
     EXPECT_NE(choose_matmul_provider(CpuClass::kAvx2, dtype, token), MatmulProvider::kFewRows);
   }
+  EXPECT_EQ(choose_matmul_provider(CpuClass::kAvx2, DType::kFloat32, token, true),
+            MatmulProvider::kFewRows)
+      << "sequences that are decoded together";
   Gemm adding = token, tall = token, tiny = token;
   adding.beta = 1.0f;
   tall.m = kMostFewRows + 1;
   tiny.n = tiny.k = 32;
-  for (const Gemm& gemm : {adding, tall, tiny})
+  for (const Gemm& gemm : {adding, tall, tiny}) {
     EXPECT_NE(choose_matmul_provider(CpuClass::kAvx512Bf16, DType::kFloat32, gemm),
               MatmulProvider::kFewRows);
+    EXPECT_NE(choose_matmul_provider(CpuClass::kAvx2, DType::kFloat32, gemm, true),
+              MatmulProvider::kFewRows);
+  }
 }
 
 }  // namespace
