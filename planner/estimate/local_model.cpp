@@ -51,17 +51,21 @@ UnitSize size_of(const std::vector<ModelParameter>& list, const Choices& choices
   return sum;
 }
 
-/// Elements that stay of those whose names, behind `prefix`, a pattern covers.
-std::int64_t frozen_elements(const std::vector<ModelParameter>& list, const Choices& choices,
-                             const MeshSizes& mesh, const std::vector<std::string>& patterns,
-                             const std::string& prefix) {
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < list.size(); ++i)
-    if (std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+/// The same of those alone that are trained: no pattern covers their names behind `prefix`.
+UnitSize trained_size_of(const std::vector<ModelParameter>& list, const Choices& choices,
+                         const MeshSizes& mesh, const std::vector<std::string>& frozen,
+                         const std::string& prefix) {
+  std::vector<ModelParameter> trained;
+  Choices their_choices;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (std::any_of(frozen.begin(), frozen.end(), [&](const std::string& pattern) {
           return covers_pattern(pattern, prefix + list[i].name);
         }))
-      sum += size_of({list[i]}, {choices[i]}, mesh).sharded;
-  return sum;
+      continue;
+    trained.push_back(list[i]);
+    their_choices.push_back(choices[i]);
+  }
+  return size_of(trained, their_choices, mesh);
 }
 
 class Buckets {
@@ -138,6 +142,12 @@ UnitSize LocalModel::all() const {
   return sum;
 }
 
+std::int64_t LocalModel::trained_shards() const {
+  std::int64_t sum = trained_root.sharded;
+  for (const UnitSize& layer : trained_layers) sum += layer.sharded;
+  return sum;
+}
+
 LocalModel local_model(const ModelShape& model, const StyledModel& styled, const ModelPass& pass,
                        const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work) {
   if (!plan.checkpoint_choices.empty())
@@ -157,12 +167,14 @@ LocalModel local_model(const ModelShape& model, const StyledModel& styled, const
   for (const std::vector<ModelParameter>* list : {&block, &root})
     for (const ModelParameter& p : *list)
       if (p.summands && !p.name.ends_with("bias")) local.biases_alone = false;
+  local.trained_root = local.root;
+  local.trained_layers.assign(static_cast<std::size_t>(model.layers), local.block);
   if (!work.frozen.empty()) {
     const std::string prefix = model_modules(model).block_prefix;
-    local.frozen = frozen_elements(root, root_choices, mesh, work.frozen, "");
-    for (std::int64_t layer = 0; layer < model.layers; ++layer)
-      local.frozen += frozen_elements(block, shards.block, mesh, work.frozen,
-                                      fmt::format("{}.{}.", prefix, layer));
+    local.trained_root = trained_size_of(root, root_choices, mesh, work.frozen, "");
+    for (std::size_t layer = 0; layer < local.trained_layers.size(); ++layer)
+      local.trained_layers[layer] = trained_size_of(block, shards.block, mesh, work.frozen,
+                                                    fmt::format("{}.{}.", prefix, layer));
   }
   local.rows = work.micro_batch * tokens_per_rank(mesh, work);
   if (mesh.dp * mesh.fsdp * mesh.cp > 1)

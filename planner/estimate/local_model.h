@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "planner/estimate/model_pass.h"
 #include "planner/estimate/workload.h"
@@ -47,10 +48,12 @@ struct LocalModel {
   std::int64_t element_bytes = 4;
   /// Whether summands are the gradients of biases alone, as without sequence parallelism.
   bool biases_alone = true;
-  GradientSums gradient_sums{};  ///< of parameters that fsdp does not shard
-  std::int64_t frozen = 0;       ///< elements of parameters that are not trained, as `sharded`
+  GradientSums gradient_sums{};            ///< of parameters that fsdp does not shard
+  UnitSize trained_root{};                 ///< of `root`: parameters that are trained
+  std::vector<UnitSize> trained_layers{};  ///< the same of each layer
 
   UnitSize all() const;
+  std::int64_t trained_shards() const;  ///< all that is trained, as `sharded`
 };
 
 /// The choice must be valid. Throws InvalidArgument for dims of fully_shard and styles that do not

@@ -45,26 +45,38 @@ std::int64_t state_bytes_per_element(OptimizerState optimizer) {
   return 0;
 }
 
+/// Whole gradients of the layer at work and of the one behind it, which are still being reduced,
+/// with what of them is copied into a message, at the fullest moment: with every layer further back
+/// `given_back` less of other things is there.
+std::int64_t gathered_gradients(const LocalModel& local, std::int64_t given_back) {
+  std::int64_t most = 0, reduced = 0, packed = 0, less = 0;
+  for (auto layer = local.trained_layers.rbegin(); layer != local.trained_layers.rend(); ++layer) {
+    const std::int64_t gradients = layer->gathered * kFloat;
+    const std::int64_t message = std::max(packed, layer->packed) * kFloat;
+    most = std::max(most, gradients + reduced + message - less);
+    reduced = gradients;
+    packed = layer->packed;
+    less += given_back;
+  }
+  return most;
+}
+
 /// Whole parameters of the layer at work and the one that is fetched meanwhile (or of all), whole
-/// gradients of the layer at work; those of the root throughout. One layer further back a second
-/// layer's gradients are still being reduced, but an activation less is kept.
+/// gradients of what is trained of the layers at work; those of the root throughout.
 std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& activations) {
   if (!local.plan.fully_shard || local.mesh.fsdp == 1) return 0;
   const std::int64_t layers = local.model.layers;
   const std::int64_t weights = local.block.gathered * local.element_bytes;
-  const std::int64_t gradients = local.block.gathered * kFloat;
-  // What is not sharded along dim 0 in large pieces is copied into a message: the weights of a
-  // layer that is fetched, and the gradients of the one that is reduced meanwhile, two layers on.
+  // What is not sharded along dim 0 in large pieces is copied into a message: the gradients of a
+  // layer, and the weights of the one that is fetched meanwhile, two layers on.
   const bool reshard = local.plan.shards.reshard_after_forward;
-  const std::int64_t message =
-      local.block.packed * (kFloat + (reshard && layers > 2 ? local.element_bytes : 0));
+  const std::int64_t message = reshard && layers > 2 ? local.block.packed * local.element_bytes : 0;
   const bool checkpointed = local.plan.checkpointing != ActivationCheckpoint::kNone;
-  std::int64_t sum = local.root.gathered * (local.element_bytes + kFloat) + gradients +
-                     weights * (reshard ? std::min<std::int64_t>(2, layers) : layers) + message;
-  const std::int64_t less =
+  const std::int64_t given_back =
       (checkpointed ? activations.boundary : activations.block) + (reshard ? 0 : weights);
-  if (layers > 1) sum += std::max<std::int64_t>(0, gradients - less);
-  return sum;
+  return local.root.gathered * local.element_bytes + local.trained_root.gathered * kFloat +
+         weights * (reshard ? std::min<std::int64_t>(2, layers) : layers) + message +
+         gathered_gradients(local, given_back);
 }
 
 /// A rank that sums with no other makes a layer's gradients when backward comes to it, and drops
@@ -94,7 +106,9 @@ std::int64_t communication_bytes(const LocalModel& local) {
   if (mesh.parameter_copies() > 1)
     sum += staging_of(std::min(kGradientBucketBytes, local.all().sharded * kFloat),
                       mesh.parameter_copies());
-  if (mesh.fsdp > 1) sum += staging_of(local.block.gathered * kFloat, mesh.parameter_shards());
+  std::int64_t trained = 0;  // of the layer of which most is
+  for (const UnitSize& layer : local.trained_layers) trained = std::max(trained, layer.gathered);
+  if (mesh.fsdp > 1) sum += staging_of(trained * kFloat, mesh.parameter_shards());
   if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
   if (mesh.cp > 1) {
     sum += attention_message_bytes(attention_sizes(local.model, mesh, local.plan, local.work),
@@ -119,7 +133,7 @@ MemoryEstimate estimate_memory(const LocalModel& local) {
   const bool masters = local.plan.dtype != DType::kFloat32;
   MemoryEstimate memory;
   memory.parameters = elements * local.element_bytes;
-  const std::int64_t trained = elements - local.frozen;
+  const std::int64_t trained = local.trained_shards();
   memory.optimizer =
       trained * state_bytes_per_element(local.work.optimizer) + (masters ? elements * kFloat : 0);
   const ActivationEstimate activations = estimate_activations(local);

@@ -12,6 +12,7 @@
 #include "kernels/base/error.h"
 #include "planner/estimate/memory.h"
 #include "planner/estimate/traffic.h"
+#include "planner/name_pattern.h"
 #include "tests/unit/nn/model_test_support.h"
 #include "tests/unit/planner/estimate/model_configs.h"
 #include "tests/unit/planner/estimate/models.h"
@@ -41,8 +42,16 @@ void step(nn::Model& model, parallel::FullyShard& sharded, const nn::Batch& batc
   }
 }
 
+using Patterns = std::vector<std::string>;
+
+bool is_frozen(const Patterns& frozen, const std::string& name) {
+  return std::any_of(frozen.begin(), frozen.end(),
+                     [&](const std::string& pattern) { return covers_pattern(pattern, name); });
+}
+
 /// What rank 0 counts in its second step.
-Counted run(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& plan) {
+Counted run(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& plan,
+            const Patterns& frozen = {}) {
   Counted counted;
   const MeshLayout layout({{"dp", mesh.dp}, {"fsdp", mesh.fsdp}});
   comm::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
@@ -55,8 +64,10 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& 
     const auto reduce = world->split(layout.groups(1), "fsdp gradients");
     const auto model = nn::make_model(context, testing::config_of(shape), plan.dtype);
     std::vector<parallel::DataParallelInput> inputs;
-    for (const auto& [name, parameter] : model->named_parameters())
+    for (const auto& [name, parameter] : model->named_parameters()) {
+      if (is_frozen(frozen, name)) parameter->value.set_requires_grad(false);
       inputs.push_back({{name, parameter->value.shape(), {}}, parameter});
+    }
     parallel::FullyShardOptions options;
     static_cast<ShardOptions&>(options) = shard_options(plan.shards, parameter_names(shape));
     options.reshard_after_forward = plan.shards.reshard_after_forward;
@@ -104,6 +115,13 @@ void expect_counts(const LocalModel& local, const std::string& dim, bool whole,
   }
 }
 
+void expect_close(const MemoryEstimate& memory, std::int64_t peak, const std::string& of,
+                  double tolerance = 0.1) {
+  const double ratio =
+      static_cast<double>(memory.tensors() - memory.optimizer) / static_cast<double>(peak);
+  EXPECT_NEAR(ratio, 1.0, tolerance) << of << ": measured " << peak;
+}
+
 void expect_close(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& plan) {
   const Counted counted = run(shape, mesh, plan);
   const LocalModel local = local_model(
@@ -117,11 +135,7 @@ void expect_close(const ModelShape& shape, const MeshSizes& mesh, const Parallel
   agreed["all_reduce"].calls = 1;
   agreed["all_reduce"].bytes_sent = static_cast<std::uint64_t>(flags);
   expect_counts(local, mesh.dp > 1 ? "dp+fsdp" : "fsdp", true, counted.data, agreed);
-  const MemoryEstimate memory = estimate_memory(local);
-  const double ratio =
-      static_cast<double>(memory.tensors() - memory.optimizer) / static_cast<double>(counted.peak);
-  EXPECT_NEAR(ratio, 1.0, 0.1) << to_string(mesh) << " " << to_string(plan) << ": measured "
-                               << counted.peak;
+  expect_close(estimate_memory(local), counted.peak, to_string(mesh) + " " + to_string(plan));
 }
 
 void expect_all_close(const ModelShape& shape, FullyShardPlan shards = {}) {
@@ -146,6 +160,31 @@ TEST(MeasuredSharded, Llama) {
   model.vocab = 600;
   model.layers = 3;
   expect_all_close(model);
+}
+
+TEST(MeasuredSharded, WhatIsFrozenHasNoGradients) {
+  ModelShape model = testing::byte_gpt();
+  model.hidden = 192;
+  model.heads = model.kv_heads = 3;
+  model.intermediate = 768;
+  model.layers = 3;
+  const std::vector<Patterns> choices = {
+      {"transformer.h.*.mlp"}, {"transformer.h.[1-2]"}, {"transformer.h.*.*.*.weight"}};
+  for (const MeshSizes mesh : {MeshSizes{1, 2, 1, 1}, MeshSizes{1, 3, 1, 1}})
+    for (const ShardPolicy policy : {ShardPolicy::kDim0, ShardPolicy::kLargestDivisible})
+      for (const Patterns& frozen : choices) {
+        const ParallelPlan plan{.fully_shard = true,
+                                .shards = {.policy = policy, .min_elements = 1000}};
+        const Counted counted = run(model, mesh, plan, frozen);
+        Workload work{mesh.fsdp * kBatch * kMicroBatches, kBatch, kSequence};
+        const MemoryEstimate all = estimate_memory(local_model(model, mesh, plan, work));
+        work.frozen = frozen;
+        const MemoryEstimate memory = estimate_memory(local_model(model, mesh, plan, work));
+        const std::string of = to_string(mesh) + " " + frozen.front();
+        // Some of what layers keep for the gradients of weights is not kept for frozen ones.
+        expect_close(memory, counted.peak, of, 0.12);
+        EXPECT_LT(memory.gathered, all.gathered) << of;
+      }
 }
 
 // Some parameters stay whole, others are sharded along dim 1 and travel packed.
