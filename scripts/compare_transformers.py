@@ -20,7 +20,7 @@ import tempfile
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[1]
-VOCABULARY, SEQ_LEN, SAMPLES = 211, 24, 6
+VOCABULARY, SEQ_LEN, SAMPLES, SEED = 211, 24, 6, 5
 LEARNING_RATE, BETAS, EPS, WEIGHT_DECAY, MAX_NORM = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 
 DECODER = dict(vocab_size=VOCABULARY, hidden_size=48, intermediate_size=100, num_hidden_layers=3,
@@ -43,6 +43,8 @@ MODELS = {
         vocab_size=VOCABULARY, hidden_size=48, intermediate_size=100, num_hidden_layers=3, num_attention_heads=6,
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=None)),
 }
+# The same encoder without a head: Meshloom gives it one, with which transformers goes on.
+MODELS["BERT, fresh head"] = ("Bert", "Model", MODELS["BERT"][2])
 
 
 def skip(what):
@@ -94,14 +96,16 @@ def torch_losses(model, tokens, steps):
     return losses
 
 
-def job_of(folder, steps, is_bert):
+def job_of(folder, steps, name):
+    family, kind, _ = MODELS[name]
     data = {"path": "tokens.bin", "format": "nanogpt", "validation_split": 0.0}
-    if is_bert:  # Every token is asked for, and none is hidden: nothing is drawn by chance.
+    if family == "Bert":  # Every token is asked for, and none is hidden: nothing is drawn by chance.
         data["masked_lm"] = {"mask_token": 0, "probability": 1.0, "mask_share": 0.0, "random_share": 0.0}
     return {"run": {
-        "model": {"hf_folder": folder},
+        "model": {"hf_folder": folder, "fresh_head": kind == "Model"},
         "plan": {"dtype": "float32"},
-        "training": {"steps": steps, "seq_len": SEQ_LEN, "global_batch_size": SAMPLES, "max_norm": MAX_NORM},
+        "training": {"steps": steps, "seed": SEED, "seq_len": SEQ_LEN, "global_batch_size": SAMPLES,
+                     "max_norm": MAX_NORM},
         "optimizer": {"type": "adamw", "lr": LEARNING_RATE, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS,
                       "weight_decay": WEIGHT_DECAY},
         "lr_scheduler": {"decay_type": "constant"},
@@ -156,6 +160,31 @@ class Daemon:
         records = map(json.loads, (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines())
         return [record["loss"] for record in records if "loss" in record]
 
+    def initial_weights(self, job):
+        """The folder of the weights that this job begins with."""
+        config = {key: job["run"][key] for key in ("model", "plan")}
+        config["training"] = {key: job["run"]["training"][key] for key in ("seed", "seq_len")}
+        path = self.work / "run.json"
+        path.write_text(json.dumps({"config": config}))
+        token = json.loads(self.run("run", "create", path, "--name", "initial", "--json"))["token"]
+        while (state := json.loads(self.run("run", "show", "initial", "--json"))["state"]) in ("queued", "creating"):
+            time.sleep(0.05)
+        assert state == "ready", f"the run is {state}"
+        self.run("run", "save-weights", "initial", "weights", "--token", token)
+        self.run("run", "close", "initial", "--token", token)
+        return self.state / "runs/initial/weights/weights"
+
+
+def with_head(encoder, folder):
+    """The model in the folder, whose encoder must be the one given, bit for bit."""
+    model, report = transformers.BertForMaskedLM.from_pretrained(
+        folder, attn_implementation="eager", output_loading_info=True)
+    assert not any(report.values()), f"{folder}: {report}"
+    values = model.bert.state_dict()
+    for name, value in encoder.state_dict().items():
+        assert name.startswith("pooler.") or torch.equal(values[name], value), f"{name} is not the folder's"
+    return model.float().eval()
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -186,7 +215,9 @@ def main():
             for number, name in enumerate(MODELS if options.only is None else [options.only]):
                 model = make_model(name)
                 model.save_pretrained(work / "data" / f"model-{number}")
-                job = job_of(f"model-{number}", options.steps, MODELS[name][0] == "Bert")
+                job = job_of(f"model-{number}", options.steps, name)
+                if MODELS[name][1] == "Model":
+                    model = with_head(model, daemon.initial_weights(job))
                 ours, theirs = daemon.losses(job), torch_losses(model, tokens, options.steps)
                 assert len(ours) == len(theirs), f"{len(ours)} losses of {len(theirs)} steps"
                 difference = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
