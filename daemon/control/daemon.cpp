@@ -133,6 +133,51 @@ std::string describe_exchange(const comm::MpiRuntime& runtime, const comm::Proce
   return fmt::format("through symmetric memory inside {} hosts and over MPI between them", hosts);
 }
 
+std::unique_ptr<comm::ProcessGroup> make_world(comm::MpiRuntime& runtime,
+                                               const v1::DaemonConfig& config, int threads,
+                                               comm::AbortFlag* abort) {
+  comm::GroupOptions group;
+  group.timeout = std::chrono::milliseconds(config.collective_timeout_ms());
+  group.abort = abort;
+  group.threads = Threads{threads};
+  auto world = runtime.make_world_group(group);
+  if (runtime.rank() == 0 && runtime.world_size() > 1)
+    spdlog::info("ranks exchange data {}", describe_exchange(runtime, *world));
+  return world;
+}
+
+/// Every rank of the world calls it; `ranks` and `leader` are for rank 0. What the others join by,
+/// or why they need not.
+LaunchCard start_leader(comm::MpiRuntime& runtime, const DaemonOptions& options,
+                        const Leader::World& ranks, comm::AbortFlag& abort,
+                        std::unique_ptr<Leader>* leader) {
+  LaunchCard card;
+  if (runtime.rank() == 0) {
+    try {
+      *leader = std::make_unique<Leader>(options, ranks, abort, runtime.pulse());
+      card = (*leader)->card();
+    } catch (const std::exception& error) {
+      spdlog::critical("{}", error.what());
+      card.failure = error.what();
+    }
+  }
+  return launch_card_from(runtime.bootstrap().broadcast(to_bytes(card), 0));
+}
+
+/// Rank 0, until the daemon stops. Lets go of a leader that threads which hang may still use.
+DaemonEnd lead(comm::ProcessGroup& world, std::unique_ptr<Leader>& leader, bool launched_by_mpirun,
+               RunFactory& factory) {
+  if (!world.hosts().empty())
+    spdlog::debug("hosts of the ranks, which decide the order of sums: {}", world.hosts());
+  if (world.failures())
+    world.failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
+      leader->report_failure(epoch, failure_text(failure));
+    });
+  const DaemonEnd end = leader->serve(launched_by_mpirun, factory);
+  if (end.hanging) static_cast<void>(leader.release());
+  return end;
+}
+
 }  // namespace
 
 DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
@@ -143,30 +188,12 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   const int threads = config.threads() > 0 ? config.threads() : fair;
 
   comm::AbortFlag abort;
-  comm::GroupOptions group;
-  group.timeout = std::chrono::milliseconds(config.collective_timeout_ms());
-  group.abort = &abort;
-  group.threads = Threads{threads};
-  const auto world = runtime.make_world_group(group);
-  if (rank == 0 && runtime.world_size() > 1)
-    spdlog::info("ranks exchange data {}", describe_exchange(runtime, *world));
+  const auto world = make_world(runtime, config, threads, &abort);
   v1::RankHello hello = make_hello(rank, topology, threads);
-
-  std::vector<HostMemory> hosts = gather_hosts(runtime.bootstrap(), topology);
-
+  const Leader::World ranks{hello, runtime.world_size(),
+                            gather_hosts(runtime.bootstrap(), topology), runtime.flight()};
   std::unique_ptr<Leader> leader;
-  LaunchCard card;
-  if (rank == 0) {
-    try {
-      const Leader::World ranks{hello, runtime.world_size(), std::move(hosts), runtime.flight()};
-      leader = std::make_unique<Leader>(options, ranks, abort, runtime.pulse());
-      card = leader->card();
-    } catch (const std::exception& error) {
-      spdlog::critical("{}", error.what());
-      card.failure = error.what();
-    }
-  }
-  card = launch_card_from(runtime.bootstrap().broadcast(to_bytes(card), 0));
+  const LaunchCard card = start_leader(runtime, options, ranks, abort, &leader);
   if (!card.failure.empty()) return {1, true};
   hello.set_other_disk(!sees_probe(config.state_dir(), card.probe));
   const std::optional<std::filesystem::path> flight_path = begin_log(config, hello);
@@ -174,21 +201,11 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   if (hello.other_disk())
     disk = std::make_unique<RemoteDisk>(card.address, card.secret, rank, &runtime.pulse());
   TrainFactory factory(*world, threads, disk.get());
-  if (rank == 0 && !world->hosts().empty())
-    spdlog::debug("hosts of the ranks, which decide the order of sums: {}", world->hosts());
   if (flight_path)
     runtime.on_abort([&runtime, path = *flight_path](const comm::AbortRecord& record) {
       write_flight_file(*runtime.flight(), path, record.text);
     });
-  if (rank == 0 && world->failures())
-    world->failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
-      leader->report_failure(epoch, failure_text(failure));
-    });
-  if (rank == 0) {
-    const DaemonEnd end = leader->serve(runtime.launched_by_mpirun(), factory);
-    if (end.hanging) static_cast<void>(leader.release());  // those threads may still use it
-    return end;
-  }
+  if (rank == 0) return lead(*world, leader, runtime.launched_by_mpirun(), factory);
   return follow(*world, card, hello, runtime, std::chrono::milliseconds(config.rank_timeout_ms()),
                 factory, abort, disk.get());
 }

@@ -19,9 +19,11 @@ struct Editable {
   void (*copy)(const v1::JobSpec& from, v1::JobSpec* to);
 };
 
-const std::vector<Editable>& editable_fields() {
-  using Spec = v1::JobSpec;
-  static const std::vector<Editable> fields{
+using Spec = v1::JobSpec;
+
+/// Steps, and the learning rate over them.
+std::vector<Editable> schedule_fields() {
+  return {
       {"run.training.steps",
        [](const Spec& from, Spec* to) {
          to->mutable_run()->mutable_training()->set_steps(from.run().training().steps());
@@ -50,6 +52,12 @@ const std::vector<Editable>& editable_fields() {
          to->mutable_run()->mutable_lr_scheduler()->set_min_lr_factor(
              from.run().lr_scheduler().min_lr_factor());
        }},
+  };
+}
+
+/// What is done now and then between steps, and what ends a job before its last one.
+std::vector<Editable> interval_and_limit_fields() {
+  return {
       {"run.validation.interval",
        [](const Spec& from, Spec* to) {
          to->mutable_run()->mutable_validation()->set_interval(from.run().validation().interval());
@@ -71,6 +79,15 @@ const std::vector<Editable>& editable_fields() {
       {"time_limit_seconds",
        [](const Spec& from, Spec* to) { to->set_time_limit_seconds(from.time_limit_seconds()); }},
   };
+}
+
+const std::vector<Editable>& editable_fields() {
+  static const std::vector<Editable> fields = [] {
+    std::vector<Editable> all = schedule_fields();
+    const std::vector<Editable> others = interval_and_limit_fields();
+    all.insert(all.end(), others.begin(), others.end());
+    return all;
+  }();
   return fields;
 }
 
