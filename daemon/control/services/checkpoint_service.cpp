@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/checkpoint_service.h"
 
+#include <charconv>
+
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/export_stream.h"
@@ -12,6 +14,31 @@
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
+namespace {
+
+/// The checkpoint that a page ends with. It is found again by its name, since others may come and
+/// go while a client reads page after page.
+struct PagePlace {
+  std::int64_t job_position = 0;  ///< that JobStore::list goes on from to its job
+  std::string job;
+  std::string folder;
+};
+
+std::string place_text(const PagePlace& place) {
+  return fmt::format("{:x}/{}/{}", place.job_position, place.job, place.folder);
+}
+
+PagePlace parse_place(const std::string& text) {
+  PagePlace place;
+  const auto slash = text.find('/'), second = text.find('/', slash + 1);
+  if (slash == std::string::npos || second == std::string::npos) return place;
+  std::from_chars(text.data(), text.data() + slash, place.job_position, 16);
+  place.job = text.substr(slash + 1, second - slash - 1);
+  place.folder = text.substr(second + 1);
+  return place;
+}
+
+}  // namespace
 
 CheckpointServiceImpl::CheckpointServiceImpl(JobStore& store, const RunManager& runs,
                                              const StateDir& state,
@@ -24,41 +51,52 @@ void CheckpointServiceImpl::stop() {
   downloads_.stop();
 }
 
-std::vector<v1::Checkpoint> CheckpointServiceImpl::all_checkpoints(const std::string& job) const {
-  if (!job.empty()) return list_checkpoints(state_, store_.get(parse_job_name(job)));
-  std::vector<v1::Checkpoint> all;
-  std::int64_t position = 0;
-  constexpr int kJobsAtOnce = 1000;
+void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
+                                      const std::function<void()>& go_on,
+                                      v1::ListCheckpointsResponse* response) const {
+  const std::string scope = "checkpoints of " + request.job();
+  const int size = page_size_or_default(request.page_size());
+  const PagePlace begin = parse_place(parse_place_token(scope, request.page_token()));
+  PagePlace last;
+  std::int64_t position = begin.job_position;
   do {
-    const auto [jobs, next] = store_.list(position, kJobsAtOnce);
-    for (const auto& item : jobs)
-      for (auto& checkpoint : list_checkpoints(state_, item)) all.push_back(std::move(checkpoint));
+    const auto [jobs, next] = job_at(request.job(), position);
+    for (const v1::Job& job : jobs) {
+      const std::string id = parse_job_name(job.name());
+      for (const FoundCheckpoint& found : find_checkpoints(state_, job)) {
+        // The job of this name may be another one by now, at another place.
+        if (position == begin.job_position && id == begin.job &&
+            !comes_behind(found.name(), begin.folder))
+          continue;
+        if (response->checkpoints_size() == size) {
+          response->set_next_page_token(make_place_token(scope, place_text(last)));
+          return;
+        }
+        v1::Checkpoint& told = *response->add_checkpoints();
+        told = describe_checkpoint(id, found);
+        told.set_damage(find_damage(found.folder, request.verify(), go_on));
+        last = {position, id, found.name()};
+      }
+    }
     position = next;
   } while (position > 0);
-  return all;
+}
+
+std::pair<std::vector<v1::Job>, std::int64_t> CheckpointServiceImpl::job_at(
+    const std::string& name, std::int64_t position) const {
+  if (name.empty()) return store_.list(position, 1);
+  return {{store_.get(parse_job_name(name))}, 0};
 }
 
 grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext* context,
                                                     const v1::ListCheckpointsRequest* request,
                                                     v1::ListCheckpointsResponse* response) {
   return guarded("ListCheckpoints", [&] {
-    const std::string scope = "checkpoints of " + request->job();
-    const auto first = static_cast<std::size_t>(parse_page_token(scope, request->page_token()));
-    const auto size = static_cast<std::size_t>(page_size_or_default(request->page_size()));
-    auto all = all_checkpoints(request->job());
     const auto go_on = [&] {
       if (stopping_) throw Unavailable("the daemon is stopping", "STOPPING");
       if (context->IsCancelled()) throw Cancelled("the client has gone");
     };
-    for (std::size_t i = first; i < all.size() && i < first + size; ++i) {
-      const CheckpointName name = parse_checkpoint_name(all[i].name());
-      all[i].set_damage(find_damage(checkpoint_path(state_.job(name.job), name.folder),
-                                    request->verify(), go_on));
-      *response->add_checkpoints() = std::move(all[i]);
-    }
-    if (first + size < all.size())
-      response->set_next_page_token(
-          make_page_token(scope, static_cast<std::int64_t>(first + size)));
+    fill_page(*request, go_on, response);
   });
 }
 

@@ -4,7 +4,11 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/download_stream.h"
@@ -38,7 +42,12 @@ class CheckpointServiceImpl final : public CheckpointServiceBase {
   void stop();
 
  private:
-  std::vector<v1::Checkpoint> all_checkpoints(const std::string& job) const;
+  /// `go_on` is called before each file that is read; what it throws goes through.
+  void fill_page(const v1::ListCheckpointsRequest& request, const std::function<void()>& go_on,
+                 v1::ListCheckpointsResponse* response) const;
+  /// The job of this name, or the one behind a position, as JobStore::list tells it.
+  std::pair<std::vector<v1::Job>, std::int64_t> job_at(const std::string& name,
+                                                       std::int64_t position) const;
 
   DownloadStream::Source find(const std::string& name) const;
   void delete_checkpoint(const v1::DeleteCheckpointRequest& request);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tuple>
 
 #include "daemon/base/file_stamp.h"
 #include "daemon/base/timestamp.h"
@@ -115,22 +116,37 @@ std::vector<v1::BestCheckpoint> best_checkpoints(const StateDir& state, const st
   return best_of(train::list_checkpoints(state.checkpoints(id)));
 }
 
-std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job) {
+std::vector<FoundCheckpoint> find_checkpoints(const StateDir& state, const v1::Job& job) {
   const std::string id = parse_job_name(job.name());
   const auto entries = train::list_checkpoints(state.checkpoints(id));
   const auto best = best_of(entries);
-  std::vector<v1::Checkpoint> checkpoints;
+  std::vector<FoundCheckpoint> all;
   for (const auto& entry : entries) {
-    v1::Checkpoint& checkpoint = checkpoints.emplace_back(describe(entry.folder, id, entry.step));
+    FoundCheckpoint& found = all.emplace_back(FoundCheckpoint{entry.folder, entry.step});
     for (std::size_t i = 0; i < best.size(); ++i) {
       if (best[i].step() != entry.step) continue;
-      checkpoint.set_best(static_cast<int>(i + 1));
-      checkpoint.set_validation_loss(best[i].loss());
+      found.best = static_cast<int>(i + 1);
+      found.validation_loss = best[i].loss();
     }
   }
   for (const fs::path& folder : exports_of(state, id))
-    checkpoints.push_back(describe(folder, id, step_of_export(folder.filename().string(), job)));
-  return checkpoints;
+    all.push_back({folder, step_of_export(folder.filename().string(), job)});
+  return all;
+}
+
+bool comes_behind(const std::string& folder, const std::string& other) {
+  const auto place = [](const std::string& name) {
+    const auto step = train::step_of_folder_name(name);
+    return std::tuple(!step, step.value_or(0), name);
+  };
+  return place(folder) > place(other);
+}
+
+v1::Checkpoint describe_checkpoint(const std::string& job, const FoundCheckpoint& found) {
+  v1::Checkpoint checkpoint = describe(found.folder, job, found.step);
+  checkpoint.set_best(found.best);
+  checkpoint.set_validation_loss(found.validation_loss);
+  return checkpoint;
 }
 
 v1::Checkpoint describe_checkpoint(const StateDir& state, const v1::Job& job,
@@ -189,21 +205,28 @@ std::optional<CheckpointName> checkpoint_at(const fs::path& jobs_dir, const fs::
   return CheckpointName{parts[0], parts[last]};
 }
 
+std::vector<std::string> checkpoint_paths(const v1::RunConfig& config) {
+  std::vector<std::string> paths = {config.model().hf_folder(), config.data().tokenizer()};
+  if (!names_a_job(config.checkpoint().resume_from()))
+    paths.push_back(config.checkpoint().resume_from());
+  std::erase(paths, "");
+  return paths;
+}
+
+std::string checkpoint_name_at(const fs::path& jobs_dir, const fs::path& data_dir,
+                               const std::string& path) {
+  const auto found = checkpoint_at(jobs_dir, train::below_data_folders(path, data_dir));
+  return found ? checkpoint_resource(found->job, found->folder) : std::string();
+}
+
 std::vector<std::string> checkpoints_read(const fs::path& jobs_dir, const fs::path& data_dir,
                                           const v1::RunConfig& config) {
   std::vector<std::string> names;
-  const auto add = [&](const std::string& path) {
-    if (path.empty()) return;
-    if (const auto read = checkpoint_at(jobs_dir, train::below_data_folders(path, data_dir)))
-      names.push_back(checkpoint_resource(read->job, read->folder));
-  };
-  const std::string& resume_from = config.checkpoint().resume_from();
-  if (names_a_job(resume_from))
-    names.push_back(resume_from);
-  else
-    add(resume_from);
-  add(config.model().hf_folder());
-  add(config.data().tokenizer());
+  if (names_a_job(config.checkpoint().resume_from()))
+    names.push_back(config.checkpoint().resume_from());
+  for (const std::string& path : checkpoint_paths(config))
+    if (std::string name = checkpoint_name_at(jobs_dir, data_dir, path); !name.empty())
+      names.push_back(std::move(name));
   return names;
 }
 

@@ -18,9 +18,22 @@
 
 namespace meshloom::control {
 
-/// The complete checkpoints of a job, oldest step first, then its exports by name. Those that
-/// checkpoint.keep_best keeps say so.
-std::vector<v1::Checkpoint> list_checkpoints(const StateDir& state, const v1::Job& job);
+/// A checkpoint or an export that is there, without what its files tell.
+struct FoundCheckpoint {
+  std::filesystem::path folder;
+  std::int64_t step = 0;
+  int best = 0;  ///< among those that checkpoint.keep_best keeps, from 1; 0: it is none of them
+  double validation_loss = 0.0;  ///< of those
+
+  /// Its last part: "step-100", or an export's.
+  std::string name() const { return folder.filename().string(); }
+};
+/// The complete checkpoints of a job, oldest step first, then its exports by name.
+std::vector<FoundCheckpoint> find_checkpoints(const StateDir& state, const v1::Job& job);
+/// Whether one of this name is behind one of the other in that order. Either may be gone.
+bool comes_behind(const std::string& folder, const std::string& other);
+/// With sizes and times, for which all its files are looked at.
+v1::Checkpoint describe_checkpoint(const std::string& job, const FoundCheckpoint& found);
 
 /// Steps of the complete checkpoints of a job, oldest first.
 std::vector<std::int64_t> checkpoint_steps(const StateDir& state, const std::string& id);
@@ -36,7 +49,7 @@ std::filesystem::path newest_model(const StateDir& state, const v1::Job& job);
 std::filesystem::path checkpoint_folder(const StateDir& state, const v1::Job& job,
                                         const std::string& folder);
 
-/// A checkpoint or an export as list_checkpoints has it. Throws NotFound.
+/// One that a client names. Throws NotFound.
 v1::Checkpoint describe_checkpoint(const StateDir& state, const v1::Job& job,
                                    const std::string& folder);
 
@@ -67,8 +80,17 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& job_folder,
 std::optional<CheckpointName> checkpoint_at(const std::filesystem::path& jobs_dir,
                                             const std::filesystem::path& path);
 
+/// The paths in a config that may lead to a checkpoint or an export: to go on from, as its model,
+/// as its tokenizer. Names of jobs' checkpoints are none.
+std::vector<std::string> checkpoint_paths(const v1::RunConfig& config);
+
+/// The whole name of the checkpoint or export below `jobs_dir` that such a path leads to; empty if
+/// it is elsewhere. Asks the path's file system.
+std::string checkpoint_name_at(const std::filesystem::path& jobs_dir,
+                               const std::filesystem::path& data_dir, const std::string& path);
+
 /// The checkpoints and exports below `jobs_dir` that a config reads, whatever it calls them, by
-/// their whole names: to go on from, as its model, as its tokenizer.
+/// their whole names. Asks file systems.
 std::vector<std::string> checkpoints_read(const std::filesystem::path& jobs_dir,
                                           const std::filesystem::path& data_dir,
                                           const v1::RunConfig& config);

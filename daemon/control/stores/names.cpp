@@ -46,9 +46,15 @@ std::string parse_id(const char* kind, std::string_view prefix, const std::strin
   return id;
 }
 
-std::uint32_t token_check(const std::string& scope, std::int64_t position) {
-  const std::string text = fmt::format("{}:{}", scope, position);
+template <typename Place>
+std::uint32_t token_check(const std::string& scope, const Place& place) {
+  const std::string text = fmt::format("{}:{}", scope, place);
   return XXH32(text.data(), text.size(), 0x6d6c);
+}
+
+[[noreturn]] void bad_token() {
+  throw InvalidArgument("page_token is not one that this list gave", "PAGE_TOKEN_INVALID",
+                        {{"field", "page_token"}});
 }
 
 /// "runs/RUN/KIND/NAME".
@@ -149,9 +155,21 @@ std::int64_t parse_page_token(const std::string& scope, const std::string& token
       std::from_chars(token.data(), token.data() + token.size(), position, 16);
   (void)rest;
   if (error != std::errc() || position < 0 || token != make_page_token(scope, position))
-    throw InvalidArgument("page_token is not one that this list gave", "PAGE_TOKEN_INVALID",
-                          {{"field", "page_token"}});
+    bad_token();
   return position;
+}
+
+std::string make_place_token(const std::string& scope, const std::string& place) {
+  return fmt::format("{:08x}.{}", token_check(scope, place), place);
+}
+
+std::string parse_place_token(const std::string& scope, const std::string& token) {
+  if (token.empty()) return {};
+  constexpr std::size_t kCheckSize = 9;
+  if (token.size() <= kCheckSize) bad_token();
+  std::string place = token.substr(kCheckSize);
+  if (token != make_place_token(scope, place)) bad_token();
+  return place;
 }
 
 int page_size_or_default(int asked, int most) {

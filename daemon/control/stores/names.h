@@ -61,6 +61,9 @@ bool is_folder_name(const std::string& name);
 /// (PAGE_TOKEN_INVALID) for what was not made here, or for another list (`scope`: kind and filter).
 std::string make_page_token(const std::string& scope, std::int64_t position);
 std::int64_t parse_page_token(const std::string& scope, const std::string& token);
+/// The same of lists whose places are texts; empty for the first page.
+std::string make_place_token(const std::string& scope, const std::string& place);
+std::string parse_place_token(const std::string& scope, const std::string& token);
 /// The size to serve: the default for 0, at most `most`. Negative throws InvalidArgument.
 int page_size_or_default(int asked, int most = 1000);
 

@@ -20,8 +20,11 @@ class CheckpointServiceTest : public ::testing::Test {
   void train() {
     daemon_ = std::make_unique<FakeDaemon>(folder_ / "state", plan_, 2);
     checkpoints_ = v1::CheckpointService::NewStub(daemon_->channel());
+    submit("first");
+  }
+  void submit(const std::string& name) {
     v1::SubmitJobRequest request;
-    request.mutable_spec()->set_name("first");
+    request.mutable_spec()->set_name(name);
     auto& run = *request.mutable_spec()->mutable_run();
     run.mutable_training()->set_steps(10);
     run.mutable_checkpoint()->set_interval(4);
@@ -30,7 +33,7 @@ class CheckpointServiceTest : public ::testing::Test {
     v1::SubmitJobResponse response;
     const auto jobs = v1::JobService::NewStub(daemon_->channel());
     ASSERT_TRUE(jobs->SubmitJob(&context, request, &response).ok());
-    daemon_->wait_for("first", v1::JOB_STATE_SUCCEEDED);
+    daemon_->wait_for(name, v1::JOB_STATE_SUCCEEDED);
   }
   static std::string reason_of(const grpc::Status& status) { return info_of(status).reason(); }
 
@@ -145,6 +148,54 @@ TEST_F(CheckpointServiceTest, TheListTellsWhatIsDamaged) {
   EXPECT_NE(damage("step-8").find("1000 bytes instead of 3000000"), std::string::npos);
   std::filesystem::remove(weights);
   EXPECT_NE(damage("step-8").find("weights.bin"), std::string::npos);
+}
+
+TEST_F(CheckpointServiceTest, PagesShowEachCheckpointOnceWhateverComesAndGoesMeanwhile) {
+  train();
+  submit("second");
+  const auto folder = daemon_->state().checkpoints("first");
+  write_manifest(folder / "step-8", 8);
+  v1::ListCheckpointsRequest request;
+  request.set_page_size(1);
+  request.set_verify(true);
+  const auto next = [&] {
+    grpc::ClientContext context;
+    v1::ListCheckpointsResponse page;
+    const auto status = checkpoints_->ListCheckpoints(&context, request, &page);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    request.set_page_token(page.next_page_token());
+    EXPECT_LE(page.checkpoints_size(), 1);
+    return page.checkpoints_size() == 0 ? std::string() : page.checkpoints(0).name();
+  };
+  EXPECT_EQ(next(), "checkpoints/first/step-4");
+  // What was shown goes, and its like comes in front of it.
+  std::filesystem::remove_all(folder / "step-4");
+  std::filesystem::create_directories(folder / "step-2");
+  write_manifest(folder / "step-2", 2);
+  EXPECT_EQ(next(), "checkpoints/first/step-8");
+  EXPECT_EQ(next(), "checkpoints/first/step-10");
+  std::filesystem::create_directories(folder / "step-12");
+  write_manifest(folder / "step-12", 12);
+  EXPECT_EQ(next(), "checkpoints/first/step-12");
+  EXPECT_EQ(next(), "checkpoints/first/hf");
+  EXPECT_EQ(next(), "checkpoints/second/step-4");
+  daemon_->store().remove("second", {});
+  EXPECT_EQ(next(), "");
+  EXPECT_EQ(request.page_token(), "");
+
+  // The last page says that it is.
+  request.set_job("first");
+  std::vector<std::string> names;
+  do names.push_back(next());
+  while (!request.page_token().empty());
+  const std::string first = "checkpoints/first/";
+  EXPECT_EQ(names, (std::vector<std::string>{first + "step-2", first + "step-8", first + "step-10",
+                                             first + "step-12", first + "hf"}));
+  request.set_page_token("00000000.0/first/step-2");
+  grpc::ClientContext context;
+  v1::ListCheckpointsResponse page;
+  EXPECT_EQ(reason_of(checkpoints_->ListCheckpoints(&context, request, &page)),
+            "PAGE_TOKEN_INVALID");
 }
 
 TEST_F(CheckpointServiceTest, WhatIsDeletedMeanwhileIsNoDamage) {

@@ -43,6 +43,11 @@ TEST(Names, PageTokensAreOfOneList) {
   EXPECT_EQ(parse_page_token("jobs", ""), 0);
   EXPECT_EQ(parse_page_token("jobs", make_page_token("jobs", 12345)), 12345);
   EXPECT_THROW(parse_page_token("checkpoints of a", make_page_token("jobs", 1)), InvalidArgument);
+  EXPECT_EQ(parse_place_token("jobs", ""), "");
+  EXPECT_EQ(parse_place_token("jobs", make_place_token("jobs", "a/b")), "a/b");
+  EXPECT_THROW(parse_place_token("all", make_place_token("jobs", "a/b")), InvalidArgument);
+  for (const char* bad : {"a", "00000000.", "00000000.a/b", "a/b/c/d/e/f"})
+    EXPECT_THROW(parse_place_token("jobs", bad), InvalidArgument) << bad;
   for (const char* bad : {"1", "1.", "-1.00000000", "1.00000000", "zz", "1.00000000 "})
     EXPECT_THROW(parse_page_token("jobs", bad), InvalidArgument) << bad;
   EXPECT_EQ(page_size_or_default(0), 50);
