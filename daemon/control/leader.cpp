@@ -33,6 +33,7 @@ JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& c
   return {.journal = state.journal(),
           .jobs_dir = state.jobs(),
           .data_dir = config.data_dir(),
+          .follow_timeout = milliseconds(config.resolve_timeout_ms()),
           .find_other_user = std::move(find_other_user),
           .hold_unfinished = config.no_resume(),
           .most_stalled_attempts = config.max_stalled_attempts(),
@@ -179,7 +180,7 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   operation_service_.stop();
   checkpoint_service_.stop();
   evaluate_service_.stop();
-  const bool hanging = admission_.hanging() || models_.hanging();
+  const bool hanging = admission_.hanging() || models_.hanging() || store_.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
 }

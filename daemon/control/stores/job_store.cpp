@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kMostQueued = 1000;
 constexpr std::int64_t kRevisionBlock = 10'000;
+constexpr int kMostCalls = 8;
 
 v1::Job queued_job(const v1::JobSpec& spec, const v1::RunConfig& resolved) {
   v1::Job job;
@@ -38,7 +39,9 @@ const char* past_of(v1::JobState state) {
 }  // namespace
 
 JobStore::JobStore(const Options& options)
-    : options_(options), ledger_(options.journal, [this](const v1::JournalRecord& record) {
+    : options_(options),
+      calls_(options.follow_timeout, kMostCalls),
+      ledger_(options.journal, [this](const v1::JournalRecord& record) {
         apply(record);
         for (JournaledStore* other : options_.others) other->replay(record);
       }) {
@@ -312,6 +315,7 @@ Subscription JobStore::subscribe(const std::string& id, std::function<void()> no
 }
 
 void JobStore::close() {
+  calls_.stop();
   const Change locked(*this);
   closed_ = true;
   changed_.notify_all();

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/host/bounded_calls.h"
 #include "daemon/control/stores/checkpoint_pins.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/journaled_store.h"
@@ -45,7 +46,7 @@ class JobInUse : public FailedPrecondition {
 class JobStore {
  public:
   /// What else than a job, by its whole name, has a config that a test says yes to. Called with the
-  /// store's mutex held.
+  /// store's mutex held, so neither it nor the tests may ask a file system.
   using FindUser = std::function<std::optional<std::string>(const ConfigTest& uses)>;
 
   struct Options {
@@ -53,6 +54,11 @@ class JobStore {
     std::filesystem::path jobs_dir;
     /// Of the paths in configs: one may lead to a checkpoint or an export below jobs_dir.
     std::filesystem::path data_dir = {};
+    /// checkpoint_name_at() of a path; called without the mutex, on a thread that may be left
+    /// behind. Empty: that of jobs_dir and data_dir.
+    std::function<std::string(const std::string& path)> follow = {};
+    /// So long a deletion waits for file systems that paths in configs lead into.
+    std::chrono::milliseconds follow_timeout = std::chrono::seconds(10);
     FindUser find_other_user = [](const ConfigTest&) { return std::nullopt; };
     /// Jobs of an earlier daemon are HELD until they are released, or a start without --no-resume.
     bool hold_unfinished = false;
@@ -117,9 +123,10 @@ class JobStore {
   /// A job that is HELD, for whatever reason, is taken again by the driver. Throws
   /// FailedPrecondition (JOB_NOT_HELD).
   v1::Job release(const std::string& id, const RequestKey& key);
-  /// Removes a job that has ended, and its folder. Throws JobInUse. The name is free again when it
-  /// returns; if the folder could not be removed it throws IoError, and a repeat or the next
-  /// start goes on.
+  /// Removes a job that has ended, and its folder. Throws JobInUse, and DeadlineExceeded
+  /// (FILE_SYSTEM_STUCK) if it cannot be told where a path in a config of a job that has not ended
+  /// leads. The name is free again when it returns; if the folder could not be removed it throws
+  /// IoError, and a repeat or the next start goes on.
   void remove(const std::string& id, const RequestKey& key);
   /// A checkpoint or an export in the job's folder that a client wants to be removed.
   struct GoneCheckpoint {
@@ -131,7 +138,8 @@ class JobStore {
   /// Forgets it durably, then removes its files; if they cannot be removed it throws IoError, and a
   /// repeat or the next start goes on. Throws FailedPrecondition (CHECKPOINT_IN_USE) while a job
   /// that has not ended begins with it or goes on from it, or somebody has pinned it,
-  /// CHECKPOINT_IS_LAST. A repeat removes only what is left of the files that were meant.
+  /// CHECKPOINT_IS_LAST; DeadlineExceeded as remove(). A repeat removes only what is left of the
+  /// files that were meant.
   void delete_checkpoint(const std::string& id, const GoneCheckpoint& gone, const RequestKey& key);
   /// Nobody deletes the checkpoint, the export or their job until the result is let go; `user` is
   /// told to who tries. Look whether it is there afterwards. Throws NotFound for a job that is not
@@ -190,8 +198,10 @@ class JobStore {
   StepOrder begin_step(const std::string& id, std::int64_t step);
   std::int64_t epoch() const;
 
-  /// No more jobs are started; watchers are let go.
+  /// No more jobs are started; watchers are let go, and those who wait for a file system.
   void close();
+  /// A file system has not answered: threads that it holds may still use this.
+  bool hanging() const { return calls_.running() > 0; }
 
   // For retention.
   struct Keep {
@@ -251,8 +261,23 @@ class JobStore {
 
   /// A job that has not ended and whose config `uses` says so of. With the mutex.
   std::optional<std::string> find_user(const ConfigTest& uses) const;
-  /// Tests whether a config reads a checkpoint or an export whose whole name passes.
-  ConfigTest reads(std::function<bool(const std::string& name)> is_meant) const;
+  /// Where paths in configs lead, as checkpoint_name_at() has it.
+  using Followed = std::map<std::string, std::string>;
+  /// The paths in configs of jobs that have not ended, and of other users, that are not in
+  /// `known`. With the mutex.
+  std::vector<std::string> paths_beside(const Followed& known) const;
+  Followed follow(const std::vector<std::string>& paths) const;
+  /// Returns once nothing about the job or the request is undecided and either `is_answered` says
+  /// so or `check`, which throws what refuses a removal, has passed with all paths in configs
+  /// followed. Gives the lock back while a file system is asked, so that one that does not answer
+  /// holds up nobody else.
+  void decide(std::unique_lock<std::mutex>& lock, const std::string& id, const RequestKey& key,
+              const std::function<bool()>& is_answered,
+              const std::function<void(const Followed&)>& check) const;
+  /// Tests whether a config reads a checkpoint or an export whose whole name passes, as far as its
+  /// paths are in `followed`.
+  static ConfigTest reads(const Followed& followed,
+                          std::function<bool(const std::string& name)> is_meant);
   const JobEntry* first_waiting() const;
   /// Jobs that wait for the ranks, in the order in which they are taken.
   std::vector<JobEntry*> queue() const;
@@ -267,8 +292,9 @@ class JobStore {
   std::string make_up_id();
   void check_name_is_free(const std::string& id) const;
   void check_room() const;
-  void check_removable(const std::string& id) const;
-  void check_forgettable(const JobEntry& target, const GoneCheckpoint& gone) const;
+  void check_removable(const std::string& id, const Followed& followed) const;
+  void check_forgettable(const JobEntry& target, const GoneCheckpoint& gone,
+                         const Followed& followed) const;
   void remove_folder(const std::string& id);
   void remove_gone(const std::string& checkpoint);
   void remove_leftovers();
@@ -298,6 +324,7 @@ class JobStore {
   /// name.
   std::map<std::string, std::string> gone_checkpoints_;
   CheckpointPins pins_;
+  mutable BoundedCalls calls_;  ///< into file systems that paths in configs lead into
   std::int64_t next_job_ = 1;
   std::int64_t next_number_ = 1;
   std::int64_t ends_ = 0;

@@ -14,22 +14,24 @@
 
 namespace meshloom::control {
 
-void JobStore::check_removable(const std::string& id) const {
+void JobStore::check_removable(const std::string& id, const Followed& followed) const {
   const JobEntry& target = entry(id);
   if (!base::is_final(target.told().state()))
     throw FailedPrecondition(
         fmt::format("job \"{}\" has not ended; cancel it before it is deleted", id),
         "JOB_NOT_FINISHED", {{"job", id}});
   const std::string prefix = fmt::format("checkpoints/{}/", id);
-  const ConfigTest uses = reads([&](const std::string& name) { return name.starts_with(prefix); });
+  // Before all else: who lets a pin go has become a user.
+  if (const auto reader = pins_.user_below(prefix))
+    throw JobInUse(fmt::format("{} reads a checkpoint of job \"{}\"", *reader, id), id, *reader);
+  const ConfigTest uses =
+      reads(followed, [&](const std::string& name) { return name.starts_with(prefix); });
   if (const auto user = find_user(uses))
     throw JobInUse(
         fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", *user, id),
         id, *user);
   if (const auto user = options_.find_other_user(uses))
     throw JobInUse(fmt::format("{} is of a folder of job \"{}\"", *user, id), id, *user);
-  if (const auto reader = pins_.user_below(prefix))
-    throw JobInUse(fmt::format("{} reads a checkpoint of job \"{}\"", *reader, id), id, *reader);
 }
 
 std::optional<std::string> JobStore::find_user(const ConfigTest& uses) const {
@@ -43,11 +45,64 @@ std::optional<std::string> JobStore::find_user(const ConfigTest& uses) const {
   return std::nullopt;
 }
 
-ConfigTest JobStore::reads(std::function<bool(const std::string& name)> is_meant) const {
-  return [this, is_meant = std::move(is_meant)](const v1::RunConfig& config) {
-    const auto names = checkpoints_read(options_.jobs_dir, options_.data_dir, config);
-    return std::any_of(names.begin(), names.end(), is_meant);
+ConfigTest JobStore::reads(const Followed& followed,
+                           std::function<bool(const std::string& name)> is_meant) {
+  return [&followed, is_meant = std::move(is_meant)](const v1::RunConfig& config) {
+    const std::string& resume_from = config.checkpoint().resume_from();
+    if (names_a_job(resume_from) && is_meant(resume_from)) return true;
+    const auto paths = checkpoint_paths(config);
+    return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+      const auto at = followed.find(path);
+      return at != followed.end() && is_meant(at->second);
+    });
   };
+}
+
+std::vector<std::string> JobStore::paths_beside(const Followed& known) const {
+  std::set<std::string> paths;
+  const ConfigTest collect = [&](const v1::RunConfig& config) {
+    for (std::string& path : checkpoint_paths(config))
+      if (!known.contains(path)) paths.insert(std::move(path));
+    return false;
+  };
+  find_user(collect);
+  options_.find_other_user(collect);
+  return {paths.begin(), paths.end()};
+}
+
+JobStore::Followed JobStore::follow(const std::vector<std::string>& paths) const {
+  auto name_of = options_.follow;
+  if (!name_of)
+    name_of = [jobs = options_.jobs_dir, data = options_.data_dir](const std::string& path) {
+      return checkpoint_name_at(jobs, data, path);
+    };
+  return calls_.run<Followed>([name_of, paths] {
+    Followed followed;
+    for (const std::string& path : paths) followed[path] = name_of(path);
+    return followed;
+  });
+}
+
+void JobStore::decide(std::unique_lock<std::mutex>& lock, const std::string& id,
+                      const RequestKey& key, const std::function<bool()>& is_answered,
+                      const std::function<void(const Followed&)>& check) const {
+  struct Unlocked {
+    explicit Unlocked(std::unique_lock<std::mutex>& held) : lock(held) { lock.unlock(); }
+    ~Unlocked() { lock.lock(); }
+    std::unique_lock<std::mutex>& lock;
+  };
+  Followed followed;
+  while (true) {
+    changed_.wait(lock, [&] { return !undecided(id, key); });
+    if (is_answered()) return;
+    check(followed);
+    // Behind the check: what it has seen with a path that is not known is there still, or has
+    // ended.
+    const auto paths = paths_beside(followed);
+    if (paths.empty()) return;
+    const Unlocked unlocked(lock);
+    followed.merge(follow(paths));
+  }
 }
 
 std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
@@ -62,18 +117,20 @@ std::optional<std::string> JobStore::user_of_plan(const std::string& plan) const
   return find_user([&](const v1::RunConfig& config) { return config.plan().name() == plan; });
 }
 
-void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& gone) const {
+void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& gone,
+                                 const Followed& followed) const {
   const std::string name = checkpoint_resource(target.id(), gone.folder);
   const auto refuse = [&](const std::string& text, const std::string& user) {
     throw FailedPrecondition(text, "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", user}});
   };
-  const ConfigTest uses = reads([&](const std::string& read) { return read == name; });
+  // Before all else: who lets a pin go has become a user.
+  if (const auto reader = pins_.user_of(name))
+    refuse(fmt::format("{} reads {}", *reader, name), *reader);
+  const ConfigTest uses = reads(followed, [&](const std::string& read) { return read == name; });
   if (const auto user = find_user(uses))
     refuse(fmt::format("job \"{}\" begins with {} and has not ended", *user, name), *user);
   if (const auto user = options_.find_other_user(uses))
     refuse(fmt::format("{} is of {}", *user, name), *user);
-  if (const auto reader = pins_.user_of(name))
-    refuse(fmt::format("{} reads {}", *reader, name), *reader);
   if (!gone.newest) return;
   if (!base::is_final(target.told().state()))
     refuse(fmt::format("{} is the newest of job \"{}\", which has not ended and goes on from it",
@@ -104,10 +161,11 @@ void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& go
   Ledger::Ticket ticket = 0;
   {
     Change locked(*this);
-    changed_.wait(locked.lock(), [&] { return !undecided(id, key); });
-    if (!ledger_.find_request(key)) {
+    const auto is_repeat = [&] { return ledger_.find_request(key).has_value(); };
+    decide(locked.lock(), id, key, is_repeat,
+           [&](const Followed& followed) { check_forgettable(entry(id), gone, followed); });
+    if (!is_repeat()) {
       JobEntry& target = entry(id);
-      check_forgettable(target, gone);
       target.hold_back();
       if (gone.newest) target.set_checkpoint_step(gone.newest_left);
       if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
@@ -157,11 +215,13 @@ void JobStore::remove(const std::string& id, const RequestKey& key) {
   Ledger::Ticket ticket = 0;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !undecided(id, key); });
-    const bool gone = removed_.count(id) > 0;
-    if (!gone && ledger_.find_request(key)) return;
-    if (!gone) {
-      check_removable(id);
+    const auto is_gone = [&] { return removed_.contains(id); };
+    const auto is_repeat = [&] { return ledger_.find_request(key).has_value(); };
+    decide(
+        lock, id, key, [&] { return is_gone() || is_repeat(); },
+        [&](const Followed& followed) { check_removable(id, followed); });
+    if (!is_gone() && is_repeat()) return;
+    if (!is_gone()) {
       v1::JournalRecord record;
       record.set_deleted_job(id);
       auto request = RequestLog::record_of(key, job_resource(id));

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ended jobs: summaries, deletion, retention.
+#include <condition_variable>
 #include <fstream>
+#include <future>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "daemon/base/timestamp.h"
@@ -101,6 +105,108 @@ TEST_F(JobStoreRemovalTest, APathThatLeadsToACheckpointHoldsItAsItsNameDoes) {
   EXPECT_EQ(refusal(store, "step-1"), "");
   other.clear();
   store.remove("a", {});
+}
+
+/// Where paths lead, as a file system says that may hang.
+class SlowPaths {
+ public:
+  ~SlowPaths() { answer(); }
+  std::string follow(const std::string& path) {
+    std::unique_lock lock(mutex_);
+    asked_.push_back(path);
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return answers_; });
+    const auto found = leads_.find(path);
+    return found == leads_.end() ? std::string() : found->second;
+  }
+  void lead(const std::string& path, const std::string& checkpoint) { leads_[path] = checkpoint; }
+  void answer() {
+    const std::lock_guard lock(mutex_);
+    answers_ = true;
+    changed_.notify_all();
+  }
+  void wait_until_asked() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !asked_.empty(); });
+  }
+  std::vector<std::string> asked() {
+    const std::lock_guard lock(mutex_);
+    return asked_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool answers_ = false;
+  std::vector<std::string> asked_;
+  std::map<std::string, std::string> leads_;
+};
+
+class SlowPathsTest : public JobStoreRemovalTest {
+ protected:
+  std::unique_ptr<JobStore> open(std::chrono::milliseconds timeout) {
+    JobStore::Options slow = options();
+    slow.follow = [paths = paths_](const std::string& path) { return paths->follow(path); };
+    slow.follow_timeout = timeout;
+    auto store = std::make_unique<JobStore>(slow);
+    submit(*store, "a");
+    run_through(*store, "a");
+    make_folder("a");
+    return store;
+  }
+  static void submit_with(JobStore& store, const std::string& name, const std::string& folder) {
+    v1::JobSpec next = spec(name);
+    next.mutable_run()->mutable_model()->set_hf_folder(folder);
+    store.submit(next, next.run(), {});
+  }
+
+  const std::shared_ptr<SlowPaths> paths_ = std::make_shared<SlowPaths>();
+};
+
+TEST_F(SlowPathsTest, NobodyWaitsForAFileSystemThatADeletionAsks) {
+  const auto store = open(60s);
+  submit_with(*store, "first", "slow/first");
+  submit_with(*store, "second", "slow/second");
+  paths_->lead("slow/late", "checkpoints/a/step-1");
+  auto deletion = std::async(std::launch::async, [&] { return refusal(*store, "step-1"); });
+  paths_->wait_until_asked();
+  auto others = std::async(std::launch::async, [&] {
+    store->cancel("first", {});
+    submit_with(*store, "late", "slow/late");
+    return store->list(0, 10).first.size();
+  });
+  const bool went_on = others.wait_for(20s) == std::future_status::ready;
+  paths_->answer();
+  EXPECT_TRUE(went_on) << "the store is held up";
+  EXPECT_EQ(others.get(), 4u);
+  EXPECT_EQ(deletion.get(), "CHECKPOINT_IN_USE late") << "that came meanwhile";
+  const std::vector<std::string> each_once = {"slow/first", "slow/second", "slow/late"};
+  EXPECT_EQ(paths_->asked(), each_once);
+  store->cancel("late", {});
+  EXPECT_EQ(refusal(*store, "step-1"), "");
+}
+
+TEST_F(SlowPathsTest, ADeletionThatCannotTellIsRefusedAndTriedAgain) {
+  const auto store = open(50ms);
+  submit_with(*store, "user", "slow/path");
+  const auto stuck = [](const auto& removal) {
+    try {
+      removal();
+    } catch (const DeadlineExceeded& error) {
+      return error.reason();
+    }
+    return std::string();
+  };
+  const auto forget = [&] { store->delete_checkpoint("a", {.folder = "step-1"}, key("one", "a")); };
+  EXPECT_EQ(stuck(forget), "FILE_SYSTEM_STUCK");
+  EXPECT_EQ(stuck([&] { store->remove("a", {}); }), "FILE_SYSTEM_STUCK");
+  EXPECT_TRUE(store->hanging());
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "jobs/a/checkpoints/step-1"));
+  paths_->answer();
+  forget();
+  store->remove("a", {});
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "jobs/a"));
+  EXPECT_TRUE(test::eventually([&] { return !store->hanging(); }));
 }
 
 TEST_F(JobStoreRemovalTest, CheckpointsThatSomeJobNeedsAreNotForgotten) {
