@@ -93,6 +93,18 @@ std::int64_t gradient_bytes(const LocalModel& local, const ActivationEstimate& a
       {local.root.sharded * kFloat, all - block - (layers - 1) * layer, all - layers * layer});
 }
 
+/// Whether a product of some module may be fused.
+bool may_fuse(const FusionPlan& plan) {
+  const bool by_table =
+      fusion_ever_pays(FusedProduct::kGather) || fusion_ever_pays(FusedProduct::kScatter);
+  const auto may = [by_table](FusionMode mode) {
+    return mode == FusionMode::kForce || (mode == FusionMode::kAuto && by_table);
+  };
+  return may(plan.mode) ||
+         std::any_of(plan.choices.begin(), plan.choices.end(),
+                     [&](const FusionChoice& choice) { return may(choice.mode); });
+}
+
 std::int64_t staging_of(std::int64_t bytes, int group) {
   if (group <= 1) return 0;
   return (group - 1) *
@@ -109,7 +121,7 @@ std::int64_t communication_bytes(const LocalModel& local) {
   std::int64_t trained = 0;  // of the layer of which most is
   for (const UnitSize& layer : local.trained_layers) trained = std::max(trained, layer.gathered);
   if (mesh.fsdp > 1) sum += staging_of(trained * kFloat, mesh.parameter_shards());
-  if (mesh.tp > 1) sum += staging_of(activations, mesh.tp);
+  if (mesh.tp > 1) sum += staging_of(activations, mesh.tp) + fused_workspace_bytes(local);
   if (mesh.cp > 1) {
     sum += attention_message_bytes(attention_sizes(local.model, mesh, local.plan, local.work),
                                    local.plan.context_parallel);
@@ -126,6 +138,17 @@ std::int64_t communication_bytes(const LocalModel& local) {
 std::int64_t MemoryEstimate::total() const {
   return parameters + gradients + optimizer + activations + gathered + workspace + communication +
          process;
+}
+
+std::int64_t fused_workspace_bytes(const LocalModel& local) {
+  if (local.mesh.tp == 1 || !local.plan.sequence_parallel || !may_fuse(local.plan.fusion)) return 0;
+  // A result that is scattered, forward or as the gradient of what was gathered, has a slot for
+  // every rank, of float32: more than a rank's part of what is gathered.
+  const std::int64_t positions =
+      divide_up<std::int64_t>(tokens_per_rank(local.mesh, local.work), local.mesh.tp);
+  const std::int64_t slot =
+      round_up<std::int64_t>(local.work.micro_batch * positions * local.model.hidden * kFloat, 64);
+  return kFusedCardBytes + slot * local.mesh.tp;
 }
 
 MemoryEstimate estimate_memory(const LocalModel& local) {

@@ -16,7 +16,7 @@ struct MemoryEstimate {
   std::int64_t activations = 0;    ///< kept for backward and in passing, where they are most
   std::int64_t gathered = 0;       ///< fully_shard: whole parameters and gradients in passing
   std::int64_t workspace = 0;      ///< scratch of kernels
-  std::int64_t communication = 0;  ///< staging of collectives
+  std::int64_t communication = 0;  ///< staging of collectives, workspaces of fused products
   std::int64_t process = 0;        ///< code, libraries, data in passing
 
   std::int64_t total() const;
@@ -25,5 +25,9 @@ struct MemoryEstimate {
 };
 
 MemoryEstimate estimate_memory(const LocalModel& local);
+
+/// The workspace by which the ranks of tp exchange what products take along; 0 if the plan fuses
+/// none. No product of a step needs more.
+std::int64_t fused_workspace_bytes(const LocalModel& local);
 
 }  // namespace meshloom::planner

@@ -8,6 +8,7 @@
 
 #include "daemon/comm/symm_mem/symmetric_group.h"
 #include "kernels/base/shape.h"
+#include "planner/communication_sizes.h"
 
 namespace meshloom::comm {
 
@@ -36,7 +37,7 @@ struct RankCard {
 };
 
 /// Bytes of a workspace that cards take; data lies behind them.
-inline constexpr std::size_t kCardBytes = 4096;
+inline constexpr std::size_t kCardBytes = planner::kFusedCardBytes;
 /// The channel of the barriers of fused operations. Piece i of a shard is signalled on channel i.
 inline constexpr int kFusedBarrier = 0;
 
