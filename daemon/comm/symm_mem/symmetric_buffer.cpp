@@ -42,6 +42,18 @@ TensorView SymmetricBuffer::view(int rank, const Shape& shape, DType dtype,
   return make_view(begin + offset * width, dtype, shape);
 }
 
+const char* SymmetricBuffer::why_no_multicast() {
+  return "a host maps the memory of each rank at an address of its own; one address of all is made "
+         "by the switch between devices";
+}
+
+TensorView SymmetricBuffer::multicast_view(const Shape& shape, DType dtype,
+                                           std::int64_t offset) const {
+  throw Unimplemented(fmt::format("symmetric memory: no multicast window of {} {} at offset {}: {}",
+                                  shape, dtype_name(dtype), offset, why_no_multicast()),
+                      "SYMM_MEM_NO_MULTICAST");
+}
+
 void SymmetricBuffer::get(const TensorView& destination, int rank, std::int64_t offset) const {
   check_contiguous(destination, "destination");
   const TensorView source = view(rank, destination.shape, destination.dtype, offset);

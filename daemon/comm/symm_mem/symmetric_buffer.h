@@ -27,6 +27,11 @@ class SymmetricBuffer {
   /// A row-major window on the memory of `rank`, `offset` elements of `dtype` behind its begin. It
   /// lives as long as this buffer.
   TensorView view(int rank, const Shape& shape, DType dtype, std::int64_t offset = 0) const;
+  /// A window on the memory of all ranks at once: what is stored there is stored on each, and a
+  /// load gives the sum over them. Throws Unimplemented (SYMM_MEM_NO_MULTICAST) where the group has
+  /// no such address, SymmetricGroup::has_multicast().
+  TensorView multicast_view(const Shape& shape, DType dtype, std::int64_t offset = 0) const;
+  static const char* why_no_multicast();
   /// Copies from the memory of `rank`, `offset` elements behind its begin, to a contiguous view,
   /// which may be memory of this buffer too.
   void get(const TensorView& destination, int rank, std::int64_t offset = 0) const;

@@ -42,6 +42,10 @@ Sharing SymmetricGroup::sharing(int rank) const {
   return pad_memory_.ways[static_cast<std::size_t>(rank)];
 }
 
+std::string SymmetricGroup::why_no_multicast() const {
+  return enabled() ? SymmetricBuffer::why_no_multicast() : why_not_;
+}
+
 std::string SymmetricGroup::summary() const {
   const std::string head =
       fmt::format("symmetric memory of group '{}' on rank {} of {}", group_.name(), rank(), size());

@@ -37,6 +37,11 @@ class SymmetricGroup {
   bool enabled() const { return why_not_.empty(); }
   /// Which rank cannot do what; empty where the group is enabled.
   const std::string& why_not() const { return why_not_; }
+  /// Whether one address reaches the memory of all ranks at once (SymmetricBuffer::multicast_view);
+  /// the same answer on all ranks.
+  bool has_multicast() const { return why_no_multicast().empty(); }
+  /// Empty where there is one.
+  std::string why_no_multicast() const;
   /// How this rank reaches the memory of another one; kNone for itself.
   Sharing sharing(int rank) const;
   /// One line for people: each peer, how it is reached and what tells that it has ended.

@@ -104,6 +104,16 @@ void check_buffer_bounds(RankRuntime& runtime, const SymmetricOptions& options) 
   world.symmetric.barrier(0);
 }
 
+void check_multicast(RankRuntime& runtime, const SymmetricOptions& options) {
+  World world(runtime, options);
+  EXPECT_FALSE(world.symmetric.has_multicast());
+  EXPECT_THAT(world.symmetric.why_no_multicast(), HasSubstr("an address of its own"));
+  const auto buffer = world.symmetric.workspace(4096);
+  expect_refused<Unimplemented>([&] { buffer->multicast_view(Shape{16}, DType::kFloat32); },
+                                "SYMM_MEM_NO_MULTICAST",
+                                {"[16] float32", world.symmetric.why_no_multicast()});
+}
+
 void check_plain_memory(RankRuntime& runtime, const SymmetricOptions& options) {
   World world(runtime, options);
   const auto segment = world.memory.allocate(4096);

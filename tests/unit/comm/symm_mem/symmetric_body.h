@@ -10,6 +10,8 @@ namespace meshloom::comm::testing {
 /// Peer views, get and put of pieces of different sizes, at an offset in their segments.
 void check_peer_views(RankRuntime&, const SymmetricOptions&);
 void check_buffer_bounds(RankRuntime&, const SymmetricOptions&);
+/// Memory of a host has none, says why, and refuses.
+void check_multicast(RankRuntime&, const SymmetricOptions&);
 /// Memory that is not symmetric on one rank gives null on all.
 void check_plain_memory(RankRuntime&, const SymmetricOptions&);
 /// Data goes with its signal, between all pairs, over and over.
@@ -36,6 +38,7 @@ struct SymmetricCheck {
 inline constexpr SymmetricCheck kSymmetricChecks[] = {
     {"peer_views", check_peer_views},
     {"buffer_bounds", check_buffer_bounds},
+    {"multicast", check_multicast},
     {"plain_memory", check_plain_memory},
     {"signals_of_all_pairs", check_signals_of_all_pairs},
     {"barriers", check_barriers},
