@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/hierarchy/hierarchical_moves.h"
 
+#include "planner/shard.h"
+
 namespace meshloom::comm {
 namespace {
 
@@ -56,34 +58,99 @@ CollectivePtr HierarchicalAllGather::round(std::size_t index, int round) {
       });
 }
 
+int HierarchicalBroadcast::local_steps(const HierarchicalContext& context, const Call& call,
+                                       HierarchyWay way) {
+  const HostLayout& layout = context.layout();
+  const bool has_root = layout.own_host() == layout.host_of(call.signature.root);
+  return way == HierarchyWay::kStriped && !has_root ? 2 : 1;
+}
+
 HierarchicalBroadcast::HierarchicalBroadcast(HierarchicalContext& context, const Call& call)
+    : HierarchicalBroadcast(
+          context, call,
+          choose_way(context.choice(), call.signature.kind, call.bytes, context.layout())) {}
+
+HierarchicalBroadcast::HierarchicalBroadcast(HierarchicalContext& context, const Call& call,
+                                             HierarchyWay way)
     : HierarchicalCollective(context, call,
-                             {call.outputs, elements_in(kBroadcastSlice, call.signature.dtype)},
-                             {.local = 1, .exchanges = 1}),
-      data_(call.outputs[0]) {
+                             {call.outputs, elements_in(kBroadcastSlice, call.signature.dtype) *
+                                                stripes_of(way, context.layout())},
+                             {.local = local_steps(context, call, way), .exchanges = 1}),
+      data_(call.outputs[0]),
+      way_(way),
+      stripes_(stripes_of(way, context.layout())) {
   const int hosts = layout().hosts(), host = layout().own_host();
-  if (first_of(host) != layout().rank()) return;
-  const BinomialTree tree = binomial_tree(hosts, host, layout().host_of(signature().root));
+  if (way_ == HierarchyWay::kStriped ? !holds() : first_of(host) != layout().rank()) return;
+  const BinomialTree tree = binomial_tree(hosts, host, root_host());
   if (tree.parent >= 0) parent_ = first_of(tree.parent);
   for (const int child : tree.children) children_.push_back(first_of(child));
 }
 
 CollectivePtr HierarchicalBroadcast::slice(std::size_t index) {
+  return way_ == HierarchyWay::kLeaders ? leaders_slice(index) : striped_slice(index);
+}
+
+CollectivePtr HierarchicalBroadcast::send_on(std::size_t index, const TensorView& part) {
+  std::vector<Piece> sends;
+  for (const int child : children_) sends.push_back(piece(part, child));
+  return exchange(index, 0, {}, sends);
+}
+
+CollectivePtr HierarchicalBroadcast::leaders_slice(std::size_t index) {
   const TensorView part = slice_of(data_, index);
   std::vector<Sequence::Start> steps;
   if (parent_ >= 0)
     steps.emplace_back([this, index, part] {
-      return exchange(index, 0, {piece(part, parent_)}, {},
-                      [this](int) { return std::vector<int>{signature().root}; });
+      return exchange(index, 0, {piece(part, parent_)}, {}, root_alone());
     });
   steps.emplace_back([this, index, part] {
-    std::vector<Piece> sends;
-    for (const int child : children_) sends.push_back(piece(part, child));
-    const int root = layout().local_rank(first_of(layout().own_host()));
-    return Together::of(
-        exchange(index, 0, {}, sends),
-        local_step(index, 0, CollectiveKind::kBroadcast, {&part, 1}, {&part, 1}, root,
-                   [this](int) { return std::vector<int>{signature().root}; }));
+    const int first = layout().local_rank(first_of(layout().own_host()));
+    return Together::of(send_on(index, part),
+                        local_step(index, 0, CollectiveKind::kBroadcast, {&part, 1}, {&part, 1},
+                                   first, root_alone()));
+  });
+  return std::make_unique<Sequence>(std::move(steps));
+}
+
+std::vector<TensorView> HierarchicalBroadcast::stripes(std::size_t index) const {
+  const TensorView all = slice_of(data_, index);
+  std::vector<TensorView> parts;
+  for (int c = 0; c < layout().local_size(); ++c) {
+    const planner::ShardRange range =
+        c < stripes_ ? planner::shard_range(all.numel(), stripes_, c) : planner::ShardRange{};
+    parts.push_back(elements_of(all, range.begin, range.size()));
+  }
+  return parts;
+}
+
+CollectivePtr HierarchicalBroadcast::striped_slice(std::size_t index) {
+  const std::vector<TensorView> parts = stripes(index);
+  const TensorView mine = parts[static_cast<std::size_t>(layout().local_rank())];
+  std::vector<Sequence::Start> steps;
+  if (layout().own_host() == root_host()) {
+    steps.emplace_back([this, index] {
+      const TensorView all = slice_of(data_, index);
+      return local_step(index, 0, CollectiveKind::kBroadcast, {&all, 1}, {&all, 1},
+                        layout().local_rank(signature().root));
+    });
+    steps.emplace_back([this, index, mine] { return send_on(index, mine); });
+    return std::make_unique<Sequence>(std::move(steps));
+  }
+  // Ranks of a host meet before one of them waits for another host alone: one that is in another
+  // collective than its parent may hear from nobody else.
+  steps.emplace_back([this, index, mine] {
+    std::vector<Piece> receives;
+    if (parent_ >= 0) receives.push_back(piece(mine, parent_));
+    return Together::of(local_step(index, 0, CollectiveKind::kBarrier, {}, {}),
+                        exchange(index, 0, receives, {}, root_alone()));
+  });
+  steps.emplace_back([this, index, mine, parts] {
+    const Behind waits_itself = [this](int rank) {
+      return layout().local_rank(rank) < stripes_ ? std::vector<int>{signature().root}
+                                                  : std::vector<int>();
+    };
+    return Together::of(send_on(index, mine), local_step(index, 1, CollectiveKind::kAllGather,
+                                                         parts, {&mine, 1}, -1, waits_itself));
   });
   return std::make_unique<Sequence>(std::move(steps));
 }

@@ -25,21 +25,39 @@ class HierarchicalAllGather final : public HierarchicalCollective {
   TensorView input_;
 };
 
-/// Down a binomial tree of hosts, from the root to the leaders of the other hosts, and from each of
-/// these to its host.
+/// Down a binomial tree of hosts. By leaders: from the root to the leaders of the other hosts, and
+/// from each of these to its host. Striped: the root's host gets all first; member c of every host
+/// then passes stripe c on to member c of the next hosts, and the members of a host give each other
+/// their stripes.
 class HierarchicalBroadcast final : public HierarchicalCollective {
  public:
   HierarchicalBroadcast(HierarchicalContext& context, const Call& call);
 
  private:
+  HierarchicalBroadcast(HierarchicalContext& context, const Call& call, HierarchyWay way);
+  static int local_steps(const HierarchicalContext& context, const Call& call, HierarchyWay way);
   CollectivePtr slice(std::size_t index) override;
-  /// The rank of a host that has the data first.
+  CollectivePtr leaders_slice(std::size_t index);
+  CollectivePtr striped_slice(std::size_t index);
+  CollectivePtr send_on(std::size_t index, const TensorView& part);
+  /// What each member of this host has of a slice before they give it to each other.
+  std::vector<TensorView> stripes(std::size_t index) const;
+  bool holds() const { return layout().local_rank() < stripes_; }
+  int root_host() const { return layout().host_of(signature().root); }
+  /// The rank of a host that has this rank's part of the data first.
   int first_of(int host) const {
-    return host == layout().host_of(signature().root) ? signature().root : layout().leader(host);
+    if (way_ == HierarchyWay::kStriped)
+      return layout().members(host)[static_cast<std::size_t>(layout().local_rank())];
+    return host == root_host() ? signature().root : layout().leader(host);
+  }
+  Behind root_alone() const {
+    return [this](int) { return std::vector<int>{signature().root}; };
   }
 
   TensorView data_;
-  int parent_ = -1;  ///< a rank; -1: this one is the root, or hears from its host alone
+  HierarchyWay way_;
+  int stripes_;
+  int parent_ = -1;  ///< a rank; -1: this one hears from its host alone, or is the root
   std::vector<int> children_;
 };
 

@@ -16,10 +16,6 @@ HierarchyWay way_of(const HierarchicalContext& context, const Call& call) {
   return choose_way(context.choice(), call.signature.kind, call.bytes, context.layout());
 }
 
-int stripes_of(HierarchyWay way, const HostLayout& layout) {
-  return way == HierarchyWay::kLeaders ? 1 : layout.smallest_host();
-}
-
 /// Partial results of every host for one part, in host order: this rank's own, and room for those
 /// of the others.
 class HostPartials {

@@ -16,6 +16,8 @@ struct Row {
 constexpr Row kRows[] = {
     // One message time between hosts instead of two.
     {CollectiveKind::kAllReduce, planner::kOneShotBytes},
+    // A slice; below it the step inside the root's host comes before all messages.
+    {CollectiveKind::kBroadcast, std::size_t{1} << 20},
 };
 
 }  // namespace
@@ -31,11 +33,17 @@ HierarchyWay choose_way(HierarchyChoice choice, CollectiveKind kind, std::size_t
                         const HostLayout& layout) {
   if (choice == HierarchyChoice::kLeaders) return HierarchyWay::kLeaders;
   if (choice == HierarchyChoice::kStriped) return HierarchyWay::kStriped;
-  // Two holders of one stripe send as much either way.
-  if (layout.hosts() == 2 && layout.smallest_host() == 1) return HierarchyWay::kLeaders;
+  // One stripe is all of the data: of a broadcast always, of a reduction between two hosts striping
+  // it saves nothing.
+  if (layout.smallest_host() == 1 && (layout.hosts() == 2 || kind == CollectiveKind::kBroadcast))
+    return HierarchyWay::kLeaders;
   for (const Row& row : kRows)
     if (row.kind == kind && bytes > row.leaders_bytes) return HierarchyWay::kStriped;
   return HierarchyWay::kLeaders;
+}
+
+int stripes_of(HierarchyWay way, const HostLayout& layout) {
+  return way == HierarchyWay::kLeaders ? 1 : layout.smallest_host();
 }
 
 }  // namespace meshloom::comm

@@ -13,7 +13,7 @@ namespace meshloom::comm {
 
 /// Of the table below; grows whenever a row changes. Both ways give the same bits, which come from
 /// the layout of hosts alone, so another version changes times and nothing else.
-inline constexpr int kHierarchyTableVersion = 1;
+inline constexpr int kHierarchyTableVersion = 2;
 
 /// How data passes between hosts.
 enum class HierarchyWay : std::uint8_t {
@@ -42,5 +42,7 @@ HierarchyOptions with_hosts(HierarchyOptions, const std::vector<int>& found);
 
 /// Of a collective of so many bytes in a group on such hosts. Kinds that have one way take it.
 HierarchyWay choose_way(HierarchyChoice, CollectiveKind, std::size_t bytes, const HostLayout&);
+/// Parts of the data that take the way between hosts side by side.
+int stripes_of(HierarchyWay, const HostLayout&);
 
 }  // namespace meshloom::comm

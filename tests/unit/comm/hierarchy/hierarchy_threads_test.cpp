@@ -140,6 +140,71 @@ TEST(Hierarchy, SumsAreThoseOfOneHostWithinRounding) {
   for (std::size_t i = 0; i < n; ++i) ASSERT_LE(std::abs(here[i] - there[i]), 1e-6 * sizes[i]) << i;
 }
 
+// From every root, of few elements and of several slices of every stripe.
+TEST(Hierarchy, BroadcastsBringTheSameBytesEitherWay) {
+  const auto compare = [](ProcessGroup& group, std::size_t n, int root) {
+    const std::vector<std::int32_t> expected = [&] {
+      std::vector<std::int32_t> values(n);
+      for (std::size_t i = 0; i < n; ++i) values[i] = static_cast<std::int32_t>(i * 7) + root;
+      return values;
+    }();
+    std::vector<std::int32_t> values = expected;
+    if (group.rank() != root) std::fill(values.begin(), values.end(), -1);
+    const WorkPtr work = group.broadcast(view_of(values), root);
+    // In flight with it, so that steps and tags of two collectives would meet.
+    group.barrier()->wait_host();
+    work->wait_host();
+    ASSERT_TRUE(values == expected) << n << " elements from rank " << root;
+  };
+  for (const Layout& layout : kLayouts)
+    for (const SharingMode mode : kModes)
+      for (const HierarchyChoice choice :
+           {HierarchyChoice::kTable, HierarchyChoice::kLeaders, HierarchyChoice::kStriped}) {
+        SCOPED_TRACE(fmt::format("{} mode {} choice {}", layout.name, static_cast<int>(mode),
+                                 static_cast<int>(choice)));
+        run_on(
+            layout,
+            [&](RankRuntime& runtime) {
+              const auto group = make_group(runtime);
+              for (int root = 0; root < group->size(); ++root)
+                for (const std::size_t n : {0, 1, 5, 1000}) compare(*group, n, root);
+              for (const int root : {0, group->size() - 1}) compare(*group, 1'200'007, root);
+              runtime.bootstrap().barrier();
+            },
+            mode, choice);
+      }
+}
+
+// Every rank of a host sends, not its first one alone.
+TEST(Hierarchy, AStripedBroadcastSendsAsMuchFromEveryRankOfTheRootsHost) {
+  run_on({"2x2", {0, 0, 1, 1}}, [](RankRuntime& runtime) {
+    const auto group = make_group(runtime);
+    constexpr std::size_t n = 1 << 20;
+    std::vector<float> values(n, static_cast<float>(group->rank()));
+    group->broadcast(view_of(values), 1)->wait_host();
+    EXPECT_EQ(values, std::vector<float>(n, 1.0f));
+    const std::uint64_t sent = group->counter("broadcast").bytes_sent;
+    // To the other host its stripe; inside a host what it gives the other rank there.
+    const std::uint64_t whole = n * sizeof(float), stripe = whole / 2;
+    const std::uint64_t expected[] = {stripe, stripe + whole, stripe, stripe};
+    EXPECT_EQ(sent, expected[group->rank()]);
+    runtime.bootstrap().barrier();
+  });
+}
+
+// What is forced is found out and recovered from as what the table chooses.
+TEST(Hierarchy, AForcedWayFindsRanksThatDiffer) {
+  for (const HierarchyChoice choice : {HierarchyChoice::kLeaders, HierarchyChoice::kStriped})
+    for (const Layout& layout : {kLayouts[0], kLayouts[1]}) {
+      SCOPED_TRACE(fmt::format("{} choice {}", layout.name, static_cast<int>(choice)));
+      run_on(layout, testing::check_collectives_that_differ, SharingMode::kAuto, choice);
+    }
+}
+
+TEST(Hierarchy, ABroadcastThatIsStripedGoesThroughASoak) {
+  run_on(kLayouts[0], testing::check_soak, SharingMode::kAuto, HierarchyChoice::kStriped);
+}
+
 // Groups of some ranks find their own hosts again: all on one, each on its own, or some of both.
 TEST(Hierarchy, SplitsKnowTheirHosts) {
   run_on({"2x2", {0, 0, 1, 1}}, [](RankRuntime& runtime) {

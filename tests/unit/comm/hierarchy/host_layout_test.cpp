@@ -78,6 +78,17 @@ TEST(HierarchyTable, SmallSumsGoThroughLeadersUnlessAWayIsForced) {
             HierarchyWay::kLeaders);
 }
 
+TEST(HierarchyTable, LargeBroadcastsAreStripedWhereEveryHostHasTwoRanks) {
+  const auto way = [](std::size_t bytes, const std::vector<int>& hosts) {
+    return choose_way(HierarchyChoice::kTable, CollectiveKind::kBroadcast, bytes,
+                      HostLayout(hosts, 0));
+  };
+  EXPECT_EQ(way(1 << 20, {0, 0, 1, 1}), HierarchyWay::kLeaders);
+  EXPECT_EQ(way((1 << 20) + 1, {0, 0, 1, 1}), HierarchyWay::kStriped);
+  EXPECT_EQ(way(1 << 24, {0, 0, 1, 2, 2}), HierarchyWay::kLeaders);
+  EXPECT_EQ(stripes_of(HierarchyWay::kStriped, HostLayout({0, 0, 0, 1, 1}, 0)), 2);
+}
+
 TEST(HierarchyEnvironment, NamesAWayOrIsRefused) {
   const auto choice = [](std::optional<std::string> text) {
     return hierarchy_from_environment([text](const std::string& name) {
