@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/signature.h"
 
+#include "kernels/base/hash.h"
+
 namespace meshloom::comm {
 
 const char* reduce_op_name(ReduceOp op) {
@@ -37,14 +39,9 @@ const char* counter_name(CollectiveKind kind) {
   return kind_name(direct ? CollectiveKind::kSendRecv : kind);
 }
 
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
-
 std::string to_string(const Signature& s) {
   std::string text = fmt::format("{} #{}", kind_name(s.kind), s.sequence);
+  if (s.exposes) text += " in place";
   if (s.kind == CollectiveKind::kNone || s.kind == CollectiveKind::kBarrier) return text;
   text += fmt::format(" of {}", dtype_name(s.dtype));
   if (s.kind == CollectiveKind::kAllReduce || s.kind == CollectiveKind::kReduceScatter)
@@ -68,7 +65,7 @@ Signature make_signature(CollectiveKind kind, DType dtype, std::span<const Tenso
   signature.elements = 0;
   for (const TensorView& share : shares) {
     signature.elements += share.numel();
-    signature.shares = mix(signature.shares + static_cast<std::uint64_t>(share.numel()) + 1);
+    signature.shares = hash_mix(signature.shares, static_cast<std::uint64_t>(share.numel()));
   }
   return signature;
 }

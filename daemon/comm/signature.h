@@ -35,15 +35,16 @@ const char* counter_name(CollectiveKind);
 /// The same on all ranks of a group that are in the same collective, but for pair_bytes. Travels as
 /// it lies in memory, without gaps.
 struct Signature {
-  std::uint64_t sequence = 0;    ///< how many collectives of the group came before
-  std::int64_t elements = -1;    ///< over all ranks; -1 if a rank knows its own alone
-  std::uint64_t shares = 0;      ///< digest of the elements of every rank
+  std::uint64_t sequence = 0;  ///< how many collectives of the group came before
+  std::int64_t elements = -1;  ///< over all ranks; -1 if a rank knows its own alone
+  /// Digest of the elements of every rank; of an exposure the number of views.
+  std::uint64_t shares = 0;
   std::int64_t pair_bytes = -1;  ///< what goes from the one rank to the other
   std::int32_t root = -1;
   CollectiveKind kind = CollectiveKind::kNone;
   DType dtype{};
   ReduceOp op{};
-  std::uint8_t unused = 0;
+  bool exposes = false;  ///< views are shown, and nothing is moved
 
   bool operator==(const Signature&) const = default;
 };
@@ -56,9 +57,6 @@ std::string to_string(const Signature&);
 Signature make_signature(CollectiveKind, DType, std::span<const TensorView> shares);
 /// Of a collective in which a rank knows its own shares alone, or that has no data.
 Signature make_signature(CollectiveKind, DType, int root = -1);
-
-/// Scrambles all bits.
-std::uint64_t mix(std::uint64_t x);
 
 /// Thrown if a message belongs to another collective than the receive that it met.
 class SignatureDiffers : public InternalError {

@@ -21,14 +21,14 @@ struct GroupReports {
 };
 
 struct Meeting {
-  std::vector<std::string> reports;  ///< by rank
-  std::map<std::pair<std::uint64_t, std::uint64_t>, GroupReports> groups;
-  std::uint64_t verb = 0;  ///< the latest
+  std::vector<std::string> reports;              ///< by rank
+  std::map<std::uint64_t, GroupReports> groups;  ///< by id
+  std::uint64_t verb = 0;                        ///< the latest
   bool in_step = true;
 };
 
 void add_group(Meeting& meeting, const GroupStanding& one, int* expected) {
-  GroupReports& all = meeting.groups[{one.key, one.members}];
+  GroupReports& all = meeting.groups[one.id];
   if (all.reports > 0 && all.collectives != one.collectives) all.in_step = false;
   if (!one.whole) all.in_step = false;
   all.collectives = one.collectives;
@@ -40,7 +40,7 @@ void add_group(Meeting& meeting, const GroupStanding& one, int* expected) {
 
 Meeting read_meeting(const std::vector<std::string>& packed) {
   Meeting meeting;
-  std::map<std::pair<std::uint64_t, std::uint64_t>, int> sizes;
+  std::map<std::uint64_t, int> sizes;
   for (const std::string& text : packed) {
     std::istringstream in(text);
     std::size_t count = 0;
@@ -51,9 +51,9 @@ Meeting read_meeting(const std::vector<std::string>& packed) {
     meeting.verb = std::max(meeting.verb, verb);
     for (std::size_t i = 0; i < count; ++i) {
       GroupStanding one;
-      in >> one.key >> one.members >> one.size >> one.collectives >> one.next_sequence >>
-          one.whole >> one.unmatched;
-      add_group(meeting, one, &sizes[{one.key, one.members}]);
+      in >> one.id >> one.size >> one.collectives >> one.next_sequence >> one.whole >>
+          one.unmatched;
+      add_group(meeting, one, &sizes[one.id]);
     }
     in.get();  // the end of the last line
     check_internal(static_cast<bool>(in), "recover: a rank's report cannot be read");
@@ -151,8 +151,8 @@ std::string RankGroups::pack(const std::string& report) const {
   std::string text = fmt::format("{} {}\n", verb_, groups_.size());
   for (const RecoverableGroup* group : groups_) {
     const GroupStanding s = group->standing();
-    text += fmt::format("{} {} {} {} {} {:d} {}\n", s.key, s.members, s.size, s.collectives,
-                        s.next_sequence, s.whole, s.unmatched);
+    text += fmt::format("{} {} {} {} {:d} {}\n", s.id, s.size, s.collectives, s.next_sequence,
+                        s.whole, s.unmatched);
   }
   return text + report;
 }
@@ -167,8 +167,8 @@ FailureDomain::Recovery RankGroups::recover(const std::string& report) {
   if (!meeting.in_step) {
     channel_->drain();
     for (RecoverableGroup* group : groups_) {
-      const GroupStanding s = group->standing();
-      group->start_over(meeting.groups.at({s.key, s.members}).next_sequence, noticed_->text);
+      const std::uint64_t next = meeting.groups.at(group->standing().id).next_sequence;
+      group->start_over(next, noticed_->text);
     }
   }
   // Nobody sends before all have forgotten what was sent.

@@ -11,14 +11,14 @@
 #include "daemon/comm/diagnosis/flight_field.h"
 #include "daemon/comm/failure/failure_channel.h"
 #include "daemon/comm/failure/peer_access.h"
+#include "daemon/comm/group_key.h"
 #include "daemon/comm/training_pulse.h"
 
 namespace meshloom::comm {
 
-/// How far this rank is in a group; `key` and `members` tell groups apart, on all members alike.
+/// How far this rank is in a group, which group_id() names.
 struct GroupStanding {
-  std::uint64_t key = 0;
-  std::uint64_t members = 0;
+  std::uint64_t id = 0;
   int size = 0;
   std::uint64_t collectives = 0;
   std::uint64_t next_sequence = 0;
@@ -65,8 +65,11 @@ class RankGroups final : public FailureDomain {
   void add(RecoverableGroup* group) { groups_.push_back(group); }
   void remove(RecoverableGroup* group) { std::erase(groups_, group); }
 
-  /// Tells the world groups of a rank apart: 1, 2, ... in the order in which they are made.
-  std::uint64_t next_world() { return ++worlds_; }
+  /// Of the world group that is made next; every rank makes them in the same order.
+  GroupKey next_world_key() { return world_key(++worlds_); }
+  /// The highest number that a group had which was split from one of this rank's.
+  std::uint64_t parts_so_far() const { return parts_; }
+  void note_part(std::uint64_t number) { parts_ = number; }
 
   TrainingPulse* pulse() const { return pulse_; }
   const FlightField& flight() const { return *flight_; }
@@ -128,7 +131,7 @@ class RankGroups final : public FailureDomain {
   TrainingPulse* pulse_;
   std::shared_ptr<PeerAccess> peer_access_ = std::make_shared<PeerAccess>();
   std::vector<RecoverableGroup*> groups_;
-  std::uint64_t worlds_ = 0;
+  std::uint64_t worlds_ = 0, parts_ = 0;
   std::uint64_t epoch_ = 0;
   std::uint64_t verb_ = 0;
   std::optional<Failure> noticed_;

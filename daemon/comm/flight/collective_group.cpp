@@ -147,8 +147,8 @@ class CollectiveGroup final : public ProcessGroup {
     state_.check_usable(name);
     if (!state_.algorithms().exposes(views.size())) return nullptr;
     Signature signature = make_signature(kind, views[0].dtype);
-    // No collective of this kind that moves data has this digest.
-    signature.shares = mix(~std::uint64_t{views.size()});
+    signature.exposes = true;
+    signature.shares = views.size();
     Call call{signature, {}, views};
     call.bytes = bytes;
     call.exposed = std::make_shared<ExposedViews>();
@@ -212,7 +212,21 @@ class CollectiveGroup final : public ProcessGroup {
     return state_.issue(call);
   }
 
+  /// One that no member of this group has used for a part of any group.
+  std::uint64_t agree_on_part_number() {
+    part_number_ = static_cast<std::int64_t>(state_.groups()->parts_so_far() + 1);
+    const TensorView view = make_view(&part_number_, DType::kInt64, {1});
+    Signature signature = make_signature(CollectiveKind::kAllReduce, view.dtype, {&view, 1});
+    signature.op = ReduceOp::kMax;
+    issue(signature, {&view, 1}, {&view, 1}, view.bytes())->wait_host();
+    const auto number = static_cast<std::uint64_t>(part_number_);
+    state_.groups()->note_part(number);
+    return number;
+  }
+
   GroupState state_;
+  /// Lives as long as messages of a collective that failed may still arrive.
+  std::int64_t part_number_ = 0;
 };
 
 std::unique_ptr<ProcessGroup> CollectiveGroup::split(const std::vector<std::vector<int>>& parts,
@@ -222,9 +236,9 @@ std::unique_ptr<ProcessGroup> CollectiveGroup::split(const std::vector<std::vect
   check(state_.in_flight() == 0, "split of group '{}': {} collectives are in flight", this->name(),
         state_.in_flight());
   // All are here, within the deadline, before the algorithms may block.
-  barrier()->wait_host();
+  const std::uint64_t number = agree_on_part_number();
   GroupPlace place;
-  place.key = state_.next_split_key();
+  place.key = part_key(number);
   const std::vector<int>& mine = part_of(parts, rank());
   for (const int member : mine)
     place.world_ranks.push_back(state_.place().world_ranks[static_cast<std::size_t>(member)]);
@@ -246,10 +260,10 @@ std::unique_ptr<Exposure> expose(ProcessGroup& group, CollectiveKind kind,
 
 std::unique_ptr<ProcessGroup> make_collective_group(std::unique_ptr<Algorithms> algorithms,
                                                     const GroupOptions& options,
-                                                    std::shared_ptr<RankGroups> groups) {
+                                                    std::shared_ptr<RankGroups> groups,
+                                                    GroupKey key) {
   if (algorithms->size() == 1) return make_single_process_group(options);
-  GroupPlace place{std::vector<int>(static_cast<std::size_t>(algorithms->size())),
-                   groups->next_world(), true};
+  GroupPlace place{std::vector<int>(static_cast<std::size_t>(algorithms->size())), key, true};
   std::iota(place.world_ranks.begin(), place.world_ranks.end(), 0);
   return std::make_unique<CollectiveGroup>(std::move(algorithms), options, std::move(groups),
                                            std::move(place));

@@ -84,7 +84,7 @@ GroupState::GroupState(std::unique_ptr<Algorithms> algorithms, GroupOptions opti
       options_(std::move(options)),
       groups_(std::move(groups)),
       place_(std::move(place)),
-      recorder_(groups_->flight().own(), options_.name, members_digest(), place_.world_ranks) {
+      recorder_(groups_->flight().own(), options_.name, id(), place_.world_ranks) {
   groups_->add(this);
   if (TrainingPulse* pulse = groups_->pulse()) name_in_pulse_ = pulse->keep_name(options_.name);
 }
@@ -151,8 +151,6 @@ WorkPtr GroupState::issue(Call call) {
   groups_->give_up_if_noticed();
   return work;
 }
-
-std::uint64_t GroupState::next_split_key() { return mix(place_.key + mix(++splits_)); }
 
 void GroupState::poll_at(Clock::time_point now) {
   const InTransport mark(groups_->pulse());
@@ -226,7 +224,7 @@ void GroupState::check_deadline(InFlight& one, Clock::time_point now) {
     throw Aborted(describe(one) + ": given up, since the abort flag was raised",
                   "COLLECTIVE_ABORTED");
   // In another group this rank may still be waited for.
-  if (const auto record = groups_->aborted(); record && record->group_id == members_digest()) {
+  if (const auto record = groups_->aborted(); record && record->group_id == id()) {
     broken_ = true;
     fail(one, error_of(one, *record, nullptr), record->text);
     groups_->after_break();
@@ -288,7 +286,7 @@ AbortRecord GroupState::record_of(const InFlight& one, const Error& error) const
   record.collective = kind_name(one.kind);
   record.sequence = one.sequence;
   record.group = options_.name;
-  record.group_id = members_digest();
+  record.group_id = id();
   if (const auto missing = error.metadata().find("missing"); missing != error.metadata().end())
     record.missing = missing->second;
   record.text = error.what();
@@ -305,7 +303,7 @@ std::exception_ptr GroupState::error_of(const InFlight& one, const AbortRecord& 
                                         const Error* own) const {
   const int rank = algorithms_->rank();
   const bool mine = record.rank == place_.world_ranks[static_cast<std::size_t>(rank)] &&
-                    record.group_id == members_digest() && record.sequence == one.sequence;
+                    record.group_id == id() && record.sequence == one.sequence;
   std::string text = record.text;
   if (!mine)
     text = own != nullptr
@@ -358,22 +356,11 @@ void GroupState::end_all(const std::function<std::exception_ptr(const InFlight&)
 }
 
 GroupStanding GroupState::standing() const {
-  GroupStanding standing{place_.key,
-                         members_digest(),
-                         algorithms_->size(),
-                         collectives_,
-                         recorder_.next_sequence(),
-                         true,
+  GroupStanding standing{id(), algorithms_->size(), collectives_, recorder_.next_sequence(), true,
                          0};
   standing.whole = ended_ || (in_flight_.empty() && poison_.empty());
   standing.unmatched = ended_ ? 0 : unmatched_;
   return standing;
-}
-
-std::uint64_t GroupState::members_digest() const {
-  std::uint64_t digest = place_.key;
-  for (const int rank : place_.world_ranks) digest = mix(digest + static_cast<std::uint64_t>(rank));
-  return digest;
 }
 
 std::optional<RecoverableGroup::LastIssued> GroupState::last_issued() const {
@@ -399,8 +386,6 @@ void GroupState::start_over(std::uint64_t sequence, const std::string& cause) {
   }
   algorithms_->renew();
   recorder_.skip_to(sequence);
-  // A split may have failed on some ranks alone; every split takes a number of the sequence.
-  splits_ = sequence;
   first_number_ = sequence;
   collectives_ = 0;
   unmatched_ = 0;

@@ -14,6 +14,7 @@
 #include "daemon/comm/failure/rank_groups.h"
 #include "daemon/comm/flight/algorithms.h"
 #include "daemon/comm/flight/flight_recorder.h"
+#include "daemon/comm/group_key.h"
 #include "daemon/comm/process_group.h"
 
 namespace meshloom::comm {
@@ -21,7 +22,7 @@ namespace meshloom::comm {
 /// Where a group stands among the groups of its world.
 struct GroupPlace {
   std::vector<int> world_ranks;  ///< of each member
-  std::uint64_t key = 0;         ///< the same on all members, another one in every other group
+  GroupKey key = 0;
   bool is_world = false;
 };
 
@@ -53,8 +54,6 @@ class GroupState final : public RecoverableGroup {
   void check_usable(const char* name);
   /// Numbers, records and starts a call that was checked.
   WorkPtr issue(Call call);
-  /// The key of the next group that is split from this one.
-  std::uint64_t next_split_key();
 
   void poll() override {
     if (!in_flight_.empty()) poll_at(Clock::now());
@@ -96,15 +95,13 @@ class GroupState final : public RecoverableGroup {
   std::string describe(const InFlight& one) const;
   /// "2", or "2 (world rank 6)".
   std::string rank_text(int rank) const;
-  /// Of the group's key and members: the same on all of them, another one in every other group.
-  std::uint64_t members_digest() const;
+  std::uint64_t id() const { return group_id(place_.key, place_.world_ranks); }
   std::string ranks_text(const std::vector<int>& ranks) const;
 
   std::unique_ptr<Algorithms> algorithms_;
   GroupOptions options_;
   std::shared_ptr<RankGroups> groups_;
   GroupPlace place_;
-  std::uint64_t splits_ = 0;
   std::uint64_t collectives_ = 0;
   /// Of collectives in the log since the last recovery, so that no number comes twice.
   std::uint64_t first_number_ = 0;

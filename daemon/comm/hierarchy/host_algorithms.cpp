@@ -57,7 +57,7 @@ class HierarchicalAlgorithms final : public Algorithms {
   }
 
   std::unique_ptr<Algorithms> split(const std::vector<std::vector<int>>& parts,
-                                    std::uint64_t key) override {
+                                    GroupKey key) override {
     HierarchyOptions options{context_.choice()};
     for (const int member : part_of(parts, rank()))
       options.hosts.push_back(context_.layout().host_of(member));
@@ -82,10 +82,10 @@ class HierarchicalAlgorithms final : public Algorithms {
 
 /// Among the members of this rank's host.
 std::unique_ptr<Algorithms> make_local_algorithms(Transport& transport, const SymmetricSetup& setup,
-                                                  const HostLayout& layout, std::uint64_t key) {
+                                                  const HostLayout& layout, GroupKey key) {
   std::vector<std::vector<int>> hosts;
   for (int host = 0; host < layout.hosts(); ++host) hosts.push_back(layout.members(host));
-  auto messages = make_transport_algorithms(transport.split(hosts, mix(key)), setup.threads);
+  auto messages = make_transport_algorithms(transport.split(hosts, host_key(key)), setup.threads);
   if (layout.local_size() == 1) return messages;
   SymmetricSetup named = setup;
   named.names = layout.own_members();
@@ -96,8 +96,7 @@ std::unique_ptr<Algorithms> make_local_algorithms(Transport& transport, const Sy
 
 std::unique_ptr<Algorithms> make_host_algorithms(std::unique_ptr<Transport> transport,
                                                  const SymmetricSetup& setup,
-                                                 const HierarchyOptions& options,
-                                                 std::uint64_t key) {
+                                                 const HierarchyOptions& options, GroupKey key) {
   HostLayout layout(options.hosts, transport->rank());
   const bool wanted = options.choice != HierarchyChoice::kMessages;
   if (layout.hosts() == 1 && layout.size() > 1)

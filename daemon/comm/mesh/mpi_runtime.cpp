@@ -81,11 +81,11 @@ std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& o
   if (world_size_ == 1) return make_single_process_group(options);
   HierarchyOptions hierarchy = options_.hierarchy;
   hierarchy.choice = choice;
-  auto algorithms =
-      make_host_algorithms(make_mpi_transport(MPI_COMM_WORLD, leftovers_),
-                           {memory_, groups_->peer_access(), options.threads, options.timeout},
-                           hierarchy, ++world_groups_);
-  return make_collective_group(std::move(algorithms), options, groups_);
+  const GroupKey key = groups_->next_world_key();
+  auto algorithms = make_host_algorithms(
+      make_mpi_transport(MPI_COMM_WORLD, leftovers_),
+      {memory_, groups_->peer_access(), options.threads, options.timeout}, hierarchy, key);
+  return make_collective_group(std::move(algorithms), options, groups_, key);
 }
 
 }  // namespace meshloom::comm

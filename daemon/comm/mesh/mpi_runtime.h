@@ -87,7 +87,6 @@ class MpiRuntime : public RankRuntime {
   std::shared_ptr<const FlightField> flight_;
   std::shared_ptr<RankGroups> groups_;
   std::shared_ptr<SymmetricMemory> memory_;
-  std::uint64_t world_groups_ = 0;
 };
 
 }  // namespace meshloom::comm

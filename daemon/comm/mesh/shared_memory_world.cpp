@@ -76,11 +76,11 @@ std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOpti
   // All groups of a rank share its rings, each on a channel of its own.
   std::vector<int> all(static_cast<std::size_t>(transport_->size()));
   std::iota(all.begin(), all.end(), 0);
-  const std::uint64_t channel = ++channels_;
+  const GroupKey key = groups_->next_world_key();
   auto algorithms = make_host_algorithms(
-      transport_->split({all}, channel),
-      {memory_, groups_->peer_access(), options.threads, options.timeout}, hierarchy_, channel);
-  return make_collective_group(std::move(algorithms), options, groups_);
+      transport_->split({all}, key),
+      {memory_, groups_->peer_access(), options.threads, options.timeout}, hierarchy_, key);
+  return make_collective_group(std::move(algorithms), options, groups_, key);
 }
 
 }  // namespace meshloom::comm

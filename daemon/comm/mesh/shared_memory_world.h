@@ -57,7 +57,6 @@ class SharedMemoryRank {
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<SymmetricMemory> memory_;
   std::shared_ptr<RankGroups> groups_;
-  std::uint64_t channels_ = 0;
 };
 
 }  // namespace meshloom::comm

@@ -9,8 +9,10 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "daemon/comm/collectives/ordered_reduce.h"
@@ -43,10 +45,17 @@ class Boards {
     while (board.size() < size) board.emplace_back();
     return board;
   }
+  /// Of the groups that a rank of the world was in, in the order in which they were made.
+  std::map<int, std::vector<GroupKey>> keys() const { return keys_; }
+  void note(GroupKey key, int world_rank) {
+    const std::lock_guard lock(mutex_);
+    keys_[world_rank].push_back(key);
+  }
 
  private:
   std::mutex mutex_;
   std::map<std::pair<std::uint64_t, int>, Board> boards_;
+  std::map<int, std::vector<GroupKey>> keys_;
 };
 
 /// Every rank shows its data, sums what all show, and writes once all have read: all_reduce, and
@@ -123,7 +132,9 @@ class PeerReadAlgorithms : public Algorithms {
       : boards_(boards),
         members_(std::move(members)),
         rank_(rank),
-        board_(boards.of(key, members_[0], members_.size())) {}
+        board_(boards.of(key, members_[0], members_.size())) {
+    boards.note(key, members_[static_cast<std::size_t>(rank)]);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -160,10 +171,12 @@ class PeerReadAlgorithms : public Algorithms {
   std::uint64_t started_ = 0;
 };
 
-template <typename Body>
-void run_ranks(int size, std::chrono::milliseconds timeout, Body&& body) {
+/// A world group of this rank.
+using MakeGroup = std::function<std::unique_ptr<ProcessGroup>()>;
+
+void run_worlds(Boards& boards, int size, std::chrono::milliseconds timeout,
+                const std::function<void(const MakeGroup&)>& body) {
   const auto world = std::make_shared<SharedMemoryWorld>(size);
-  Boards boards;
   std::vector<int> members;
   for (int r = 0; r < size; ++r) members.push_back(r);
   std::vector<std::thread> threads;
@@ -172,15 +185,24 @@ void run_ranks(int size, std::chrono::milliseconds timeout, Body&& body) {
       SharedMemoryRank self(world, r, 10s);
       GroupOptions options;
       options.timeout = timeout;
-      const auto group = make_collective_group(
-          std::make_unique<PeerReadAlgorithms>(boards, members, r, 0), options, self.groups());
       try {
-        body(*group);
+        body([&] {
+          const GroupKey key = self.groups()->next_world_key();
+          return make_collective_group(
+              std::make_unique<PeerReadAlgorithms>(boards, members, r, key), options, self.groups(),
+              key);
+        });
       } catch (const std::exception& error) {
         ADD_FAILURE() << "rank " << r << ": " << error.what();
       }
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+void run_ranks(int size, std::chrono::milliseconds timeout,
+               const std::function<void(ProcessGroup&)>& body) {
+  Boards boards;
+  run_worlds(boards, size, timeout, [&](const MakeGroup& make_group) { body(*make_group()); });
 }
 
 WorkPtr sum(ProcessGroup& group, std::vector<float>& values) {
@@ -219,6 +241,40 @@ TEST(Algorithms, PartsOfAGroupWorkAtOnce) {
     expect_sums(group);
     group.barrier()->wait_host();
   });
+}
+
+TEST(Algorithms, NoTwoGroupsOfARankHaveOneKey) {
+  Boards boards;
+  run_worlds(boards, 4, 20s, [](const MakeGroup& make_group) {
+    std::vector<std::unique_ptr<ProcessGroup>> groups;
+    // Each as the n-th group of the n-th world, and of parts of these: what a hash of both numbers
+    // may map to one value. Parts of parts leave the ranks with other numbers of groups.
+    for (int n = 1; n <= 4; ++n) {
+      groups.push_back(make_group());
+      ProcessGroup& world = *groups.back();
+      for (int split = 1; split <= n; ++split) {
+        groups.push_back(world.split({{0, 2}, {1, 3}}, "columns"));
+        groups.push_back(world.split({{3}, {2, 1, 0}}, "three"));
+        if (groups.back()->size() == 1) continue;
+        ProcessGroup& three = *groups.back();
+        groups.push_back(three.split({{0, 1}, {2}}, "two of three"));
+      }
+    }
+    for (const auto& group : groups) expect_sums(*group);
+  });
+  for (const auto& [rank, keys] : boards.keys()) {
+    const std::set<GroupKey> different(keys.begin(), keys.end());
+    EXPECT_EQ(different.size(), keys.size()) << "rank " << rank;
+    EXPECT_EQ(different.count(0), 0u) << "rank " << rank;
+  }
+}
+
+TEST(GroupKey, IdsTellGroupsApartThatHaveOneKey) {
+  EXPECT_NE(group_id(part_key(7), std::vector{2, 0}), group_id(part_key(7), std::vector{1, 3}));
+  EXPECT_EQ(group_id(part_key(7), std::vector{2, 0}), group_id(part_key(7), std::vector{0, 2}));
+  EXPECT_NE(group_id(part_key(7), std::vector{0}), group_id(world_key(7), std::vector{0}));
+  EXPECT_NE(host_key(part_key(7)), part_key(7));
+  EXPECT_NE(host_key(part_key(7)), host_key(world_key(7)));
 }
 
 TEST(Algorithms, AWaitEndsAtItsDeadlineAndPoisonsTheGroup) {
