@@ -118,6 +118,11 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
 
 ParallelModel::~ParallelModel() = default;
 
+void ParallelModel::reserve_workspace(std::int64_t bytes) {
+  if (bytes > 0 && impl_ && impl_->fused && impl_->fused->is_enabled())
+    impl_->fused->symmetric().workspace(static_cast<std::size_t>(bytes));
+}
+
 std::vector<nn::NamedParameter> ParallelModel::named_local_parameters() const {
   std::vector<nn::NamedParameter> named;
   for (const LocalParameter& p : parameters_) named.push_back({p.name, p.parameter});

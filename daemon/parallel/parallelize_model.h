@@ -54,6 +54,11 @@ class ParallelModel {
   /// backward (tensor_parallel/partial_gradients.h).
   const std::vector<LocalParameter>& local_parameters() const { return parameters_; }
   std::vector<nn::NamedParameter> named_local_parameters() const;
+  /// Takes and touches memory for what products that are fused exchange, of so many bytes on each
+  /// rank of tp, so that no step does. Every rank of the mesh calls it with the same size; nothing
+  /// happens without such products. Throws ResourceExhausted on all ranks of tp where one has no
+  /// memory.
+  void reserve_workspace(std::int64_t bytes);
   /// Patterns that matched nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return warnings_; }
 

@@ -86,6 +86,7 @@ ModelRun::ModelRun(const RankResources& resources, const v1::RunConfig& config,
                                           *mesh_)) {
   std::vector<std::string> names;
   for (const nn::NamedParameter& p : state_->optimizer().parameters()) names.push_back(p.name);
+  state_->reserve_workspace(fused_workspace_of(config_, model_config_));
   block_checkpoints_ = planner::block_checkpoints(make_plan(config_), names);
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/plan/model_shape.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/train/resolve.h"
+#include "planner/estimate/memory.h"
 #include "planner/estimate/rotate_choice.h"
 #include "planner/limits.h"
 #include "planner/rank_count.h"
@@ -176,6 +177,13 @@ std::vector<std::string> check_styles(const planner::ParallelPlan& plan, int tp,
   return warnings;
 }
 
+/// A run that is driven step by step has no global batch.
+planner::Workload workload_of(const v1::TrainingConfig& training) {
+  return {.global_batch = std::max(training.global_batch_size(), training.micro_batch_size()),
+          .micro_batch = training.micro_batch_size(),
+          .sequence = training.seq_len()};
+}
+
 }  // namespace
 
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
@@ -202,12 +210,7 @@ bool balancer_is_auto(const v1::ParallelPlan& plan) {
 void resolve_context_parallel(v1::RunConfig& config, const nn::ModelConfig& model,
                               int ranks_per_host) {
   if (config.mesh().cp() <= 1) return;
-  const v1::TrainingConfig& training = config.training();
-  // A run that is driven step by step has no global batch.
-  const planner::Workload work{
-      .global_batch = std::max(training.global_batch_size(), training.micro_batch_size()),
-      .micro_batch = training.micro_batch_size(),
-      .sequence = training.seq_len()};
+  const planner::Workload work = workload_of(config.training());
   planner::ParallelPlan given = make_plan(config);
   const bool balancer_open = balancer_is_auto(config.plan());
   if (balancer_open && config.data().document_mask())
@@ -256,6 +259,11 @@ std::vector<std::string> check_plan_fits(const v1::RunConfig& config,
 
 planner::ParallelPlan make_plan(const v1::RunConfig& config) {
   return plan::read_parallel_plan(config.plan(), plan::make_mesh_sizes(config.mesh()), "run.plan");
+}
+
+std::int64_t fused_workspace_of(const v1::RunConfig& config, const nn::ModelConfig& model) {
+  return planner::fused_workspace_bytes(plan::make_mesh_sizes(config.mesh()), make_plan(config),
+                                        workload_of(config.training()), model.hidden_size);
 }
 
 }  // namespace meshloom::train

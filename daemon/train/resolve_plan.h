@@ -37,4 +37,8 @@ std::vector<std::string> check_plan_fits(const v1::RunConfig& config, const nn::
 /// The plan of a resolved config.
 planner::ParallelPlan make_plan(const v1::RunConfig& config);
 
+/// Bytes by which ranks of tp exchange what fused products take along, in steps of a resolved
+/// config; 0 without such products.
+std::int64_t fused_workspace_of(const v1::RunConfig& config, const nn::ModelConfig& model);
+
 }  // namespace meshloom::train

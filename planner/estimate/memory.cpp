@@ -121,7 +121,9 @@ std::int64_t communication_bytes(const LocalModel& local) {
   std::int64_t trained = 0;  // of the layer of which most is
   for (const UnitSize& layer : local.trained_layers) trained = std::max(trained, layer.gathered);
   if (mesh.fsdp > 1) sum += staging_of(trained * kFloat, mesh.parameter_shards());
-  if (mesh.tp > 1) sum += staging_of(activations, mesh.tp) + fused_workspace_bytes(local);
+  if (mesh.tp > 1)
+    sum += staging_of(activations, mesh.tp) +
+           fused_workspace_bytes(mesh, local.plan, local.work, local.model.hidden);
   if (mesh.cp > 1) {
     sum += attention_message_bytes(attention_sizes(local.model, mesh, local.plan, local.work),
                                    local.plan.context_parallel);
@@ -140,15 +142,15 @@ std::int64_t MemoryEstimate::total() const {
          process;
 }
 
-std::int64_t fused_workspace_bytes(const LocalModel& local) {
-  if (local.mesh.tp == 1 || !local.plan.sequence_parallel || !may_fuse(local.plan.fusion)) return 0;
+std::int64_t fused_workspace_bytes(const MeshSizes& mesh, const ParallelPlan& plan,
+                                   const Workload& work, std::int64_t hidden) {
+  if (mesh.tp == 1 || !plan.sequence_parallel || !may_fuse(plan.fusion)) return 0;
   // A result that is scattered, forward or as the gradient of what was gathered, has a slot for
   // every rank, of float32: more than a rank's part of what is gathered.
-  const std::int64_t positions =
-      divide_up<std::int64_t>(tokens_per_rank(local.mesh, local.work), local.mesh.tp);
+  const std::int64_t positions = divide_up<std::int64_t>(tokens_per_rank(mesh, work), mesh.tp);
   const std::int64_t slot =
-      round_up<std::int64_t>(local.work.micro_batch * positions * local.model.hidden * kFloat, 64);
-  return kFusedCardBytes + slot * local.mesh.tp;
+      round_up<std::int64_t>(work.micro_batch * positions * hidden * kFloat, 64);
+  return kFusedCardBytes + slot * mesh.tp;
 }
 
 MemoryEstimate estimate_memory(const LocalModel& local) {

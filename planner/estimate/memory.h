@@ -26,8 +26,9 @@ struct MemoryEstimate {
 
 MemoryEstimate estimate_memory(const LocalModel& local);
 
-/// The workspace by which the ranks of tp exchange what products take along; 0 if the plan fuses
-/// none. No product of a step needs more.
-std::int64_t fused_workspace_bytes(const LocalModel& local);
+/// The workspace by which the ranks of tp exchange what products take along, of a model with so
+/// many hidden channels; 0 if the plan fuses none. No product of a step needs more.
+std::int64_t fused_workspace_bytes(const MeshSizes& mesh, const ParallelPlan& plan,
+                                   const Workload& work, std::int64_t hidden);
 
 }  // namespace meshloom::planner

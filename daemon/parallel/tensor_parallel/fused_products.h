@@ -24,7 +24,9 @@ class FusedGroup {
 
   /// Every rank of the group calls it. Empty, or on all ranks why they do not share memory.
   std::string enable();
-  /// enable() gave nothing to say.
+  /// enable() was called, and gave nothing to say.
+  bool is_enabled() const { return symmetric_ != nullptr; }
+  /// is_enabled().
   comm::SymmetricGroup& symmetric() { return *symmetric_; }
 
  private:
