@@ -179,14 +179,18 @@ void add_job_changes(CLI::App& jobs, CommandContext& context) {
   place->require_option(1);
 
   auto* edit_command = jobs.add_subcommand(
-      "edit", "Change what is still ahead of a job: steps, schedule, intervals, limits");
+      "edit",
+      "Change what is still ahead of a job: steps, schedule, intervals, early stopping, which "
+      "checkpoints are kept, limits");
   const auto edited = leave<EditOptions>(edit_command, context, &edit);
   edit_command
       ->add_option("settings", edited->settings,
                    "FIELD=VALUE, fields as in a job file; \"run.\" may be left out")
       ->required();
   edit_command->footer(
-      "Example: meshloom job edit job-1 training.steps=200 checkpoint.interval=20");
+      "Example: meshloom job edit job-1 training.steps=200 checkpoint.interval=20\n"
+      "training.early_stopping={} ends early stopping. A field that cannot change is refused with "
+      "the list of those that can.");
 
   auto* label_command = jobs.add_subcommand("label", "Set labels of a job, or remove them");
   const auto labelled = leave<LabelOptions>(label_command, context, &label);

@@ -60,7 +60,7 @@ JobBeginning::Begun JobBeginning::begin() {
     }
     load(*found);
     const Manifest& manifest = found->manifest;
-    begun.progress = {manifest.data_position, manifest.tokens, {}};
+    begun.progress = {manifest.data_position, manifest.tokens, {}, {}};
     if (own) {
       begun.saved_step = model_.step();
       begun.progress.validation = validation_progress_from_json(manifest.validation_progress);

@@ -123,7 +123,7 @@ void ModelRun::describe(Manifest& manifest) const {
   manifest.seed = config_.training().seed();
   manifest.compute = compute_class();
   manifest.model_config = nn::to_hf_config(model_config_);
-  manifest.run_config = to_json_text(config_);
+  if (manifest.run_config.empty()) manifest.run_config = to_json_text(config_);
 }
 
 std::filesystem::path ModelRun::save_state(const CheckpointLocation& location, Manifest manifest,

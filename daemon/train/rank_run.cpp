@@ -266,6 +266,7 @@ void RankRun::save_checkpoint(const JobProgress& progress, int keep_latest_k) {
     manifest.data_position = progress.data_position;
     manifest.tokens = progress.tokens;
     manifest.data_identity = to_json_text(data.identity());
+    if (progress.edited_config) manifest.run_config = to_json_text(*progress.edited_config);
     model_->save_state(location, std::move(manifest), carried_);
   }
   saved_step_ = model_->step();

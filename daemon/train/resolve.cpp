@@ -321,6 +321,7 @@ void resolve_settings(v1::RunConfig& config, const fs::path& data_dir,
   check_count("run.training.steps", config.training().steps(), 1);
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
   resolve_services(config, nullptr);
+  if (config.has_sample()) check_sample_interval(config.sample());
   const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
   check_enough(config, open_run_data(config, model, data_dir));
 }

@@ -123,18 +123,23 @@ void resolve_services(v1::RunConfig& config, std::vector<std::string>* warnings)
   resolve_checkpoint(config, warnings);
 }
 
-void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
-                    const fs::path& tokenizer, text::TokenizerCache& opened) {
-  if (model.architecture == nn::Architecture::kBert)
-    base::refuse_field("run.sample", "is for causal models; BERT does not generate");
-  const bool has_text = !sample.prompt().empty() || !sample.prompts().empty();
-  const bool is_drawn = has_text || !sample.token_ids().empty();
+void check_sample_interval(const v1::SampleConfig& sample) {
   check_count("run.sample.interval", sample.interval(), 0);
+  const bool is_drawn =
+      !sample.prompt().empty() || !sample.prompts().empty() || !sample.token_ids().empty();
   if (sample.interval() > 0 && !is_drawn)
     base::refuse_field("run.sample.prompts",
                        "are needed to draw samples every {} steps: there is no prompt, and there "
                        "are no token_ids",
                        sample.interval());
+}
+
+void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
+                    const fs::path& tokenizer, text::TokenizerCache& opened) {
+  if (model.architecture == nn::Architecture::kBert)
+    base::refuse_field("run.sample", "is for causal models; BERT does not generate");
+  const bool has_text = !sample.prompt().empty() || !sample.prompts().empty();
+  check_sample_interval(sample);
   check_at_most("run.sample.prompts", sample.prompts_size(), kMostPrompts - 1);
   PromptLimits limits = prompt_limits(model);
   if (has_text) add_tokenizer(limits, tokenizer, opened);

@@ -16,6 +16,9 @@ namespace meshloom::train {
 /// added to `warnings`, which may be null.
 void resolve_services(v1::RunConfig& config, std::vector<std::string>* warnings);
 
+/// Throws if samples are to be drawn while a job trains and there is nothing to begin them with.
+void check_sample_interval(const v1::SampleConfig& sample);
+
 /// Fills in a sample that is given and checks its prompts. `tokenizer` is the folder of the
 /// model's tokenizer, or empty.
 void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,

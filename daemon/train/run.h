@@ -193,6 +193,7 @@ struct JobProgress {
   std::int64_t data_position = 0;  ///< samples drawn
   std::int64_t tokens = 0;         ///< trained on
   v1::ValidationProgress validation = {};
+  std::optional<v1::RunConfig> edited_config = {};  ///< of a job that was edited
 };
 
 /// Every rank of the world calls the same verbs in the same order, with equal arguments but for a

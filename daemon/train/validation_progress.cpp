@@ -101,4 +101,20 @@ bool counts_alike(const v1::RunConfig& a, const v1::RunConfig& b) {
   return key(a) == key(b);
 }
 
+bool follow_edit(const v1::RunConfig& before, const v1::RunConfig& after,
+                 v1::ValidationProgress* progress) {
+  const v1::CheckpointConfig& kept = after.checkpoint();
+  const bool same_best = before.checkpoint().validation_set() == kept.validation_set() &&
+                         before.validation().steps() == after.validation().steps();
+  const int most = same_best ? kept.keep_best() : 0;
+  if (progress->best_size() > most)
+    progress->mutable_best()->DeleteSubrange(most, progress->best_size() - most);
+  if (counts_alike(before, after)) return false;
+  const bool begun = progress->has_step();
+  v1::ValidationProgress fresh;
+  fresh.mutable_best()->Swap(progress->mutable_best());
+  *progress = std::move(fresh);
+  return begun;
+}
+
 }  // namespace meshloom::train

@@ -40,4 +40,10 @@ inline bool saves_last(const v1::CheckpointConfig& checkpoint) {
 /// Whether early stopping of two configs goes by the same losses.
 bool counts_alike(const v1::RunConfig& a, const v1::RunConfig& b);
 
+/// The validations behind those of `progress`, which are of `before`, go by `after`, of the same
+/// job: early stopping counts anew unless they count alike, and of the best as many stay as are
+/// kept by the same losses. Returns whether a count that had begun was dropped.
+bool follow_edit(const v1::RunConfig& before, const v1::RunConfig& after,
+                 v1::ValidationProgress* progress);
+
 }  // namespace meshloom::train

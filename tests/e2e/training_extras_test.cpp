@@ -53,9 +53,15 @@ class TrainingExtrasE2e : public DaemonTest {
     std::ofstream noise(data_ / "noise.txt");
     for (int i = 0; i < 4000; ++i) noise << static_cast<char>(33 + random() % 90);
   }
-  void submit_job(const std::string& name) const {
-    const auto made = client({"job", "submit", write_text(name + ".yaml", kJob), "--name", name});
+  void submit_job(const std::string& name, const std::string& text = kJob) const {
+    const auto made = client({"job", "submit", write_text(name + ".yaml", text), "--name", name});
     ASSERT_EQ(made.exit_code, 0) << made.errors;
+  }
+  void edit(const std::string& name, const std::vector<std::string>& settings) const {
+    Arguments arguments = {"job", "edit", name};
+    arguments.insert(arguments.end(), settings.begin(), settings.end());
+    const auto edited = client(arguments);
+    ASSERT_EQ(edited.exit_code, 0) << edited.errors;
   }
   struct Validation {
     int step;
@@ -162,6 +168,42 @@ TEST_F(TrainingExtrasE2e, AJobThatIsStoppedInTheMiddleEndsAsOneThatIsNot) {
   EXPECT_EQ(validations("cut"), validations("whole"));
   EXPECT_EQ(job("cut")["samples"], job("whole")["samples"]);
   EXPECT_EQ(job("cut")["stopped_early"], job("whole")["stopped_early"]);
+}
+
+TEST_F(TrainingExtrasE2e, AnEditBringsThemToAJobUnderWay) {
+  write_sets();
+  start();
+  std::string plain = kJob;
+  for (const char* part : {"    early_stopping: {patience: 20, validation_set: noise}\n",
+                           ", keep_best: 2", ", interval: 100"}) {
+    const auto at = plain.find(part);
+    ASSERT_NE(at, std::string::npos) << part;
+    plain.erase(at, std::string(part).size());
+  }
+  submit_job("plain", plain);
+  ASSERT_TRUE(reaches_step("plain", 2 * kInterval));
+  expect_refused_for({"job", "edit", "plain", "sample.interval=-1"}, "run.sample.interval");
+  expect_refused_for({"job", "edit", "plain", "checkpoint.validation_set=prose"},
+                     "run.checkpoint.validation_set");
+  expect_refused_for({"job", "edit", "plain", "training.early_stopping.min_delta=0.1"},
+                     "run.training.early_stopping.patience");
+  edit("plain", {"training.early_stopping={patience: 3}", "checkpoint.keep_best=1"});
+  edit("plain", {"training.early_stopping={}", "checkpoint.keep_best=0", "sample.interval=50"});
+  edit("plain",
+       {"training.early_stopping={patience: 20, validation_set: noise}", "checkpoint.keep_best=2"});
+  const Json edits = job("plain")["edits"];
+  ASSERT_EQ(edits.size(), 3u) << edits;
+  const int after = edits[2]["after_step"];
+  ASSERT_TRUE(reaches_step("plain", after + 4 * kInterval));
+  EXPECT_GE(job("plain")["samples"].size(), 2u);
+  kill_everything();  // it goes on from one of its best, or from the first step
+  start();
+  ASSERT_TRUE(reaches("plain", "succeeded", 180s)) << job("plain").dump(2);
+  std::vector<Validation> counted = validations("plain");
+  std::erase_if(counted, [&](const Validation& one) { return one.step <= after; });
+  ASSERT_FALSE(counted.empty());
+  EXPECT_EQ(counted.back().step, end_of(counted));
+  expect_checkpoints("plain", counted);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace meshloom::control {
 
-/// keep_latest_k is left open.
+/// keep_latest_k and edited_config are left open.
 inline v1::JobCheckpoint to_message(const train::JobProgress& progress) {
   v1::JobCheckpoint message;
   message.set_data_position(progress.data_position);
@@ -17,7 +17,9 @@ inline v1::JobCheckpoint to_message(const train::JobProgress& progress) {
 }
 
 inline train::JobProgress to_progress(const v1::JobCheckpoint& message) {
-  return {message.data_position(), message.tokens(), message.validation()};
+  train::JobProgress progress{message.data_position(), message.tokens(), message.validation(), {}};
+  if (message.has_edited_config()) progress.edited_config = message.edited_config();
+  return progress;
 }
 
 }  // namespace meshloom::control

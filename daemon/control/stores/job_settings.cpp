@@ -2,6 +2,7 @@
 #include "daemon/control/stores/job_settings.h"
 
 #include <fmt/ranges.h>
+#include <google/protobuf/util/field_mask_util.h>
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
@@ -13,123 +14,50 @@
 namespace meshloom::control {
 namespace {
 
-/// A field that may change.
-struct Editable {
-  const char* path;
-  void (*copy)(const v1::JobSpec& from, v1::JobSpec* to);
+using google::protobuf::util::FieldMaskUtil;
+
+constexpr const char* kEarlyStopping = "run.training.early_stopping";
+
+/// The fields that may change.
+constexpr const char* kEditable[] = {
+    "run.training.steps",
+    kEarlyStopping,
+    "run.training.early_stopping.patience",
+    "run.training.early_stopping.min_delta",
+    "run.training.early_stopping.validation_set",
+    "run.lr_scheduler",
+    "run.lr_scheduler.warmup_steps",
+    "run.lr_scheduler.decay_type",
+    "run.lr_scheduler.decay_ratio",
+    "run.lr_scheduler.min_lr_factor",
+    "run.validation.interval",
+    "run.validation.steps",
+    "run.checkpoint.interval",
+    "run.checkpoint.keep_latest_k",
+    "run.checkpoint.keep_best",
+    "run.checkpoint.validation_set",
+    "run.sample.interval",
+    "step_limit",
+    "time_limit_seconds",
 };
 
-using Spec = v1::JobSpec;
-
-/// Steps, and the learning rate over them.
-std::vector<Editable> schedule_fields() {
-  return {
-      {"run.training.steps",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_training()->set_steps(from.run().training().steps());
-       }},
-      {"run.lr_scheduler",
-       [](const Spec& from, Spec* to) {
-         *to->mutable_run()->mutable_lr_scheduler() = from.run().lr_scheduler();
-       }},
-      {"run.lr_scheduler.warmup_steps",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_lr_scheduler()->set_warmup_steps(
-             from.run().lr_scheduler().warmup_steps());
-       }},
-      {"run.lr_scheduler.decay_type",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_lr_scheduler()->set_decay_type(
-             from.run().lr_scheduler().decay_type());
-       }},
-      {"run.lr_scheduler.decay_ratio",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_lr_scheduler()->set_decay_ratio(
-             from.run().lr_scheduler().decay_ratio());
-       }},
-      {"run.lr_scheduler.min_lr_factor",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_lr_scheduler()->set_min_lr_factor(
-             from.run().lr_scheduler().min_lr_factor());
-       }},
-  };
-}
-
-/// What is done now and then between steps, and what ends a job before its last one.
-std::vector<Editable> interval_and_limit_fields() {
-  return {
-      {"run.validation.interval",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_validation()->set_interval(from.run().validation().interval());
-       }},
-      {"run.validation.steps",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_validation()->set_steps(from.run().validation().steps());
-       }},
-      {"run.checkpoint.interval",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_checkpoint()->set_interval(from.run().checkpoint().interval());
-       }},
-      {"run.checkpoint.keep_latest_k",
-       [](const Spec& from, Spec* to) {
-         to->mutable_run()->mutable_checkpoint()->set_keep_latest_k(
-             from.run().checkpoint().keep_latest_k());
-       }},
-      {"step_limit", [](const Spec& from, Spec* to) { to->set_step_limit(from.step_limit()); }},
-      {"time_limit_seconds",
-       [](const Spec& from, Spec* to) { to->set_time_limit_seconds(from.time_limit_seconds()); }},
-  };
-}
-
-const std::vector<Editable>& editable_fields() {
-  static const std::vector<Editable> fields = [] {
-    std::vector<Editable> all = schedule_fields();
-    const std::vector<Editable> others = interval_and_limit_fields();
-    all.insert(all.end(), others.begin(), others.end());
-    return all;
-  }();
-  return fields;
-}
-
-const Editable* find_editable(const std::string& path) {
-  const auto& fields = editable_fields();
-  const auto found = std::find_if(fields.begin(), fields.end(),
-                                  [&](const Editable& field) { return path == field.path; });
-  return found == fields.end() ? nullptr : &*found;
-}
-
-/// "run.training.steps" is a field of a job.
-bool is_field(const std::string& path) {
-  const google::protobuf::Descriptor* type = v1::JobSpec::descriptor();
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    const auto* field = type ? type->FindFieldByName(path.substr(begin, end - begin)) : nullptr;
-    if (!field) return false;
-    type = field->message_type();
-    begin = end + 1;
-  }
-  return true;
-}
-
-std::vector<const Editable*> find_all(const std::set<std::string>& fields) {
+google::protobuf::FieldMask editable_mask(const std::set<std::string>& fields) {
   if (fields.empty())
     base::refuse_field("fields", "is empty: it names what is to change, such as \"{}\"",
-                       editable_fields().front().path);
-  std::vector<const Editable*> found;
+                       kEditable[0]);
+  google::protobuf::FieldMask mask;
   std::vector<std::string> fixed;
   for (const std::string& path : fields) {
-    if (!is_field(path)) base::refuse_field("fields", "\"{}\" is no field of a job", path);
-    if (const Editable* field = find_editable(path))
-      found.push_back(field);
-    else
+    if (!FieldMaskUtil::IsValidPath<v1::JobSpec>(path))
+      base::refuse_field("fields", "\"{}\" is no field of a job", path);
+    mask.add_paths(path);
+    if (std::find(std::begin(kEditable), std::end(kEditable), path) == std::end(kEditable))
       fixed.push_back(path);
   }
-  if (fixed.empty()) return found;
-  std::vector<std::string> paths;
-  for (const Editable& field : editable_fields()) paths.emplace_back(field.path);
+  if (fixed.empty()) return mask;
   throw InvalidArgument(
       fmt::format("{} cannot change once a job is submitted; what can: {}", fmt::join(fixed, ", "),
-                  fmt::join(paths, ", ")),
+                  fmt::join(kEditable, ", ")),
       "FIELD_FIXED",
       {{"field", fixed.front()}, {"fields", fmt::format("{}", fmt::join(fixed, ","))}});
 }
@@ -149,6 +77,10 @@ v1::JobSettings settings_of(const v1::RunConfig& config) {
   settings.set_validation_steps(config.validation().steps());
   settings.set_checkpoint_interval(config.checkpoint().interval());
   settings.set_keep_latest_k(config.checkpoint().keep_latest_k());
+  settings.set_sample_interval(config.sample().interval());
+  settings.set_keep_best(config.checkpoint().keep_best());
+  settings.set_best_validation_set(config.checkpoint().validation_set());
+  *settings.mutable_early_stopping() = config.training().early_stopping();
   return settings;
 }
 
@@ -159,13 +91,29 @@ void apply_settings(const v1::JobSettings& settings, v1::RunConfig* config) {
   config->mutable_validation()->set_steps(settings.validation_steps());
   config->mutable_checkpoint()->set_interval(settings.checkpoint_interval());
   config->mutable_checkpoint()->set_keep_latest_k(settings.keep_latest_k());
+  if (settings.has_sample_interval() && settings.sample_interval() != config->sample().interval())
+    config->mutable_sample()->set_interval(settings.sample_interval());
+  if (settings.has_keep_best()) config->mutable_checkpoint()->set_keep_best(settings.keep_best());
+  if (settings.has_best_validation_set())
+    config->mutable_checkpoint()->set_validation_set(settings.best_validation_set());
+  if (!settings.has_early_stopping()) return;
+  if (settings.early_stopping().patience() > 0)
+    *config->mutable_training()->mutable_early_stopping() = settings.early_stopping();
+  else
+    config->mutable_training()->clear_early_stopping();
 }
 
 v1::JobSettings settings_for(const v1::RunConfig& resolved, const JobEdits& edits,
                              std::int64_t step) {
-  for (auto edit = edits.rbegin(); edit != edits.rend(); ++edit)
-    if (edit->after_step() < step) return edit->after();
-  return edits.empty() ? settings_of(resolved) : edits.Get(0).before();
+  if (edits.empty()) return settings_of(resolved);
+  const auto edit = std::find_if(edits.rbegin(), edits.rend(),
+                                 [&](const v1::JobEdit& one) { return one.after_step() < step; });
+  // What an edit of a version that knew fewer settings does not tell is as the next edit found it.
+  v1::RunConfig config = resolved;
+  for (auto later = edits.rbegin(); later != edit; ++later)
+    apply_settings(later->before(), &config);
+  if (edit != edits.rend()) apply_settings(edit->after(), &config);
+  return settings_of(config);
 }
 
 void add_edit(const v1::RunConfig& resolved, v1::JobEdit edit, JobEdits* edits) {
@@ -180,11 +128,15 @@ std::int64_t end_step(const v1::JobSettings& settings, std::int64_t step_limit) 
 
 v1::JobSpec edited_spec(v1::JobSpec job, const v1::JobSpec& spec,
                         const std::set<std::string>& fields) {
+  const google::protobuf::FieldMask mask = editable_mask(fields);
+  FieldMaskUtil::MergeOptions options;
+  options.set_replace_message_fields(true);
   v1::JobSpec named;
-  for (const Editable* field : find_all(fields)) {
-    field->copy(spec, &named);
-    field->copy(spec, &job);
-  }
+  FieldMaskUtil::MergeMessageTo(spec, mask, options, &named);
+  FieldMaskUtil::MergeMessageTo(spec, mask, options, &job);
+  v1::TrainingConfig& training = *job.mutable_run()->mutable_training();
+  if (fields.contains(kEarlyStopping) && training.early_stopping().ByteSizeLong() == 0)
+    training.clear_early_stopping();
   if (!google::protobuf::util::MessageDifferencer::Equivalent(named, spec))
     base::refuse_field("fields", "spec has values that it does not name");
   for (const auto& [field, limit] : {std::pair{"step_limit", job.step_limit()},

@@ -27,9 +27,9 @@ void add_edit(const v1::RunConfig& resolved, v1::JobEdit edit, JobEdits* edits);
 /// The step with which a job ends: that of its settings, or its limit.
 std::int64_t end_step(const v1::JobSettings& settings, std::int64_t step_limit);
 
-/// The values of `spec` that `fields` names, over those of `job`. Throws InvalidArgument: without
-/// fields, for one that no job has, and (FIELD_FIXED) naming all that cannot change; and for a
-/// value that no field names.
+/// The values of `spec` that `fields` names, over those of `job`; an early_stopping without values
+/// ends it. Throws InvalidArgument: without fields, for one that no job has, and (FIELD_FIXED)
+/// naming all that cannot change; and for a value that no field names.
 v1::JobSpec edited_spec(v1::JobSpec job, const v1::JobSpec& spec,
                         const std::set<std::string>& fields);
 

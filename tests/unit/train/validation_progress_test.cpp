@@ -165,5 +165,50 @@ TEST(ValidationProgress, CountsAlikeWhereTheLossesAreTheSame) {
   EXPECT_FALSE(counts_alike(a, {}));
 }
 
+TEST(ValidationProgress, FollowsEditsOfItsJob) {
+  v1::RunConfig before = stopping(2);
+  before.mutable_checkpoint()->set_keep_best(3);
+  v1::ValidationProgress counted;
+  for (const int step : {1, 2, 3}) {
+    count_validation(before, validation(step, step), &counted);
+    EXPECT_TRUE(add_best(before, validation(step, step), &counted));
+  }
+  const auto follow = [&](const auto& edit, bool* dropped) {
+    v1::RunConfig after = before;
+    edit(after);
+    v1::ValidationProgress progress = counted;
+    *dropped = follow_edit(before, after, &progress);
+    return progress;
+  };
+  bool dropped = false;
+  const auto patient = follow(
+      [](v1::RunConfig& after) {
+        after.mutable_training()->mutable_early_stopping()->set_patience(9);
+        after.mutable_checkpoint()->set_keep_best(4);
+      },
+      &dropped);
+  EXPECT_FALSE(dropped);
+  EXPECT_EQ(patient.SerializeAsString(), counted.SerializeAsString());
+  const auto fewer =
+      follow([](v1::RunConfig& after) { after.mutable_checkpoint()->set_keep_best(2); }, &dropped);
+  EXPECT_FALSE(dropped);
+  EXPECT_EQ(steps_of(fewer), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_EQ(fewer.not_better(), 2);
+  const auto other =
+      follow([](v1::RunConfig& after) { after.mutable_validation()->set_steps(7); }, &dropped);
+  EXPECT_TRUE(dropped) << "losses of other batches";
+  EXPECT_EQ(other.ByteSizeLong(), 0u);
+  const auto other_set =
+      follow([](v1::RunConfig& after) { after.mutable_checkpoint()->set_validation_set("books"); },
+             &dropped);
+  EXPECT_FALSE(dropped);
+  EXPECT_EQ(other_set.best_size(), 0);
+  EXPECT_EQ(other_set.not_better(), 2);
+  const auto none = follow(
+      [](v1::RunConfig& after) { after.mutable_training()->clear_early_stopping(); }, &dropped);
+  EXPECT_EQ(none.not_better(), 0);
+  EXPECT_EQ(none.best_size(), 3);
+}
+
 }  // namespace
 }  // namespace meshloom::train

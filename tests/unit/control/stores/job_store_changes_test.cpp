@@ -261,6 +261,63 @@ TEST(JobSettings, OnlyNamedFieldsThatMayChangeDo) {
       << fixed;
 }
 
+TEST(JobSettings, SectionsComeAndGo) {
+  v1::JobSpec job, spec;
+  v1::EarlyStoppingConfig& stopping =
+      *spec.mutable_run()->mutable_training()->mutable_early_stopping();
+  stopping.set_patience(3);
+  spec.mutable_run()->mutable_sample()->set_interval(7);
+  spec.mutable_run()->mutable_checkpoint()->set_keep_best(2);
+  const v1::JobSpec with = edited_spec(
+      job, spec,
+      {"run.training.early_stopping", "run.sample.interval", "run.checkpoint.keep_best"});
+  const v1::RunConfig without;
+  for (const v1::RunConfig& from : {with.run(), without})
+    for (v1::RunConfig to : {with.run(), without}) {
+      apply_settings(settings_of(from), &to);
+      EXPECT_EQ(to.training().has_early_stopping(), from.training().has_early_stopping());
+      EXPECT_EQ(settings_of(to).SerializeAsString(), settings_of(from).SerializeAsString());
+    }
+  v1::JobSpec empty;
+  empty.mutable_run()->mutable_training()->mutable_early_stopping();
+  const v1::JobSpec gone = edited_spec(with, empty, {"run.training.early_stopping"});
+  EXPECT_FALSE(gone.run().training().has_early_stopping());
+  EXPECT_EQ(gone.run().sample().interval(), 7);
+}
+
+TEST(JobSettings, EditsOfADaemonThatKnewFewerLeaveTheRest) {
+  v1::RunConfig resolved;
+  resolved.mutable_training()->set_steps(10);
+  resolved.mutable_training()->mutable_early_stopping()->set_patience(2);
+  resolved.mutable_checkpoint()->set_keep_best(3);
+  resolved.mutable_sample()->set_interval(4);
+  JobEdits edits;
+  v1::JobEdit& old = *edits.Add();
+  old.set_after_step(5);
+  old.mutable_before()->set_steps(10);
+  old.mutable_after()->set_steps(20);
+  for (const std::int64_t step : {1, 6}) {
+    v1::JobSettings expected = settings_of(resolved);
+    expected.set_steps(step == 1 ? 10 : 20);
+    EXPECT_EQ(settings_for(resolved, edits, step).SerializeAsString(),
+              expected.SerializeAsString());
+  }
+  // An edit of this version behind it is not seen before its step.
+  v1::JobEdit edit;
+  edit.set_after_step(8);
+  *edit.mutable_after() = settings_for(resolved, edits, 9);
+  edit.mutable_after()->set_keep_best(1);
+  edit.mutable_after()->mutable_early_stopping()->set_patience(0);
+  add_edit(resolved, edit, &edits);
+  apply_settings(edit.after(), &resolved);
+  for (const std::int64_t step : {1, 6, 9}) {
+    const v1::JobSettings seen = settings_for(resolved, edits, step);
+    EXPECT_EQ(seen.steps(), step == 1 ? 10 : 20);
+    EXPECT_EQ(seen.keep_best(), step == 9 ? 1 : 3) << step;
+    EXPECT_EQ(seen.early_stopping().patience(), step == 9 ? 0 : 2) << step;
+  }
+}
+
 TEST_F(JobStoreChangesTest, TheLogOfAJobTellsItsStatesAndNotes) {
   auto store = open();
   submit(*store, "a");
