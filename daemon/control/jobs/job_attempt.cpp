@@ -124,12 +124,20 @@ void JobAttempt::succeed() {
 void JobAttempt::go_by(const JobStore::StepOrder& order, std::int64_t step) {
   time_limit_ = order.time_limit_seconds;
   const v1::JobSettings now = settings_for(order.config->resolved, order.config->edits, step);
+  edited_ = !order.config->edits.empty();
+  if (edited_ && now.SerializeAsString() != settings_of(config_).SerializeAsString()) {
+    // What follows the steps before goes by the settings before: nothing, or they would not be in
+    // flight still.
+    while (!in_flight_.empty()) finish_step();
+    const v1::RunConfig before = config_;
+    apply_settings(now, &config_);
+    course_->edit(now);
+    spdlog::info("job {}: goes by edited settings from step {} on", id_, step);
+    if (train::follow_edit(before, config_, &progress_) && config_.training().has_early_stopping())
+      add_note(
+          fmt::format("early stopping begins anew: since step {} it counts by other losses", step));
+  }
   end_ = end_step(now, order.step_limit);
-  if (order.config->edits.empty()) return;
-  if (now.SerializeAsString() == settings_of(config_).SerializeAsString()) return;
-  apply_settings(now, &config_);
-  course_->edit(now);
-  spdlog::info("job {}: goes by edited settings from step {} on", id_, step);
 }
 
 bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
@@ -184,13 +192,14 @@ bool JobAttempt::prepare() {
   if (job_.attempt() == 1) note_choices();
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   submitted_ = done_ = saved_ = created.step_count();
-  progress_ = created.job().validation();
   course_.emplace(config_, train::JobCourse::Begin{done_, to_progress(created.job()),
                                                    created.flops_per_token()});
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
-  go_by(store_.begin_step(id_, done_), done_ + 1);
+  // What follows the last step goes by the settings of that step, as the counts so far do.
+  go_by(store_.begin_step(id_, done_), done_);
+  progress_ = created.job().validation();
   store_.update(id_, [&](v1::Job* job) {
     job->set_state(v1::JOB_STATE_RUNNING);
     job->set_step(done_);
@@ -353,6 +362,7 @@ v1::WriteStateResult JobAttempt::save() {
   v1::WriteStateCommand command;
   *command.mutable_job() = to_message(course_->progress(progress));
   command.mutable_job()->set_keep_latest_k(config_.checkpoint().keep_latest_k());
+  if (edited_) *command.mutable_job()->mutable_edited_config() = config_;
   v1::WriteStateResult result = run_.write_state(std::move(command)).get();
   // What could not be saved is none of the best.
   progress_ = std::move(progress);

@@ -111,6 +111,7 @@ class JobAttempt {
   const std::string id_;
   const RunClient run_;
   v1::RunConfig config_;  ///< with the settings of the step that was submitted last
+  bool edited_ = false;   ///< the job was, at some step
   std::int64_t end_ = 0;  ///< the step after which it has succeeded
   std::int64_t time_limit_ = 0;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

@@ -28,6 +28,10 @@ struct FakePlan {
   std::int64_t fail_save_at_step = -1;
   std::atomic<bool> fail_saves{false};
   std::chrono::milliseconds step_time{0};
+  /// Of a job, on rank 0: while this step is computed, and when these weights are saved.
+  std::function<void(std::int64_t step)> on_step = [](std::int64_t) {};
+  std::function<void(std::int64_t step, const train::JobProgress&)> on_save =
+      [](std::int64_t, const train::JobProgress&) {};
   std::int64_t vocab_size = 256;
   std::string no_tokenizer;  ///< why a model of another vocabulary has none
   std::int64_t context_length = 64;
@@ -220,6 +224,7 @@ class FakeRun final : public FakeRunBase {
   train::JobProgress job_progress() const override { return progress_; }
   std::int64_t forward_backward(const train::TrainingBatch&) override {
     std::this_thread::sleep_for(plan_.step_time);
+    if (writes_) plan_.on_step(step_ + 1);
     return 1;
   }
   train::StepOutput optim_step(const v1::OptimStepParams& params) override {
@@ -246,6 +251,7 @@ class FakeRun final : public FakeRunBase {
     if (step_ == plan_.fail_save_at_step || plan_.fail_saves)
       throw ResourceExhausted("no space left on device", "DISK_FULL");
     if (!writes_) return;
+    plan_.on_save(step_, progress);
     std::filesystem::create_directories(checkpoint());
     std::ofstream(checkpoint() / "manifest.json") << "{}";
     std::ofstream(checkpoint() / "weights.bin") << std::string(3'000'000, 'w');

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/support/eventually.h"
 #include "tests/unit/control/run_client_fixture.h"
@@ -184,6 +185,39 @@ TEST_F(JobChangesTest, AnEditReachesTheRanksAndHoldsAfterARestart) {
         << "step " << i + 1;
   edit_steps("a", 400);
   EXPECT_EQ(info_of(status_).reason(), "JOB_FINISHED");
+}
+
+// Short steps are two deep in flight: what follows the first of them must not come behind both.
+TEST_F(JobChangesTest, AnEditDoesNotReachStepsThatHaveBegun) {
+  constexpr std::int64_t kBatch = 3;
+  v1::JobSpec job = spec("a", 40);
+  job.mutable_run()->mutable_training()->set_global_batch_size(kBatch);
+  v1::EditJobRequest request;
+  request.set_name("a");
+  request.add_fields("run.checkpoint.interval");
+  std::int64_t after = 0;
+  std::set<std::int64_t> steps;
+  plan_.on_save = [&](std::int64_t step, const train::JobProgress& progress) {
+    steps.insert(step);
+    EXPECT_EQ(progress.data_position, step * kBatch) << "weights of step " << step;
+  };
+  plan_.on_step = [&](std::int64_t step) {
+    if (step < 10 || step > 13) return;
+    // A divisor of the step that is begun already, and of later ones.
+    request.mutable_spec()->mutable_run()->mutable_checkpoint()->set_interval(step + 1);
+    v1::EditJobResponse response;
+    status_ = call(&v1::JobService::Stub::EditJob, request, &response);
+    after = response.job().edits().rbegin()->after_step();
+  };
+  start();
+  submit(job);
+  const v1::Job done = daemon_->wait_for("a", v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(done.state(), v1::JOB_STATE_SUCCEEDED) << done.error().message();
+  ASSERT_TRUE(status_.ok()) << status_.error_message();
+  EXPECT_GE(after, 13);
+  EXPECT_EQ(steps.count(28), 1u);
+  EXPECT_EQ(steps.count(40), 1u);
+  EXPECT_EQ(steps.count(14), after < 14 ? 1u : 0u);
 }
 
 TEST_F(JobChangesTest, LimitsEndAJob) {
