@@ -13,6 +13,7 @@
 #include "daemon/tensor/tensor.h"
 #include "planner/mesh_layout.h"
 #include "planner/placement.h"
+#include "planner/plan/fusion.h"
 #include "tests/conformance/object_reader.h"
 #include "tests/conformance/tensor_file.h"
 
@@ -63,6 +64,7 @@ struct RankContext {
   ExecutionContext& context;
   comm::ProcessGroup& world;
   const planner::MeshLayout& mesh;
+  planner::FusionMode fusion = planner::FusionMode::kAuto;  ///< of models with sequence parallelism
 
   int rank() const { return world.rank(); }
 };

@@ -23,6 +23,7 @@ struct Options {
   std::filesystem::path report, out;
   std::string device = "cpu";
   int local_ranks = 0;
+  std::string fusion = "auto";
 };
 
 /// Cases of all files whose names match. Throws InvalidArgument where two have one name.
@@ -48,7 +49,8 @@ int run_rank(comm::RankRuntime& runtime, const Options& options) {
   const Device device{options.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu, 0};
   kernels::backend_for(device);
   const std::vector<CaseEntry> cases = read_cases(options);
-  Runner runner(runtime, all_kinds(), {device, threads_per_rank(runtime)});
+  Runner runner(runtime, all_kinds(),
+                {device, threads_per_rank(runtime), *planner::find_fusion_mode(options.fusion)});
   Report report(options.out.empty() ? std::nullopt : std::optional(options.out));
   int passed = 0, failed = 0;
   for (const CaseEntry& entry : cases) {
@@ -103,6 +105,9 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--local-ranks", options.local_ranks, "fork this many ranks instead of using MPI")
       ->check(CLI::Range(1, 64));
+  app.add_option("--fusion", options.fusion, "of models with sequence parallelism")
+      ->check(CLI::IsMember({"auto", "force", "forbid"}))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

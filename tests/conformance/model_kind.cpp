@@ -65,7 +65,7 @@ class ModelRun {
       : file_(file),
         rank_(rank),
         results_(results),
-        plan_(read_model_plan(c)),
+        plan_(read_model_plan(c, rank.fusion)),
         optimizer_plan_(read_optimizer_plan(c)),
         by_rows_(rows_of(c.mesh)),
         folder_(model_folder(c)),

@@ -43,12 +43,13 @@ void read_kind(ObjectReader& reader, train::OptimizerSettings& settings) {
 
 }  // namespace
 
-planner::ParallelPlan read_model_plan(const Case& c) {
+planner::ParallelPlan read_model_plan(const Case& c, planner::FusionMode fusion) {
   planner::ParallelPlan plan;
   if (!c.keys.contains("plan")) return plan;
   ObjectReader reader(c.keys.at("plan"), "plan");
   plan.tensor_parallel = reader.boolean_or("tensor_parallel", false);
   plan.sequence_parallel = reader.boolean_or("sequence_parallel", false);
+  if (plan.sequence_parallel) plan.fusion.mode = fusion;
   plan.fully_shard = reader.boolean_or("fully_shard", false);
   if (reader.has("context_parallel")) {
     ObjectReader context_parallel(reader.value("context_parallel"), "plan.context_parallel");

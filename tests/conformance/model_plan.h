@@ -18,7 +18,9 @@ struct OptimizerPlan {
 };
 
 /// These throw InvalidArgument naming the key.
-planner::ParallelPlan read_model_plan(const Case&);
+/// `fusion` is of plans with sequence parallelism.
+planner::ParallelPlan read_model_plan(const Case&,
+                                      planner::FusionMode fusion = planner::FusionMode::kAuto);
 std::optional<OptimizerPlan> read_optimizer_plan(const Case&);
 
 }  // namespace meshloom::conformance

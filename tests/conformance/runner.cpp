@@ -81,7 +81,7 @@ std::vector<std::string> Runner::run_kind(const Kind& kind, const Case& c,
   if (!world_)
     world_ = runtime_.make_world_group({"world", kCollectiveTimeout, nullptr, options_.threads});
   return run_in_step([&] {
-    RankContext rank{context, *world_, c.mesh};
+    RankContext rank{context, *world_, c.mesh, options_.fusion};
     kind.run(c, *file, rank, results);
   });
 }

@@ -32,6 +32,7 @@ struct Outcome {
 struct RunnerOptions {
   Device device;
   Threads threads;
+  planner::FusionMode fusion = planner::FusionMode::kAuto;  ///< as in RankContext
 };
 
 /// Every rank makes one and runs the same cases in the same order.
