@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/base/integer_math.h"
+#include "planner/shard.h"
 
 namespace meshloom::comm {
 namespace {
@@ -90,6 +91,17 @@ CollectivePtr HierarchicalCollective::exchange(std::size_t slice, int step,
 
 TensorView HierarchicalCollective::slice_of(const TensorView& part, std::size_t index) const {
   return elements_of(part, static_cast<std::int64_t>(index) * slice_elements_, slice_elements_);
+}
+
+std::vector<TensorView> HierarchicalCollective::stripes_by_member(const TensorView& view,
+                                                                  int stripes) const {
+  std::vector<TensorView> parts;
+  for (int c = 0; c < layout().local_size(); ++c) {
+    const planner::ShardRange range =
+        c < stripes ? planner::shard_range(view.numel(), stripes, c) : planner::ShardRange{};
+    parts.push_back(elements_of(view, range.begin, range.size()));
+  }
+  return parts;
 }
 
 TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t n) {

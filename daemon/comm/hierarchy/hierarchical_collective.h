@@ -51,6 +51,10 @@ class HierarchicalCollective : public Collective {
   /// What slice number `index` has of a part.
   TensorView slice_of(const TensorView& part, std::size_t index) const;
 
+  /// The stripe of each member of this host, of `stripes` of a contiguous view; empty for members
+  /// behind these.
+  std::vector<TensorView> stripes_by_member(const TensorView& view, int stripes) const;
+
   /// Called once for each slice, in order. Every local step of it has to be made in the end.
   virtual CollectivePtr slice(std::size_t index) = 0;
 

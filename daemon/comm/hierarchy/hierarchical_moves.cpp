@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/hierarchy/hierarchical_moves.h"
 
-#include "planner/shard.h"
-
 namespace meshloom::comm {
 namespace {
 
@@ -112,19 +110,8 @@ CollectivePtr HierarchicalBroadcast::leaders_slice(std::size_t index) {
   return std::make_unique<Sequence>(std::move(steps));
 }
 
-std::vector<TensorView> HierarchicalBroadcast::stripes(std::size_t index) const {
-  const TensorView all = slice_of(data_, index);
-  std::vector<TensorView> parts;
-  for (int c = 0; c < layout().local_size(); ++c) {
-    const planner::ShardRange range =
-        c < stripes_ ? planner::shard_range(all.numel(), stripes_, c) : planner::ShardRange{};
-    parts.push_back(elements_of(all, range.begin, range.size()));
-  }
-  return parts;
-}
-
 CollectivePtr HierarchicalBroadcast::striped_slice(std::size_t index) {
-  const std::vector<TensorView> parts = stripes(index);
+  const std::vector<TensorView> parts = stripes_by_member(slice_of(data_, index), stripes_);
   const TensorView mine = parts[static_cast<std::size_t>(layout().local_rank())];
   std::vector<Sequence::Start> steps;
   if (layout().own_host() == root_host()) {

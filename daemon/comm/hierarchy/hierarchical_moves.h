@@ -40,8 +40,6 @@ class HierarchicalBroadcast final : public HierarchicalCollective {
   CollectivePtr leaders_slice(std::size_t index);
   CollectivePtr striped_slice(std::size_t index);
   CollectivePtr send_on(std::size_t index, const TensorView& part);
-  /// What each member of this host has of a slice before they give it to each other.
-  std::vector<TensorView> stripes(std::size_t index) const;
   bool holds() const { return layout().local_rank() < stripes_; }
   int root_host() const { return layout().host_of(signature().root); }
   /// The rank of a host that has this rank's part of the data first.

@@ -79,11 +79,7 @@ CollectivePtr HierarchicalAllReduce::slice(std::size_t index) {
   auto slice = std::make_shared<Slice>();
   slice->index = index;
   const TensorView all = slice_of(data_, index);
-  for (int c = 0; c < layout().local_size(); ++c) {
-    const planner::ShardRange range =
-        c < stripes_ ? planner::shard_range(all.numel(), stripes_, c) : planner::ShardRange{};
-    slice->stripes.push_back(elements_of(all, range.begin, range.size()));
-  }
+  slice->stripes = stripes_by_member(all, stripes_);
   slice->mine = slice->partial = slice->stripes[static_cast<std::size_t>(layout().local_rank())];
   if (partial_dtype_ != data_.dtype) {
     const std::int64_t n = slice->mine.numel();

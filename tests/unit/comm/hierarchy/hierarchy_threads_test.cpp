@@ -68,6 +68,17 @@ void run_on(const Layout& layout, const std::function<void(RankRuntime&)>& body,
 /// Through symmetric memory inside a host, and over rings alone.
 constexpr SharingMode kModes[] = {SharingMode::kAuto, SharingMode::kNone};
 
+/// By what the table says and by either way between hosts, in each of these modes.
+void run_all_ways(const Layout& layout, const std::function<void(RankRuntime&)>& body) {
+  for (const SharingMode mode : kModes)
+    for (const HierarchyChoice choice :
+         {HierarchyChoice::kTable, HierarchyChoice::kLeaders, HierarchyChoice::kStriped}) {
+      SCOPED_TRACE(fmt::format("{} mode {} choice {}", layout.name, static_cast<int>(mode),
+                               static_cast<int>(choice)));
+      run_on(layout, body, mode, choice);
+    }
+}
+
 class OnHosts : public ::testing::TestWithParam<std::tuple<SharingMode, Layout, Check>> {};
 
 TEST_P(OnHosts, Collectives) {
@@ -95,25 +106,16 @@ TEST(Hierarchy, SumsAreInTheOrderOfRanksInAHostAndThenOfHosts) {
     const ExpectedSums<bfloat16> rounded(layout.hosts, 90'001);
     const ExpectedSums<float16> half(layout.hosts, 5001);
     const ExpectedSums<double> exact(layout.hosts, 20'001);
-    for (const SharingMode mode : kModes)
-      for (const HierarchyChoice choice :
-           {HierarchyChoice::kTable, HierarchyChoice::kLeaders, HierarchyChoice::kStriped}) {
-        SCOPED_TRACE(fmt::format("{} mode {} choice {}", layout.name, static_cast<int>(mode),
-                                 static_cast<int>(choice)));
-        run_on(
-            layout,
-            [&](RankRuntime& runtime) {
-              const auto group = make_group(runtime);
-              one.compare(*group);
-              some.compare(*group);
-              slices.compare(*group);
-              rounded.compare(*group);
-              half.compare(*group);
-              exact.compare(*group);
-              runtime.bootstrap().barrier();
-            },
-            mode, choice);
-      }
+    run_all_ways(layout, [&](RankRuntime& runtime) {
+      const auto group = make_group(runtime);
+      one.compare(*group);
+      some.compare(*group);
+      slices.compare(*group);
+      rounded.compare(*group);
+      half.compare(*group);
+      exact.compare(*group);
+      runtime.bootstrap().barrier();
+    });
   }
 }
 
@@ -157,22 +159,13 @@ TEST(Hierarchy, BroadcastsBringTheSameBytesEitherWay) {
     ASSERT_TRUE(values == expected) << n << " elements from rank " << root;
   };
   for (const Layout& layout : kLayouts)
-    for (const SharingMode mode : kModes)
-      for (const HierarchyChoice choice :
-           {HierarchyChoice::kTable, HierarchyChoice::kLeaders, HierarchyChoice::kStriped}) {
-        SCOPED_TRACE(fmt::format("{} mode {} choice {}", layout.name, static_cast<int>(mode),
-                                 static_cast<int>(choice)));
-        run_on(
-            layout,
-            [&](RankRuntime& runtime) {
-              const auto group = make_group(runtime);
-              for (int root = 0; root < group->size(); ++root)
-                for (const std::size_t n : {0, 1, 5, 1000}) compare(*group, n, root);
-              for (const int root : {0, group->size() - 1}) compare(*group, 1'200'007, root);
-              runtime.bootstrap().barrier();
-            },
-            mode, choice);
-      }
+    run_all_ways(layout, [&](RankRuntime& runtime) {
+      const auto group = make_group(runtime);
+      for (int root = 0; root < group->size(); ++root)
+        for (const std::size_t n : {0, 1, 5, 1000}) compare(*group, n, root);
+      for (const int root : {0, group->size() - 1}) compare(*group, 1'200'007, root);
+      runtime.bootstrap().barrier();
+    });
 }
 
 // Every rank of a host sends, not its first one alone.
