@@ -69,6 +69,17 @@ Drawn up_to(const Drawn& whole, const std::string& stop) {
 
 class TextE2e : public DaemonTest {
  protected:
+  /// Job "text" on these data, with an export.
+  void train_text(const char* data) {
+    TinyJob text;
+    text.model = "{config: model/config.json}";
+    text.data = data;
+    text.steps = 100;
+    text.optimizer = "{lr: 5.0e-3}";
+    text.extra = "  export: {hf_folder: hf}\n";
+    submit(text, "text");
+    ASSERT_TRUE(reaches("text", "succeeded")) << job("text").dump(2);
+  }
   /// DATA_DIR/model: the config of a small GPT-2 and the tokenizer of a golden case, of as many
   /// tokens.
   void make_model() {
@@ -153,14 +164,7 @@ TEST_F(TextE2e, IsTokenizedTrainedOnAndSampled) {
   EXPECT_TRUE(seen["sample"].get<std::string>().starts_with("Der Fuchs fraß größtenteils"));
 
   start(1);
-  TinyJob text;
-  text.model = "{config: model/config.json}";
-  text.data = "corpus.bin";
-  text.steps = 100;
-  text.optimizer = "{lr: 5.0e-3}";
-  text.extra = "  export: {hf_folder: hf}\n";
-  submit(text, "text");
-  ASSERT_TRUE(reaches("text", "succeeded")) << job("text").dump(2);
+  ASSERT_NO_FATAL_FAILURE(train_text("corpus.bin"));
   const auto sample = client({"generate", "--job", "text", "--tokenizer", model, "--prompt",
                               "Der Fuchs fra", "--temperature", "0", "--max-tokens", "40"});
   ASSERT_EQ(sample.exit_code, 0) << sample.errors;
@@ -297,14 +301,7 @@ TEST_F(TextE2e, SamplesEndBeforeStopStringsThatBeginAndEndInsideTokens) {
   make_model();
   start(2);
   write_lines("corpus/lines.jsonl", 300);
-  TinyJob text;
-  text.model = "{config: model/config.json}";
-  text.data = "corpus";
-  text.steps = 100;
-  text.optimizer = "{lr: 5.0e-3}";
-  text.extra = "  export: {hf_folder: hf}\n";
-  submit(text, "text");
-  ASSERT_TRUE(reaches("text", "succeeded")) << job("text").dump(2);
+  ASSERT_NO_FATAL_FAILURE(train_text("corpus"));
   const Drawn whole = drawn({});
   ASSERT_EQ(whole.ids.size(), 30u);
   EXPECT_EQ(whole.finish_reason, "length");
