@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: scripts/setup.sh [--lint] [--python] [--dry-run]
+# Usage: scripts/setup.sh [--lint] [--python] [--terminal] [--dry-run]
 #
 # Installs the Debian packages that Meshloom is built, tested and run with, as far as they are missing.
 # Works on Debian 12 and 13 as root or through sudo; a second run finds everything and does nothing.
 #
 #   --lint      also the developer tools of scripts/lint.sh, ccache and mold
 #   --python    also what the Python package of scripts/python is built, used and tested with
+#   --terminal  also the shells and the terminal that completion and progress are tested in
 #   --dry-run   only say what would be installed
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -24,6 +25,7 @@ lint_packages=(clang-format clang-tidy shellcheck ccache mold)
 python_packages=(
   python3-grpcio python3-protobuf python3-numpy python3-setuptools python3-wheel python3-venv protobuf-compiler-grpc mypy
 )
+terminal_packages=(zsh fish tmux)
 
 # Prints those of its arguments that are not installed.
 missing_packages() {
@@ -85,6 +87,7 @@ main() {
     case $1 in
       --lint) packages+=("${lint_packages[@]}") ;;
       --python) packages+=("${python_packages[@]}") ;;
+      --terminal) packages+=("${terminal_packages[@]}") ;;
       --dry-run) dry_run=true ;;
       -h | --help) print_help && exit 0 ;;
       *) usage_error "unknown argument $1" ;;

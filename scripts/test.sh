@@ -67,7 +67,7 @@ cd "$repository"
 allow_mpi_as_root
 export GTEST_BRIEF=1  # what a failed test prints is of those that failed
 if $setup; then
-  scripts/setup.sh
+  scripts/setup.sh --python --terminal
 fi
 part="configuring"
 mapfile -t options < <(first_build_options "$preset")
