@@ -23,18 +23,6 @@ std::int64_t seconds_of(const std::string& time) {
   return ::timegm(&parts);
 }
 
-/// "1,234,567".
-std::string count_text(std::int64_t count) {
-  std::string digits = std::to_string(count);
-  for (auto at = static_cast<std::int64_t>(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(static_cast<std::size_t>(at), ",");
-  return digits;
-}
-
-std::string plural(std::int64_t count, const char* thing) {
-  return fmt::format("{} {}{}", count_text(count), thing, count == 1 ? "" : "s");
-}
-
 std::string parameters_text(std::int64_t parameters) {
   const auto count = static_cast<double>(parameters);
   if (count >= 1e9) return fmt::format("{:.2f} billion parameters", count / 1e9);
@@ -89,7 +77,7 @@ std::string batch_text(const v1::RunConfig& run) {
   return fmt::format("{} of {} = {} a step; {} at once on {}{}",
                      plural(training.global_batch_size(), "sample"),
                      plural(training.seq_len(), "token"),
-                     count_text(training.global_batch_size() * training.seq_len()), micro,
+                     grouped_digits(training.global_batch_size() * training.seq_len()), micro,
                      replicas == 1 ? "one replica" : fmt::format("each of {} replicas", replicas),
                      parts > 1 ? fmt::format(", {} times", parts) : "");
 }

@@ -46,9 +46,16 @@ std::size_t visible_width(const std::string& text) {
 }
 
 /// "2.3000 at step 0, " of a validation set; empty if the first validation is not told.
-std::string first_text(const v1::ValidationMetrics& first, const std::string& set) {
-  for (const v1::SetLoss& of : first.sets())
-    if (of.set() == set) return fmt::format("{:.4f} at step {}, ", of.loss(), first.step());
+/// "5.5837 at step 0, ", what stands before the last validation; empty if that was the first too.
+std::string before_last(const v1::Job& job, double loss) {
+  const std::int64_t step = job.first_validation().step();
+  if (step == job.last_validation().step()) return {};
+  return fmt::format("{:.4f} at step {}, ", loss, step);
+}
+
+std::string first_text(const v1::Job& job, const std::string& set) {
+  for (const v1::SetLoss& of : job.first_validation().sets())
+    if (of.set() == set) return before_last(job, of.loss());
   return {};
 }
 
@@ -119,6 +126,17 @@ std::string bytes_text(std::int64_t bytes) {
   return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
+std::string grouped_digits(std::int64_t count) {
+  std::string digits = std::to_string(count);
+  for (auto at = static_cast<std::int64_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
+  return digits;
+}
+
+std::string plural(std::int64_t count, const char* thing) {
+  return fmt::format("{} {}{}", grouped_digits(count), thing, count == 1 ? "" : "s");
+}
+
 std::string seconds_text(double seconds) {
   if (seconds >= 1.0) return fmt::format("{:.2f} s", seconds);
   if (seconds >= 1e-3) return fmt::format("{:.1f} ms", 1e3 * seconds);
@@ -144,13 +162,13 @@ void print_job(const v1::Job& job, const JobStyle& style) {
     print_line("last step", fmt::format("loss {:.4f}, {:.0f} tokens/s", job.last_step().loss(),
                                         job.last_step().tokens_per_second()));
   if (job.has_first_validation())
-    print_line("validation",
-               fmt::format("loss {:.4f} at step {}, {:.4f} at step {}",
-                           job.first_validation().loss(), job.first_validation().step(),
-                           job.last_validation().loss(), job.last_validation().step()));
+    print_line(
+        "validation",
+        fmt::format("loss {}{:.4f} at step {}", before_last(job, job.first_validation().loss()),
+                    job.last_validation().loss(), job.last_validation().step()));
   for (const v1::SetLoss& last : job.last_validation().sets())
     print_line("", fmt::format("{}: loss {}{:.4f} at step {}, perplexity {:.2f}", last.set(),
-                               first_text(job.first_validation(), last.set()), last.loss(),
+                               first_text(job, last.set()), last.loss(),
                                job.last_validation().step(), last.perplexity()));
   print_line("stopped", job.stopped_early());
   print_line("error", job.error().message());

@@ -26,6 +26,9 @@ std::string short_name(const std::string& resource);  ///< "jobs/x", "runs/x" ->
 std::string state_name(v1::JobState state);           ///< "running"
 /// The same in its colour if `colour` says so.
 std::string state_text(v1::JobState state, bool colour);
+std::string grouped_digits(std::int64_t count);  ///< "1,234,567"
+/// "1 rank", "2,048 tokens": a thing whose plural has an s.
+std::string plural(std::int64_t count, const char* thing);
 std::string bytes_text(std::int64_t bytes);  ///< "1.5 GiB"
 std::string seconds_text(double seconds);    ///< "1.25 s", "3.0 ms", "8.1 us"
 std::string duration_text(double seconds);   ///< "2m05s"

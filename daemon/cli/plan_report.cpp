@@ -61,7 +61,7 @@ void print_time(const v1::StepTimeEstimate& t, const std::string& cluster) {
 void print_rejected(const v1::PlanSearch& search) {
   if (search.rejected().empty()) return;
   fmt::print(
-      "\n{} meshes do not fit{}\n", search.rejected_count(),
+      "\nmeshes that do not fit: {}{}\n", search.rejected_count(),
       search.rejected_size() < search.rejected_count() ? ", of them (--rejected shows more)" : "");
   Rows rows{{"mesh", "why not"}};
   for (const v1::RejectedMesh& r : search.rejected())
@@ -147,11 +147,11 @@ void print_equal(const v1::PlanSearch& s) {
 }  // namespace
 
 void print_search(const v1::PlanSearch& s) {
-  fmt::print("{} on {} ranks of {}, ", s.model(), s.ranks(), s.cluster());
-  fmt::print("{}; {} plans tried, {} meshes fit\n\n",
+  fmt::print("{} on {} of {}, ", s.model(), plural(s.ranks(), "rank"), s.cluster());
+  fmt::print("{}; {} tried, meshes that fit: {}\n\n",
              s.memory_limit_bytes() > 0 ? bytes_text(s.memory_limit_bytes()) + " each"
                                         : std::string("memory not limited"),
-             s.plans_tried(), s.meshes_that_fit());
+             plural(s.plans_tried(), "plan"), s.meshes_that_fit());
   if (!s.plans().empty()) {
     Rows rows{{"", "mesh", "step", "tokens/s", "mfu", "memory", "sent", "micro batch", "plan"}};
     for (const v1::PlanEstimate& e : s.plans())
