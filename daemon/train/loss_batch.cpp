@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/data/dataset.h"
@@ -134,19 +135,29 @@ struct Parts {
   bool weights = false, documents = false, positions = false;
 };
 
+/// A datum's documents, numbered from 0 in the order in which they begin: attention only asks which
+/// ids are equal, and takes none that are far apart.
+std::vector<std::int64_t> document_numbers(const v1::Datum& datum) {
+  std::unordered_map<std::int32_t, std::int64_t> numbers;
+  std::vector<std::int64_t> documents;
+  for (const std::int32_t id : datum.document_ids())
+    documents.push_back(
+        numbers.emplace(id, static_cast<std::int64_t>(numbers.size())).first->second);
+  return documents;
+}
+
 void append_datum(TokenBatch& batch, const v1::Datum& datum, const Parts& parts) {
   append<std::int64_t>(batch.inputs, batch, datum, 0, [&](int t) { return datum.tokens(t); });
   append_labels(batch, datum);
   if (parts.weights)
     append(batch.weights, batch, datum, 0.0f,
            [&](int t) { return datum.weights().empty() ? 1.0f : datum.weights(t); });
-  const auto& documents = datum.document_ids();
   if (parts.documents) {
+    const std::vector<std::int64_t> documents = document_numbers(datum);
     const std::int64_t padding =
-        documents.empty() ? 1
-                          : std::int64_t{*std::max_element(documents.begin(), documents.end())} + 1;
+        documents.empty() ? 1 : *std::max_element(documents.begin(), documents.end()) + 1;
     append(batch.documents, batch, datum, padding,
-           [&](int t) { return documents.empty() ? 0 : documents[t]; });
+           [&](int t) { return documents.empty() ? 0 : documents[static_cast<std::size_t>(t)]; });
   }
   if (parts.positions)
     append<std::int64_t>(batch.positions, batch, datum, 0, [&](int t) {

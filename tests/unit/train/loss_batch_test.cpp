@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <random>
 
@@ -229,6 +230,17 @@ TEST(LossBatch, AReferenceHasNoDataAndFitsTheRun) {
             "reference.seq_len");
 }
 
+TEST(LossBatch, DocumentIdsMayBeAnyNumbers) {
+  v1::LossBatch batch = batch_of("cross_entropy");
+  v1::Datum& last = *batch.mutable_data(3);
+  const std::int32_t low = std::numeric_limits<std::int32_t>::min();
+  const std::int32_t high = std::numeric_limits<std::int32_t>::max();
+  for (const std::int32_t id : {high, low, low, high}) last.add_document_ids(id);
+  const TokenBatch whole = split_batch(batch, {.samples = 4, .micro_batch_size = 4}, 0).front();
+  EXPECT_EQ(std::vector<std::int64_t>(whole.documents.end() - 4, whole.documents.end()),
+            (std::vector<std::int64_t>{0, 1, 1, 0}));
+}
+
 TEST(LossBatch, DocumentsPositionsAndTargetsFillUp) {
   v1::LossBatch batch = batch_of("cross_entropy");
   v1::Datum& last = *batch.mutable_data(3);
@@ -242,7 +254,7 @@ TEST(LossBatch, DocumentsPositionsAndTargetsFillUp) {
   EXPECT_EQ(whole.targets, 2);
   EXPECT_TRUE(whole.weights.empty());
   using Values = std::vector<std::int64_t>;
-  EXPECT_EQ(whole.documents, (Values{0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 5, 5, 2, 2}));
+  EXPECT_EQ(whole.documents, (Values{0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1}));
   EXPECT_EQ(whole.positions, (Values{0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2, 0, 0, 1, 0, 1}));
   EXPECT_EQ(Values(whole.labels.begin(), whole.labels.begin() + 4), (Values{1, 3, -100, -100}));
   EXPECT_EQ(Values(whole.labels.begin() + 8, whole.labels.begin() + 12),
