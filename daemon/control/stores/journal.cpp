@@ -25,7 +25,8 @@ constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kFileHeader = 16;
 constexpr std::uint64_t kRecordHeader = 16;
 constexpr std::uint32_t kLongestRecord = 16u << 20;
-constexpr std::uint64_t kReserve = 1 << 20;  // thousands of changes of state
+constexpr std::uint64_t kReserve = 1 << 20;     // thousands of changes of state
+constexpr std::size_t kRewritePiece = 1 << 20;  // of a rewrite, between two looks at its stop token
 
 struct RecordHeader {
   std::uint32_t length;
@@ -48,19 +49,25 @@ std::uint32_t header_check(std::uint32_t length, std::uint64_t offset) {
                  "JOURNAL_CORRUPT", {{"offset", std::to_string(offset)}});
 }
 
-std::string read_all(int fd, const std::filesystem::path& path) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) base::throw_io_error("cannot read journal", path, errno);
-  std::string bytes(static_cast<std::size_t>(status.st_size), '\0');
+/// Less than `size` bytes where the file ends.
+std::string read_part(int fd, std::uint64_t offset, std::size_t size,
+                      const std::filesystem::path& path) {
+  std::string bytes(size, '\0');
   for (std::size_t done = 0; done < bytes.size();) {
     const auto got =
-        ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+        ::pread(fd, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) base::throw_io_error("cannot read journal", path, errno);
     if (got == 0) bytes.resize(done);
     done += static_cast<std::size_t>(got);
   }
   return bytes;
+}
+
+std::string read_all(int fd, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) base::throw_io_error("cannot read journal", path, errno);
+  return read_part(fd, 0, static_cast<std::size_t>(status.st_size), path);
 }
 
 std::string file_header() {
@@ -88,15 +95,22 @@ struct ReadRecord {
   bool full_length = false;                 ///< of a torn append: only its digest is wrong
 };
 
-ReadRecord read_record(std::string_view file, std::uint64_t offset,
-                       const std::filesystem::path& path) {
-  const std::string_view rest = file.substr(offset);
-  // A file system may show the length of an append before its bytes.
-  if (rest.size() < kRecordHeader || all_zero(rest)) return {};
+/// Of the record whose bytes, or more, these are. It lies at `offset`.
+RecordHeader parse_header(std::string_view bytes, std::uint64_t offset,
+                          const std::filesystem::path& path) {
   RecordHeader header;
-  std::memcpy(&header, rest.data(), sizeof header);
+  std::memcpy(&header, bytes.data(), sizeof header);
   if (header.check != header_check(header.length, offset) || header.length > kLongestRecord)
     corrupt(path, offset, "a record's header fails its check");
+  return header;
+}
+
+/// The first record of the `rest` of the file, which begins at `offset`.
+ReadRecord read_record(std::string_view rest, std::uint64_t offset,
+                       const std::filesystem::path& path) {
+  // A file system may show the length of an append before its bytes.
+  if (rest.size() < kRecordHeader || all_zero(rest)) return {};
+  const RecordHeader header = parse_header(rest, offset, path);
   if (rest.size() < kRecordHeader + header.length) return {};
   const std::string_view payload = rest.substr(kRecordHeader, header.length);
   if (XXH3_64bits(payload.data(), payload.size()) == header.digest) return {payload};
@@ -145,6 +159,8 @@ Journal::Journal(const std::filesystem::path& file, const Visit& visit) : path_(
     base::sync_folder(path_.parent_path());
   }
   replay(visit);
+  std::error_code ignored;  // what is in the way of a rewrite is what its failure tells of
+  std::filesystem::remove(path_.string() + ".new", ignored);
   try_reserve(end_ + kReserve);
 }
 
@@ -177,7 +193,7 @@ void Journal::replay(const Visit& visit) {
   end_ = kFileHeader;
   bool full_length = false;
   while (end_ < file.size()) {
-    const ReadRecord record = read_record(file, end_, path_);
+    const ReadRecord record = read_record(std::string_view(file).substr(end_), end_, path_);
     full_length = record.full_length;
     if (!record.payload) break;
     visit(*record.payload);
@@ -203,6 +219,8 @@ void Journal::cut_tail(std::string_view tail, bool keep) {
 }
 
 void Journal::append(std::string_view payload, Room room) {
+  if (!named_) base::sync_folder(path_.parent_path());
+  named_ = true;
   const std::string record = make_record(payload, end_);
   const std::uint64_t after = end_ + record.size();
   const bool reserved =
@@ -222,18 +240,78 @@ void Journal::append(std::string_view payload, Room room) {
   end_ = after;
 }
 
-void Journal::rewrite(const std::function<void(const Visit& append)>& produce) {
-  base::ReplacementFile next(path_);
-  next.write(file_header());
-  produce([&](std::string_view payload) { next.write(make_record(payload, next.size())); });
-  const std::uint64_t end = next.size();
-  if (reserves_)
-    if (const int error = set_aside(next.fd(), 0, end + kReserve))
-      base::throw_io_error("cannot rewrite journal", path_, error);
-  fd_ = next.commit();
-  end_ = end;
-  reserved_ = end + kReserve;
-  base::sync_folder(path_.parent_path());
+void Journal::switch_to(Rewrite& next) {
+  next.copy_appended({});
+  next.set_aside_reserve();
+  fd_ = next.file_->commit();
+  end_ = next.written_;
+  reserved_ = next.written_ + kReserve;
+  // Both files say the same until the next append, which syncs the folder first.
+  named_ = false;
+}
+
+Journal::Rewrite::Rewrite(const Journal& journal,
+                          const std::function<void(const Visit& append)>& produce)
+    : journal_(journal),
+      reserves_(journal.reserves_),
+      copied_(journal.end_),
+      buffer_(file_header()) {
+  produce([this](std::string_view payload) { add(payload); });
+  live_size_ = buffer_.size();
+}
+
+void Journal::Rewrite::add(std::string_view payload) {
+  buffer_ += make_record(payload, written_ + buffer_.size());
+}
+
+void Journal::Rewrite::write(const std::stop_token& stop) {
+  constexpr std::uint64_t kShortRest = kRewritePiece;
+  constexpr int kMostRounds = 8;  // if the appending thread is faster it copies the rest itself
+  file_.emplace(journal_.path_);
+  // A disk that cannot hold it says so before it was filled and appends were refused.
+  set_aside_reserve();
+  flush(stop);
+  buffer_.shrink_to_fit();
+  for (int round = 0; round < kMostRounds; ++round) {
+    copy_appended(stop);
+    base::sync_data(file_->fd(), journal_.path_);
+    if (journal_.size() - copied_ <= kShortRest) return;
+  }
+}
+
+void Journal::Rewrite::copy_appended(const std::stop_token& stop) {
+  const int from = journal_.fd_.get();
+  const std::filesystem::path& path = journal_.path_;
+  for (const std::uint64_t end = journal_.end_; copied_ < end;) {
+    std::string record = read_part(from, copied_, kRecordHeader, path);
+    if (record.size() == kRecordHeader)
+      record += read_part(from, copied_ + kRecordHeader, parse_header(record, copied_, path).length,
+                          path);
+    const ReadRecord read = read_record(record, copied_, path);
+    if (!read.payload) corrupt(path, copied_, "a record that was appended is not read back");
+    add(*read.payload);
+    copied_ += record.size();
+    if (buffer_.size() >= kRewritePiece) flush(stop);
+  }
+  flush(stop);
+}
+
+void Journal::Rewrite::flush(const std::stop_token& stop) {
+  for (std::string_view rest = buffer_; !rest.empty();) {
+    if (stop.stop_requested()) throw Cancelled("the rewrite of the journal was stopped");
+    const std::string_view piece = rest.substr(0, kRewritePiece);
+    base::write_all_at(file_->fd(), piece, written_, journal_.path_);
+    written_ += piece.size();
+    rest.remove_prefix(piece.size());
+  }
+  buffer_.clear();
+}
+
+void Journal::Rewrite::set_aside_reserve() {
+  if (!reserves_) return;
+  const std::uint64_t until = written_ + buffer_.size() + kReserve;
+  if (const int error = set_aside(file_->fd(), written_, until))
+    base::throw_io_error("cannot rewrite journal", journal_.path_, error);
 }
 
 }  // namespace meshloom::control

@@ -3,13 +3,16 @@
 // power loss.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
+#include "daemon/base/files.h"
 #include "daemon/base/unique_fd.h"
 
 namespace meshloom::control {
@@ -26,8 +29,8 @@ namespace meshloom::control {
 /// first. A record that is damaged and followed by others, or a header that is damaged, throws
 /// DataLoss (JOURNAL_CORRUPT) with the offset; nothing is changed then. A newer version throws
 /// FailedPrecondition (JOURNAL_TOO_NEW), an older one is read and goes on as this version. Only a
-/// file that does not exist is made; what cannot be read throws IoError. One thread at a time; one
-/// process at a time (StateDir's lock).
+/// file that does not exist is made; what cannot be read throws IoError. One thread at a time, but
+/// for a Rewrite, which may be written by a second one; one process at a time (StateDir's lock).
 class Journal {
  public:
   using Visit = std::function<void(std::string_view payload)>;
@@ -37,7 +40,10 @@ class Journal {
     kUseReserve,
   };
 
-  /// Opens or makes the file and hands every record to `visit`, oldest first.
+  class Rewrite;
+
+  /// Opens or makes the file and hands every record to `visit`, oldest first. Removes what a
+  /// process that was killed has left of a Rewrite.
   Journal(const std::filesystem::path& file, const Visit& visit);
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
@@ -46,10 +52,11 @@ class Journal {
   /// file as before.
   void append(std::string_view payload, Room room = Room::kUseReserve);
 
-  /// Replaces the file by one with these records, atomically. Throws as append does, with the file
-  /// as before; a disk that cannot hold both and the reserve is full.
-  void rewrite(const std::function<void(const Visit& append)>& produce);
+  /// Copies what was appended since `next` was written, and replaces the file by it, atomically.
+  /// Throws as append does, with the file as before.
+  void switch_to(Rewrite& next);
 
+  /// May be called from any thread.
   std::uint64_t size() const { return end_; }
   /// Bytes of a torn append that opening cut off.
   std::uint64_t cut_bytes() const { return cut_bytes_; }
@@ -65,12 +72,54 @@ class Journal {
 
   std::filesystem::path path_;
   base::UniqueFd fd_;
-  std::uint64_t end_ = 0;
-  std::uint64_t reserved_ = 0;  ///< up to which byte there is space
+  std::atomic<std::uint64_t> end_ = 0;  ///< a Rewrite reads up to here while appends go on
+  std::uint64_t reserved_ = 0;          ///< up to which byte there is space
   bool reserves_ = true;
   int reserve_error_ = 0;  ///< errno of the last attempt
+  bool named_ = true;      ///< false while a crash of the machine may bring back the file before it
   std::uint64_t cut_bytes_ = 0;
   std::optional<std::filesystem::path> cut_file_;
+};
+
+/// The file that is to take the journal's place, written as PATH.new while appends go on to the
+/// present one:
+///   1. The appending thread makes it from records that say the same as the journal up to its
+///      present end.
+///   2. Another thread writes and syncs it, with a copy of each record that was appended behind
+///      that end.
+///   3. The appending thread copies the few that have come since, syncs, and renames (switch_to).
+/// Whenever the process is killed, the file at PATH has every record that was acknowledged.
+class Journal::Rewrite {
+ public:
+  /// `journal` must outlive this. The records are held in memory until they are written.
+  Rewrite(const Journal& journal, const std::function<void(const Visit& append)>& produce);
+  /// Without switch_to() the file is removed.
+  ~Rewrite() = default;
+  Rewrite(const Rewrite&) = delete;
+  Rewrite& operator=(const Rewrite&) = delete;
+
+  /// Once, on any thread. Throws as append does, also where the disk cannot hold both files and
+  /// the reserve, and Cancelled when `stop` was requested; then it must not be switched to.
+  void write(const std::stop_token& stop = {});
+
+  /// Bytes of the records that it was made from.
+  std::uint64_t live_size() const { return live_size_; }
+
+ private:
+  friend class Journal;
+
+  void add(std::string_view payload);
+  void copy_appended(const std::stop_token& stop);
+  void flush(const std::stop_token& stop);
+  void set_aside_reserve();
+
+  const Journal& journal_;
+  const bool reserves_;
+  std::uint64_t copied_;  ///< up to which byte the journal is in this file
+  std::uint64_t live_size_ = 0;
+  std::uint64_t written_ = 0;
+  std::string buffer_;  ///< what comes behind the written bytes
+  std::optional<base::ReplacementFile> file_;
 };
 
 }  // namespace meshloom::control

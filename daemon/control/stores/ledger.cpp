@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/control/host/background_thread.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -46,6 +47,7 @@ Ledger::~Ledger() {
   }
   work_.notify_all();
   if (thread_.joinable()) thread_.join();
+  compaction_.reset();  // the file of one that is under way is removed
   if (!queue_.empty())
     spdlog::error("journal: {} changes could not be written; the next start does not know of them",
                   queue_.size());
@@ -75,7 +77,12 @@ void Ledger::learn(const v1::JournalRecord& record) {
 
 void Ledger::start(Hooks hooks) {
   hooks_ = std::move(hooks);
-  compact();
+  compact_if_large();
+  if (compaction_) {
+    // What the stores settled after the replay has no other record: it is to be in the journal.
+    compaction_->thread.join();
+    end_compaction();
+  }
   thread_ = std::thread([this] { run(); });
   Ticket epochs = 0;
   {
@@ -143,10 +150,11 @@ void Ledger::run() {
   std::unique_lock lock(mutex_);
   Ticket known = 0;  // when the last attempt began: what is new since then is tried at once
   while (true) {
-    if (failing_ && !closing_) {
-      work_.wait_for(lock, kBetweenAttempts, [&] { return closing_ || last_ != known; });
-    } else {
-      work_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+    wait_for_work(lock, known);
+    if (compaction_ended()) {
+      lock.unlock();
+      end_compaction();
+      lock.lock();
     }
     if (queue_.empty()) {
       if (closing_) return;
@@ -160,6 +168,14 @@ void Ledger::run() {
     lock.lock();
     if (last_attempt && failing_) return;
   }
+}
+
+void Ledger::wait_for_work(std::unique_lock<std::mutex>& lock, Ticket tried) {
+  if (failing_ && !closing_)
+    work_.wait_for(lock, kBetweenAttempts,
+                   [&] { return closing_ || last_ != tried || compaction_ended(); });
+  else
+    work_.wait(lock, [&] { return closing_ || !queue_.empty() || compaction_ended(); });
 }
 
 std::vector<Ledger::Item> Ledger::take_batch() {
@@ -240,23 +256,67 @@ void Ledger::settle(const std::vector<Item>& written, Ticket upto) {
 }
 
 void Ledger::compact_if_large() {
-  if (journal_.size() >= compact_at_) compact();
+  if (compaction_ || journal_.size() < compact_at_) return;
+  try {
+    begin_compaction();
+  } catch (const std::exception& error) {
+    give_up_compaction(error.what());
+  }
 }
 
-void Ledger::compact() {
+// Between two batches the stores hold what the journal says, and of what will be behind it only
+// kept records, which may be applied twice. So the snapshot is taken here, in memory; files and
+// disks are the other thread's.
+void Ledger::begin_compaction() {
+  const auto snapshot = [this](const Journal::Visit& append) {
+    const auto write = [&](const v1::JournalRecord& record) { append(record.SerializeAsString()); };
+    // The requests first: what one of them changed is then in the store's records.
+    for (const v1::JournalRecord& record : own_snapshot()) write(record);
+    hooks_.snapshot(write);
+  };
+  compaction_ = std::make_unique<Compaction>(journal_, snapshot);
+  compaction_->thread = std::jthread([this, &mine = *compaction_](const std::stop_token& stop) {
+    give_way_to_training();
+    carry_out(mine, stop);
+  });
+}
+
+void Ledger::carry_out(Compaction& compaction, const std::stop_token& stop) {
   try {
-    journal_.rewrite([&](const Journal::Visit& append) {
-      const auto write = [&](const v1::JournalRecord& record) {
-        append(record.SerializeAsString());
-      };
-      // The requests first: what one of them changed is then in the store's records.
-      for (const v1::JournalRecord& record : own_snapshot()) write(record);
-      hooks_.snapshot(write);
-    });
-  } catch (const Error& error) {
-    spdlog::warn("journal is not compacted: {}", error.what());
+    tell(CompactionStage::kBegun);
+    compaction.rewrite.write(stop);
+    tell(CompactionStage::kWritten);
+  } catch (...) {
+    compaction.error = std::current_exception();
   }
-  compact_at_ = std::max(2 * journal_.size(), journal_.size() + kSmallJournal);
+  const std::lock_guard lock(mutex_);
+  compaction.ended = true;
+  work_.notify_one();
+}
+
+void Ledger::end_compaction() {
+  try {
+    if (compaction_->error) std::rethrow_exception(compaction_->error);
+    journal_.switch_to(compaction_->rewrite);
+  } catch (const std::exception& error) {
+    return give_up_compaction(error.what());
+  }
+  const std::uint64_t live = compaction_->rewrite.live_size();
+  compact_at_ = std::max(2 * live, live + kSmallJournal);
+  compaction_.reset();
+  tell(CompactionStage::kInPlace);
+  compact_if_large();  // much may have been appended meanwhile
+}
+
+void Ledger::give_up_compaction(const char* error) {
+  spdlog::warn("journal is not compacted: {}", error);
+  compact_at_ = journal_.size() + std::max(journal_.size() / 8, kSmallJournal);
+  compaction_.reset();
+  tell(CompactionStage::kFailed);
+}
+
+void Ledger::tell(CompactionStage stage) const {
+  if (hooks_.compaction) hooks_.compaction(stage);
 }
 
 std::vector<v1::JournalRecord> Ledger::own_snapshot() const {

@@ -8,6 +8,7 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -21,8 +22,9 @@
 namespace meshloom::control {
 
 /// A store changes its memory, appends the record under its own mutex, and waits without it. One
-/// thread writes what has come together since its last write with one fdatasync, and compacts the
-/// journal when it has grown to twice what lives in it. All methods may be called from any thread.
+/// thread writes what has come together since its last write with one fdatasync. When the journal
+/// has grown to twice what lives in it, another thread compacts it, while appends go on. All
+/// methods may be called from any thread.
 ///
 /// The ledger itself reads what a record says of requests, epochs and deleted resources. That of a
 /// kept record counts at once, that of a refusable one once it is durable, before the store is
@@ -38,6 +40,14 @@ class Ledger {
     kRefusableUrgent,  ///< the same, but may use the reserve: it makes room
   };
 
+  /// What has become of a compaction.
+  enum class CompactionStage {
+    kBegun,    ///< its thread is about to write the new file
+    kWritten,  ///< and has written it
+    kInPlace,  ///< the writing thread has put it in the journal's place
+    kFailed,   ///< the journal stays as it is; there is another when it has grown further
+  };
+
   using Replay = std::function<void(const v1::JournalRecord&)>;
   using Visit = std::function<void(const v1::JournalRecord&)>;
   struct Hooks {
@@ -47,18 +57,22 @@ class Ledger {
     /// All records up to this one are on disk, but for those that were refused.
     std::function<void(Ticket)> durable;
     std::function<void(Ticket)> refused;
+    /// May be empty. Called by the thread that takes a compaction to this stage, which does not go
+    /// on before it returns.
+    std::function<void(CompactionStage)> compaction = nullptr;
   };
 
   /// Opens the journal and hands its records to `replay`. What it says of damage is in Journal.
   Ledger(const std::filesystem::path& file, const Replay& replay);
-  /// Tries once more to write what is left, and says in the log what could not be.
+  /// Tries once more to write what is left, and says in the log what could not be. A compaction
+  /// that is under way is given up.
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// Compacts the journal, starts writing and asks for the first epochs. The hooks are called by
-  /// the writing thread without the ledger's mutex, before any `wait` for the record returns;
-  /// `snapshot` also by this call.
+  /// Compacts the journal, starts writing and asks for the first epochs. The hooks but `compaction`
+  /// are called by the writing thread without the ledger's mutex, before any `wait` for the record
+  /// returns; `snapshot` and `compaction` also by this call.
   void start(Hooks hooks);
 
   /// Queues; does not block.
@@ -85,6 +99,15 @@ class Ledger {
     v1::JournalRecord record;
     std::size_t bytes = 0;
   };
+  struct Compaction {
+    Compaction(const Journal& journal, const std::function<void(const Journal::Visit&)>& produce)
+        : rewrite(journal, produce) {}
+
+    Journal::Rewrite rewrite;
+    std::exception_ptr error;
+    bool ended = false;   ///< with the mutex: its thread is done with the others
+    std::jthread thread;  ///< last, so that it is stopped and joined before the rest goes
+  };
 
   void replay_one(const v1::JournalRecord& record, const Replay& rest);
   // With the mutex held, or before anybody else has the ledger.
@@ -93,13 +116,19 @@ class Ledger {
   Ticket ask_epochs();
 
   void run();
+  void wait_for_work(std::unique_lock<std::mutex>& lock, Ticket tried);
   std::vector<Item> take_batch();
   void write_batch(std::vector<Item> batch);
   void refuse(std::vector<Item>& batch, const std::exception_ptr& error);
   void keep(std::vector<Item> batch, const std::string& error);
   void settle(const std::vector<Item>& written, Ticket upto);
   void compact_if_large();
-  void compact();
+  void begin_compaction();
+  void carry_out(Compaction& compaction, const std::stop_token& stop);
+  bool compaction_ended() const { return compaction_ && compaction_->ended; }
+  void end_compaction();
+  void give_up_compaction(const char* error);
+  void tell(CompactionStage stage) const;
   std::vector<v1::JournalRecord> own_snapshot() const;
 
   mutable std::mutex mutex_;
@@ -117,6 +146,7 @@ class Ledger {
   Ticket tried_ = 0;  ///< an attempt to write up to here has failed
   bool failing_ = false;
   bool closing_ = false;
+  std::unique_ptr<Compaction> compaction_;  ///< the writer's; null while none is under way
   std::thread thread_;
 };
 

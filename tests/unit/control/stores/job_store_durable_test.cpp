@@ -166,7 +166,7 @@ TEST_F(JobStoreDurableTest, AFullDiskForDaysDoesNotFillTheMemory) {
 }
 
 TEST_F(JobStoreDurableTest, TheJournalIsCompactedWhileJobsRun) {
-  std::uintmax_t largest = 0;
+  const auto is_small = [&] { return std::filesystem::file_size(folder_ / "journal") < 2u << 20; };
   {
     const auto store = open();
     submit(*store, "a", key("id", "a"));
@@ -177,10 +177,9 @@ TEST_F(JobStoreDurableTest, TheJournalIsCompactedWhileJobsRun) {
       publish_step(*store, "a", i);
       store->checkpoint_saved("a", i, 0.5);
       store->update("a", [](v1::Job*) {});
-      largest = std::max(largest, std::filesystem::file_size(folder_ / "journal"));
     }
+    EXPECT_TRUE(test::eventually(is_small)) << "25 MB were appended";
   }
-  EXPECT_LT(largest, 2u << 20) << "25 MB were appended";
   const auto store = open();
   EXPECT_EQ(store->get("a").step(), 400);
   EXPECT_EQ(store->get("a").notes_size(), 100);

@@ -34,6 +34,32 @@ void set_bytes(const std::filesystem::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
+std::function<void(const Journal::Visit&)> producer(const Records& records) {
+  return [records](const Journal::Visit& append) {
+    for (const auto& record : records) append(record);
+  };
+}
+
+void rewrite(Journal& journal, const Records& records) {
+  Journal::Rewrite next(journal, producer(records));
+  next.write();
+  journal.switch_to(next);
+}
+
+/// What a start after a kill at this moment reads, where it also leaves nothing but the journal.
+Records replay_after_kill(const std::filesystem::path& folder) {
+  const test::TempFolder killed;
+  std::filesystem::copy(folder, killed.path());
+  Records records = replay(killed / "journal");
+  EXPECT_FALSE(std::filesystem::exists(killed / "journal.new"));
+  return records;
+}
+
+Records joined(Records records, const Records& more) {
+  records.insert(records.end(), more.begin(), more.end());
+  return records;
+}
+
 const Records kRecords{"first", "", std::string(5000, 'x'), std::string("nul\0inside", 10), "last"};
 
 TEST(Journal, GivesBackWhatWasAppended) {
@@ -232,9 +258,7 @@ TEST(Journal, AFullDiskTakesThousandsOfSmallRecordsMore) {
     EXPECT_THROW(journal.append(std::string(4 << 20, 'x')), ResourceExhausted);
     expected.push_back("still taken");
     journal.append(expected.back());
-    EXPECT_THROW(
-        journal.rewrite([](const Journal::Visit& append) { append(std::string(1 << 20, 'x')); }),
-        ResourceExhausted);
+    EXPECT_THROW(rewrite(journal, {std::string(1 << 20, 'x')}), ResourceExhausted);
     expected.push_back("also after that");
     journal.append(expected.back());
     disk.free();
@@ -250,10 +274,115 @@ TEST(Journal, RewritingReplacesEverything) {
   {
     Journal journal(path, [](std::string_view) {});
     for (const auto& record : kRecords) journal.append(record);
-    journal.rewrite([](const Journal::Visit& append) { append("only"); });
+    rewrite(journal, {"only"});
     journal.append("next");
   }
   EXPECT_EQ(replay(path), (Records{"only", "next"}));
+}
+
+TEST(Journal, WhatIsAppendedDuringARewriteIsBehindIt) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  const Records live{"live", std::string(3 << 20, 'l'), ""};
+  Records appended;
+  {
+    Journal journal(path, [](std::string_view) {});
+    for (const auto& record : kRecords) journal.append(record);
+    const auto append = [&](const std::string& record) {
+      journal.append(record);
+      appended.push_back(record);
+    };
+    Journal::Rewrite next(journal, producer(live));
+    for (const auto& record : kRecords) append(record);
+    for (int i = 0; i < 5; ++i) append(std::string(700'000, static_cast<char>('a' + i)));
+    next.write();
+    for (const auto& record : kRecords) append(record);
+    journal.switch_to(next);
+    EXPECT_EQ(journal.size(), std::filesystem::file_size(path));
+    append("next");
+  }
+  EXPECT_EQ(replay(path), joined(live, appended));
+}
+
+TEST(Journal, AKillAtAnyStageOfARewriteLosesNoRecord) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  const Records live{std::string(2 << 20, 'l')};
+  Journal journal(path, [](std::string_view) {});
+  for (const auto& record : kRecords) journal.append(record);
+  Journal::Rewrite next(journal, producer(live));
+  journal.append("during");
+  EXPECT_EQ(replay_after_kill(folder.path()), joined(kRecords, {"during"}));
+  next.write();
+  const std::uintmax_t whole = std::filesystem::file_size(folder / "journal.new");
+  journal.append("behind");
+  EXPECT_EQ(replay_after_kill(folder.path()), joined(kRecords, {"during", "behind"}));
+  {
+    const test::TempFolder halfway;
+    std::filesystem::copy(folder.path(), halfway.path());
+    std::filesystem::resize_file(halfway / "journal.new", whole / 2);
+    EXPECT_EQ(replay_after_kill(halfway.path()), joined(kRecords, {"during", "behind"}));
+  }
+  journal.switch_to(next);
+  EXPECT_EQ(replay_after_kill(folder.path()), joined(live, {"during", "behind"}));
+  journal.append("after");
+  EXPECT_EQ(replay_after_kill(folder.path()), joined(live, {"during", "behind", "after"}));
+}
+
+TEST(Journal, ARewriteThatFailsOrIsStoppedLeavesTheJournalAsItWas) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  const Records live{std::string(2 << 20, 'l')};
+  {
+    Journal journal(path, [](std::string_view) {});
+    for (const auto& record : kRecords) journal.append(record);
+    {
+      const test::FileSizeLimit full(1 << 20);
+      Journal::Rewrite next(journal, producer(live));
+      EXPECT_THROW(next.write(), ResourceExhausted);
+      EXPECT_TRUE(std::filesystem::exists(folder / "journal.new"));
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder / "journal.new"));
+    {
+      std::stop_source stop;
+      stop.request_stop();
+      Journal::Rewrite next(journal, producer(live));
+      EXPECT_THROW(next.write(stop.get_token()), Cancelled);
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder / "journal.new"));
+    journal.append("after");
+  }
+  EXPECT_EQ(replay(path), joined(kRecords, {"after"}));
+}
+
+TEST(Journal, ASwitchThatFailsLeavesTheJournalAsItWas) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  Journal journal(path, [](std::string_view) {});
+  for (const auto& record : kRecords) journal.append(record);
+  {
+    Journal::Rewrite next(journal, producer({"only"}));
+    next.write();
+    journal.append(std::string(5000, 'd'));
+    const test::FileSizeLimit full(2000);
+    EXPECT_THROW(journal.switch_to(next), ResourceExhausted);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "journal.new"));
+  journal.append("after");
+  EXPECT_EQ(replay_after_kill(folder.path()), joined(kRecords, {std::string(5000, 'd'), "after"}));
+}
+
+TEST(Journal, ARewriteCopiesNoDamage) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  Journal journal(path, [](std::string_view) {});
+  journal.append("first");
+  Journal::Rewrite next(journal, producer({"only"}));
+  journal.append("second");
+  std::string bytes = test::file_text(path);
+  bytes.back() ^= 1;
+  std::fstream(path, std::ios::binary | std::ios::in | std::ios::out) << bytes;
+  EXPECT_THROW(next.write(), DataLoss);
 }
 
 }  // namespace
