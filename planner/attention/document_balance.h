@@ -26,7 +26,8 @@ std::vector<IndexRanges> zigzag(const std::vector<ChunkPair>& chunks, ShardRange
 std::vector<IndexRanges> joined_parts(std::vector<std::vector<ShardRange>> ranges);
 
 /// Zigzag in every document, token budgets kept. A document of at most an eighth of a budget goes
-/// whole to one rank while one has room for it. Odd tokens go to the ranks with the least area.
+/// whole to one rank, unless ranks would then have unlike numbers of tokens or areas: then it is
+/// cut among a few.
 std::vector<IndexRanges> document_parts(const SequenceDocuments& documents,
                                         const AttentionMask& mask, int ranks);
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/attention/schedule.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace meshloom::planner {
@@ -102,15 +100,13 @@ std::vector<AttentionStep> attention_schedule(int rank, const std::vector<Sequen
   const SequencePart& own = parts[static_cast<std::size_t>(rank)];
   SeenKeys seen(row, end_of_keys(parts));
   seen.look_from(own.queries);
-  const std::int64_t queries = total_size(own.queries);
   const int ranks = static_cast<int>(parts.size());
   std::vector<AttentionStep> steps;
   for (int s = 0; s < ranks; ++s) {
     const int source = (rank - s + ranks) % ranks;
     const IndexRanges& held = parts[static_cast<std::size_t>(source)].keys;
-    AttentionStep step{source, {}, 0, false};
+    AttentionStep step{source, {}, 0};
     step.keys = seen.among(held, &step.area);
-    step.whole = step.area == queries * total_size(step.keys);
     steps.push_back(std::move(step));
   }
   return steps;
@@ -151,20 +147,6 @@ IndexRanges places_in(const IndexRanges& held, const IndexRanges& wanted) {
     before += range.size();
   }
   return places;
-}
-
-std::string to_string(int rank, const std::vector<AttentionStep>& steps) {
-  std::string text;
-  for (std::size_t s = 0; s < steps.size(); ++s) {
-    const AttentionStep& step = steps[s];
-    text += fmt::format("rank {} step {}: keys of rank {}", rank, s, step.source);
-    for (const ShardRange& range : step.keys)
-      text += fmt::format(" [{}, {})", range.begin, range.end);
-    text += step.keys.empty()
-                ? std::string(": none\n")
-                : fmt::format(": {} pairs, {}\n", step.area, step.whole ? "whole" : "masked");
-  }
-  return text;
 }
 
 }  // namespace meshloom::planner

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "planner/attention/mask.h"
@@ -24,7 +23,6 @@ struct AttentionStep {
   /// them; empty: nothing is computed or moved.
   IndexRanges keys;
   std::int64_t area = 0;  ///< pairs that see each other
-  bool whole = false;     ///< every pair of a query here and a key of `keys` does
 };
 
 /// The steps of rank `rank` in the order in which it computes them and merges their results: its
@@ -44,8 +42,5 @@ std::int64_t remote_keys(int rank, const std::vector<AttentionStep>& steps);
 /// Where in a list of ranges the elements `wanted` lie, which it holds in that order: places
 /// counted along the list.
 IndexRanges places_in(const IndexRanges& held, const IndexRanges& wanted);
-
-/// A line per step: "rank 1 step 2: keys of rank 3 [0, 4) [12, 16): 40 pairs, masked".
-std::string to_string(int rank, const std::vector<AttentionStep>& steps);
 
 }  // namespace meshloom::planner

@@ -81,28 +81,6 @@ TEST(LoadBalancer, WithoutAMaskWorkIsAsEvenAsTokens) {
   }
 }
 
-TEST(LoadBalancer, PackedDocumentsAreBalanced) {
-  Generator generator(4);
-  for (const int ranks : {2, 3, 4, 8, 16, 64}) {
-    double worst = 1.0;
-    for (int i = 0; i < 5; ++i) {
-      const std::int64_t size = (1024 + draw(generator, 0, 3)) * ranks + draw(generator, 0, ranks);
-      for (const bool is_causal : {true, false}) {
-        const RowMask row{{.is_causal = is_causal}, packed(generator, size, 64, 8192)};
-        worst = std::min(
-            worst, balance_of(balanced_parts(LoadBalancer::kPerDocument, size, ranks, row), row));
-      }
-    }
-    std::printf("per_document, documents of 64 to 8192, %d ranks of 1024 tokens: %.4f\n", ranks,
-                worst);
-    EXPECT_GE(worst, 0.95) << ranks;
-  }
-  const std::int64_t many = 1024 * 1024;
-  const RowMask row{{.is_causal = true}, packed(generator, many, 64, 8192)};
-  std::printf("per_document, 1024 ranks of 1024 tokens: %.4f\n",
-              balance_of(balanced_parts(LoadBalancer::kPerDocument, many, 1024, row), row));
-}
-
 TEST(LoadBalancer, WindowsAreBalancedByArea) {
   for (const int ranks : {2, 4, 5}) {
     const RowMask row{{.is_causal = true, .window_left = 300}, nullptr};

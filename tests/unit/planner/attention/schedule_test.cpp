@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "planner/attention/balance.h"
+#include "planner/attention/schedule_blocks.h"
 #include "tests/unit/planner/attention/random_rows.h"
 
 namespace meshloom::planner::test {
@@ -98,11 +99,63 @@ TEST(AttentionSchedule, ACausalZigzagNeedsHalfOfTheKeysOfLowerRanks) {
   EXPECT_EQ(remote_keys(3, attention_schedule(3, parts, causal)), 24);
   const auto steps = attention_schedule(2, parts, causal);
   EXPECT_EQ(steps[1].keys, (IndexRanges{{8, 16}}));
-  EXPECT_TRUE(steps[1].whole);
-  EXPECT_FALSE(steps[0].whole);
-  EXPECT_NE(to_string(2, steps).find("rank 2 step 1: keys of rank 1 [8, 16): 128 pairs, whole"),
-            std::string::npos)
-      << to_string(2, steps);
+  EXPECT_EQ(steps[1].area, 16 * 8);
+}
+
+std::vector<std::string> texts_of(const RowMask& row, const IndexRanges& queries,
+                                  const IndexRanges& keys) {
+  std::vector<std::string> texts;
+  for (const AttentionBlock& block : attention_blocks(row, queries, keys))
+    texts.push_back(to_string(block));
+  return texts;
+}
+
+TEST(AttentionBlocks, SayWhatIsMasked) {
+  const RowMask causal{{.is_causal = true}, nullptr};
+  const IndexRanges part{{4, 8}, {12, 16}};
+  EXPECT_EQ(
+      texts_of(causal, part, part),
+      (std::vector<std::string>{"[4, 8) x [4, 8): later keys masked", "[12, 16) x [4, 8): whole",
+                                "[12, 16) x [12, 16): later keys masked"}));
+  const RowMask window{{.is_causal = true, .window_left = 5}, nullptr};
+  EXPECT_EQ(texts_of(window, part, {{0, 16}}),
+            (std::vector<std::string>{"[4, 8) x [0, 16): both ends masked",
+                                      "[12, 16) x [0, 16): both ends masked"}));
+  EXPECT_EQ(texts_of(window, part, {{0, 4}}),
+            (std::vector<std::string>{"[4, 8) x [0, 4): earlier keys masked"}));
+  const std::vector<std::int64_t> ids{7, 7, 7, 7, 7, 7, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3};
+  const RowMask packed{{.is_causal = true}, std::make_shared<SequenceDocuments>(ids)};
+  EXPECT_EQ(texts_of(packed, part, {{0, 4}, {8, 12}}),
+            (std::vector<std::string>{"[4, 6) x [0, 4) of document 0: whole",
+                                      "[12, 16) x [8, 12) of document 1: whole"}));
+}
+
+// Every pair that sees each other is in one block, and the blocks say as much as element by
+// element.
+TEST(AttentionBlocks, AreThoseOfEveryPair) {
+  Generator generator(8);
+  for (int i = 0; i < 200; ++i) {
+    const std::int64_t size = draw(generator, 1, 40);
+    const auto ids = random_ids(generator, size, 12);
+    RowMask row{random_mask(generator), nullptr};
+    const bool packed = draw(generator, 0, 1) == 1;
+    if (packed) row.documents = std::make_shared<SequenceDocuments>(ids);
+    const IndexRanges queries{{0, size / 3}, {size / 2, size}}, keys{{size / 4, size}};
+    std::int64_t pairs = 0;
+    for (const AttentionBlock& block : attention_blocks(row, queries, keys)) {
+      std::int64_t seen = 0;
+      for (std::int64_t q = block.queries.begin; q < block.queries.end; ++q)
+        for (std::int64_t k = block.keys.begin; k < block.keys.end; ++k)
+          seen += sees(
+              row.mask,
+              packed ? std::span<const std::int64_t>(ids) : std::span<const std::int64_t>(), q, k);
+      EXPECT_EQ(seen, block.area);
+      EXPECT_EQ(block.hidden == HiddenPart::kNone,
+                seen == block.queries.size() * block.keys.size());
+      pairs += seen;
+    }
+    EXPECT_EQ(pairs, visible_area(row, queries, keys));
+  }
 }
 
 TEST(AttentionSchedule, WindowsReadNeighboursOnly) {
