@@ -29,7 +29,8 @@ class ShardedSdpa {
     sequence_ = device_mesh_.layout()->find_dim(name);
     check(sequence_.has_value(), "context_parallel: there is no mesh dim '{}' in {}", name,
           *device_mesh_.layout());
-    parallel::enable_context_parallel(engine_, context_parallel_->plan);
+    parallel::enable_context_parallel(engine_, context_parallel_->plan,
+                                      parallel::SequenceDealer::kBalancer);
   }
 
   void run(ops::SdpaOptions options) {
@@ -57,10 +58,6 @@ class ShardedSdpa {
     if (!sequence_) return;
     const Shape q = file_.shape("in.q"), k = file_.shape("in.k");
     const planner::LoadBalancer balancer = context_parallel_->plan.load_balancer;
-    check(balancer != planner::LoadBalancer::kHeadTail || !options.is_causal || q[2] == k[2],
-          "context_parallel: load_balancer head_tail with is_causal takes sequences of one length, "
-          "got {} queries and {} keys",
-          q[2], k[2]);
     const std::int64_t shift = options.causal_bottom_right ? k[2] - q[2] : 0;
     planner::RowMask row{{options.is_causal, shift, options.window_left, options.window_right}, {}};
     std::vector<planner::RowMask> rows(static_cast<std::size_t>(q[0]), row);

@@ -93,6 +93,54 @@ TEST_F(PlansE2e, PlansOfFourRanks) {
   check_plans(4, {"fsdp2_tp2", "dp2_fsdp2", "cp2_tp2", "fsdp2_cp2"});
 }
 
+/// Documents packed behind each other, and sequences that fill the context of one step.
+class LongSequencesE2e : public PlansE2e {
+ protected:
+  std::vector<double> losses_of(const std::string& name, const std::string& data,
+                                const std::string& mesh, const std::string& plan) {
+    const std::string job = write_text(name + ".yaml", fmt::format(R"(run:
+  model: {{preset: byte_llama_long}}
+  mesh: {}
+  plan: {}
+  training: {{steps: 6, seq_len: 397, global_batch_size: 2, seed: 3}}
+  optimizer: {{lr: 1.0e-3}}
+  data: {}
+)",
+                                                                   mesh, plan, data));
+    const auto result = client({"job", "submit", job, "--name", name});
+    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+    EXPECT_TRUE(reaches(name, "succeeded")) << client({"job", "show", "-v", name}).output;
+    std::vector<double> values;
+    for (const auto& [step, loss] : step_losses(name)) values.push_back(loss);
+    EXPECT_EQ(values.size(), 6u);
+    return values;
+  }
+};
+
+TEST_F(LongSequencesE2e, ContextParallelRanksHaveTheLossesOfOne) {
+  const std::map<std::string, std::string> data = {
+      {"packed", "{path: text.txt, document_mask: true, document_end: 10}"},
+      {"whole", "{path: text.txt}"}};
+  std::map<std::string, std::vector<double>> one;
+  start(1);
+  for (const auto& [name, source] : data)
+    one[name] = losses_of(name + "-one", source, "{dp: 1}", "{dtype: float32}");
+  EXPECT_NE(one["packed"], one["whole"]) << "documents are not masked";
+  daemon_->signal(SIGTERM);
+  wait_for_end();
+  for (const auto& [ranks, mesh] : {std::pair{2, "{cp: 2}"}, {4, "{cp: 2, tp: 2}"}}) {
+    start(ranks);
+    for (const auto& [name, source] : data) {
+      SCOPED_TRACE(fmt::format("{} on {}", name, mesh));
+      const std::string plan = fmt::format(
+          "{{dtype: float32, tensor_parallel: {0}, sequence_parallel: {0}}}", ranks > 2);
+      expect_close(losses_of(fmt::format("{}-{}", name, ranks), source, mesh, plan), one[name]);
+    }
+    daemon_->signal(SIGTERM);
+    wait_for_end();
+  }
+}
+
 TEST_F(PlansE2e, APlanThatDoesNotFitIsRefusedAndTheDaemonServesOn) {
   start(2);
   Arguments arguments = {"job", "submit", write_job({}), "--name", "wrong"};

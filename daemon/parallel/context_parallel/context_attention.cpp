@@ -152,6 +152,16 @@ int neighbours_of(const planner::ContextParallelPlan& options, int ranks) {
   return degree;
 }
 
+void check_lengths(const LocalCall& call, const planner::ContextParallelPlan& options) {
+  const Dims& place = call.attributes.dims;
+  check(options.load_balancer != planner::LoadBalancer::kHeadTail ||
+            !call.options.as<ops::SdpaOptions>().is_causal ||
+            place[planner::kQueries] == place[planner::kKeys],
+        "context_parallel: load_balancer head_tail with is_causal takes sequences of one length, "
+        "got {} queries and {} keys",
+        place[planner::kQueries], place[planner::kKeys]);
+}
+
 /// Runs the op, or takes its result from the checkpoint that is replayed.
 ops::SdpaResult attend_once(const SequenceAttention& attention, ExecutionContext& context) {
   autograd::CheckpointFrame* frame = context.checkpoint_frame();
@@ -201,14 +211,17 @@ std::vector<Tensor> attend_along_sequence(const LocalCall& call,
 }  // namespace
 
 std::shared_ptr<SequencePlanCache> enable_context_parallel(
-    dtensor::DistributedEngine& engine, const planner::ContextParallelPlan& options) {
+    dtensor::DistributedEngine& engine, const planner::ContextParallelPlan& options,
+    SequenceDealer dealer) {
   check(options.ulysses_degree == 0 || options.rotate == Rotate::kUlysses,
         "context_parallel: ulysses_degree is {}, but rotate is {}", options.ulysses_degree,
         to_string(options.rotate));
   auto plans = std::make_shared<SequencePlanCache>();
   engine.register_implementation({planner::OpId::kAttention,
                                   {MeshRole::kSequence, MeshRole::kKeys},
-                                  [options, plans](const LocalCall& call) {
+                                  [options, plans, dealer](const LocalCall& call) {
+                                    if (dealer == SequenceDealer::kBalancer)
+                                      check_lengths(call, options);
                                     return call.decision.mesh_dims(MeshRole::kKeys).empty()
                                                ? attend_along_sequence(call, options, *plans)
                                                : attend_to_kept_keys(call);

@@ -13,6 +13,12 @@
 
 namespace meshloom::parallel {
 
+/// Who makes the orders of the sequences of calls.
+enum class SequenceDealer : std::uint8_t {
+  kAnyone,    ///< models: caches of generation have an order of their own
+  kBalancer,  ///< the balancer of the plan alone
+};
+
 /// From now on attention of tensors of `engine` may be sharded along its sequence: q, k, v and o
 /// [B,H,S,D] are S(2) over a mesh dim, in any order of positions, the documents and the key dim of
 /// a bias are whole, its query dim goes with q. Every rank's queries are attended to in the order
@@ -22,12 +28,15 @@ namespace meshloom::parallel {
 /// Without gradients, bias and documents, k and v may be S(2) in any order while q is whole, as in
 /// a cache of generation: then results are merged (attend_to_kept_keys), whatever the plan says.
 ///
-/// Of the plan the balancer is not used: it has made the order. All ranks of the mesh call it
-/// alike, between ops. Throws InvalidArgument if ulysses_degree is given without kUlysses; that it
-/// divides the ranks is checked by the op.
+/// The plan's balancer has made the order, of which calls are told by layouts. All ranks of the
+/// mesh call it alike, between ops. Throws InvalidArgument if ulysses_degree is given without
+/// kUlysses. The op throws InvalidArgument if ulysses_degree does not divide the ranks, and, if
+/// `dealer` is kBalancer and the balancer kHeadTail, for causal attention of queries and keys of
+/// unlike lengths: heads and tails of the two do not match then.
 ///
 /// Returns the plans that calls share; document ids are read once for them (DocumentReader).
 std::shared_ptr<SequencePlanCache> enable_context_parallel(
-    dtensor::DistributedEngine& engine, const planner::ContextParallelPlan& plan);
+    dtensor::DistributedEngine& engine, const planner::ContextParallelPlan& plan,
+    SequenceDealer dealer = SequenceDealer::kAnyone);
 
 }  // namespace meshloom::parallel

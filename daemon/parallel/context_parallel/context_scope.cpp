@@ -47,7 +47,7 @@ ContextParallelScope::ContextParallelScope(const SequenceSharding& sharding,
     sharded.push_back(
         shard_sequence(*buffer.tensor, buffer.sequence_dim, sharding, buffer.row_dim));
   }
-  plans_ = enable_context_parallel(engine_, sharding.plan);
+  plans_ = enable_context_parallel(engine_, sharding.plan, SequenceDealer::kBalancer);
   for (std::size_t i = 0; i < buffers_.size(); ++i) *buffers_[i].tensor = std::move(sharded[i]);
 }
 
@@ -65,7 +65,7 @@ void parallelize_attention(nn::Module& attention, const ContextParallelStyle& st
     check(std::find(names.begin(), names.end(), name) != names.end(),
           "context_parallel: the module has no input '{}', but {}", name, fmt::join(names, ", "));
   if (!is_context_parallel(style.sharding.engine))
-    enable_context_parallel(style.sharding.engine, style.sharding.plan);
+    enable_context_parallel(style.sharding.engine, style.sharding.plan, SequenceDealer::kBalancer);
   nn::ForwardHook hook;
   hook.before = [style, names, mesh_dim](std::span<Tensor> inputs) {
     for (std::size_t i = 0; i < names.size(); ++i) {

@@ -26,7 +26,8 @@ struct SequenceBuffer {
 /// While it lives, the buffers are sharded along their sequences (shard_sequence) and attention of
 /// tensors of the engine may be (enable_context_parallel). Its end, by an exception too, gives the
 /// buffers back the tensors that they were. Every rank of the mesh opens and closes it at the same
-/// moment; nothing is sent.
+/// moment; nothing is sent. Causal attention in it of queries and keys of unlike lengths throws
+/// InvalidArgument if the balancer is kHeadTail.
 class ContextParallelScope {
  public:
   /// Throws FailedPrecondition if the engine's attention is context parallel already: in a scope
@@ -61,7 +62,8 @@ struct ContextParallelStyle {
 
 /// Gives the module hooks that shard its inputs and gather its outputs, and makes attention of the
 /// engine context parallel, for good, unless it is. The engine outlives the module. Every rank of
-/// the mesh calls it. Throws InvalidArgument for a mesh dim or an input that there is not.
+/// the mesh calls it. Throws InvalidArgument for a mesh dim or an input that there is not; the
+/// module does as attention in a ContextParallelScope does.
 void parallelize_attention(nn::Module& attention, const ContextParallelStyle& style);
 
 }  // namespace meshloom::parallel

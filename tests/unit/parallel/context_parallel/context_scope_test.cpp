@@ -179,6 +179,31 @@ TEST(ContextParallelScope, OutsideAttentionIsNotSharded) {
   });
 }
 
+// Heads and tails of two lengths do not match under a causal mask; wherever it ends.
+TEST(ContextParallelScope, CausalHeadTailTakesSequencesOfOneLength) {
+  on_sequence_ranks(2, [](EngineRank& rank) {
+    for (const bool bottom_right : {false, true})
+      for (const LoadBalancer balancer : {LoadBalancer::kHeadTail, LoadBalancer::kMaskArea}) {
+        Whole x(rank), other(rank, 12);
+        x.options.causal_bottom_right = bottom_right;
+        x.k = other.k;
+        x.v = other.v;
+        const std::vector<double> wanted = x.attend().to_vector();
+        const ContextParallelScope scope(sharding_of(rank, balancer),
+                                         {{&x.q, 2}, {&x.k, 2}, {&x.v, 2}});
+        if (balancer == LoadBalancer::kHeadTail) {
+          EXPECT_THAT(error_text<InvalidArgument>([&] { x.attend(); }),
+                      HasSubstr("load_balancer head_tail with is_causal takes sequences of one "
+                                "length, got 17 queries and 12 keys"));
+          x.options.is_causal = false;
+          EXPECT_NO_THROW(x.attend());
+        } else {
+          expect_near(local_of(unshard_sequence(x.attend(), 2)).to_vector(), wanted);
+        }
+      }
+  });
+}
+
 TEST(ContextParallelScope, AnExceptionGivesBackToo) {
   on_sequence_ranks(2, [](EngineRank& rank) {
     Whole x(rank);
@@ -249,6 +274,16 @@ class AttentionModule final : public nn::Module {
     })[0];
   }
 };
+
+TEST(ContextParallelStyle, CausalHeadTailTakesSequencesOfOneLength) {
+  on_sequence_ranks(2, [](EngineRank& rank) {
+    const Whole x(rank), other(rank, 12);
+    AttentionModule module(rank.context);
+    parallelize_attention(module, {.sharding = sharding_of(rank)});
+    EXPECT_THAT(error_text<InvalidArgument>([&] { module(x.q, other.k, other.v); }),
+                HasSubstr("got 17 queries and 12 keys"));
+  });
+}
 
 TEST(ContextParallelStyle, SharesTheSequenceOfAModule) {
   for (const bool gathers : {false, true})
