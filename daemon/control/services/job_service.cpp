@@ -74,7 +74,6 @@ JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission, const Stat
     : store_(store), admission_(admission), state_(state), watches_(watches) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
-  check_request_size(request);
   const RequestKey key = submission_key(request);
   v1::SubmitJobResponse response;
   v1::Job& job = *response.mutable_job();
@@ -101,18 +100,18 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
 
 grpc::Status JobServiceImpl::SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
                                        v1::SubmitJobResponse* response) {
-  return guarded("SubmitJob", [&] { *response = submit(*request); });
+  return guarded("SubmitJob", *request, [&] { *response = submit(*request); });
 }
 
 grpc::Status JobServiceImpl::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                                     v1::GetJobResponse* response) {
-  return guarded("GetJob",
+  return guarded("GetJob", *request,
                  [&] { *response->mutable_job() = store_.get(parse_job_name(request->name())); });
 }
 
 grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
                                       v1::ListJobsResponse* response) {
-  return guarded("ListJobs", [&] {
+  return guarded("ListJobs", *request, [&] {
     constexpr int kMostJobs = 500;  // of a few KiB each: a page stays below the message limit
     const std::string scope = list_scope(request->labels());
     const auto position = parse_page_token(scope, request->page_token());
@@ -130,7 +129,7 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
 
 grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
                                        v1::CancelJobResponse* response) {
-  return guarded("CancelJob", [&] {
+  return guarded("CancelJob", *request, [&] {
     const RequestKey key = make_request_key("CancelJob", *request);
     *response->mutable_job() = store_.cancel(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client cancels it", parse_job_name(request->name()));
@@ -139,7 +138,7 @@ grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext*, const v1::CancelJob
 
 grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
                                         v1::ReleaseJobResponse* response) {
-  return guarded("ReleaseJob", [&] {
+  return guarded("ReleaseJob", *request, [&] {
     const RequestKey key = make_request_key("ReleaseJob", *request);
     *response->mutable_job() = store_.release(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client releases it", parse_job_name(request->name()));
@@ -148,7 +147,7 @@ grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext*, const v1::ReleaseJ
 
 grpc::Status JobServiceImpl::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
                                        v1::DeleteJobResponse*) {
-  return guarded("DeleteJob", [&] {
+  return guarded("DeleteJob", *request, [&] {
     const RequestKey key = make_request_key("DeleteJob", *request);
     store_.remove(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
@@ -157,7 +156,7 @@ grpc::Status JobServiceImpl::DeleteJob(grpc::ServerContext*, const v1::DeleteJob
 
 grpc::Status JobServiceImpl::PauseJob(grpc::ServerContext*, const v1::PauseJobRequest* request,
                                       v1::PauseJobResponse* response) {
-  return guarded("PauseJob", [&] {
+  return guarded("PauseJob", *request, [&] {
     const RequestKey key = make_request_key("PauseJob", *request);
     const std::string id = parse_job_name(request->name());
     *response->mutable_job() = store_.pause(id, v1::PAUSE_CODE_CLIENT, key);
@@ -167,7 +166,7 @@ grpc::Status JobServiceImpl::PauseJob(grpc::ServerContext*, const v1::PauseJobRe
 
 grpc::Status JobServiceImpl::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
                                        v1::ResumeJobResponse* response) {
-  return guarded("ResumeJob", [&] {
+  return guarded("ResumeJob", *request, [&] {
     const RequestKey key = make_request_key("ResumeJob", *request);
     const std::string id = parse_job_name(request->name());
     *response->mutable_job() = store_.resume(id, key);
@@ -177,7 +176,7 @@ grpc::Status JobServiceImpl::ResumeJob(grpc::ServerContext*, const v1::ResumeJob
 
 grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext*, const v1::MoveJobRequest* request,
                                      v1::MoveJobResponse* response) {
-  return guarded("MoveJob", [&] {
+  return guarded("MoveJob", *request, [&] {
     const RequestKey key = make_request_key("MoveJob", *request);
     const std::string id = parse_job_name(request->name());
     v1::Job& job = *response->mutable_job();
@@ -194,8 +193,7 @@ grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext*, const v1::MoveJobRequ
 
 grpc::Status JobServiceImpl::LabelJob(grpc::ServerContext*, const v1::LabelJobRequest* request,
                                       v1::LabelJobResponse* response) {
-  return guarded("LabelJob", [&] {
-    check_request_size(*request);
+  return guarded("LabelJob", *request, [&] {
     const RequestKey key = make_request_key("LabelJob", *request);
     *response->mutable_job() =
         store_.label(parse_job_name(request->name()), request->set(),
@@ -204,7 +202,6 @@ grpc::Status JobServiceImpl::LabelJob(grpc::ServerContext*, const v1::LabelJobRe
 }
 
 v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request) {
-  check_request_size(request);
   const RequestKey key = make_request_key("EditJob", request);
   if (const auto first = store_.find_request(key)) return *first;
   const std::string id = parse_job_name(request.name());
@@ -219,7 +216,7 @@ v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request) {
 
 grpc::Status JobServiceImpl::EditJob(grpc::ServerContext*, const v1::EditJobRequest* request,
                                      v1::EditJobResponse* response) {
-  return guarded("EditJob", [&] {
+  return guarded("EditJob", *request, [&] {
     *response->mutable_job() = edit(*request);
     spdlog::info("job {}: a client edits it", parse_job_name(request->name()));
   });

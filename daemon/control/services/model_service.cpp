@@ -17,8 +17,7 @@ std::optional<std::string> ModelServiceImpl::user_of(const std::string& model) c
 grpc::Status ModelServiceImpl::CreateModel(grpc::ServerContext* context,
                                            const v1::CreateModelRequest* request,
                                            v1::CreateModelResponse* response) {
-  return guarded("CreateModel", [&] {
-    check_request_size(*request);
+  return guarded("CreateModel", *request, [&] {
     const RequestKey key = make_request_key("CreateModel", *request);
     *response->mutable_model() = models_.create(client_name(*context), *request, key);
   });
@@ -26,7 +25,7 @@ grpc::Status ModelServiceImpl::CreateModel(grpc::ServerContext* context,
 
 grpc::Status ModelServiceImpl::GetModel(grpc::ServerContext*, const v1::GetModelRequest* request,
                                         v1::GetModelResponse* response) {
-  return guarded("GetModel", [&] {
+  return guarded("GetModel", *request, [&] {
     const std::string id = parse_model_name(request->name());
     *response->mutable_model() = models_.get(id);
     if (const auto user = user_of(id)) response->mutable_model()->add_users(*user);
@@ -36,7 +35,7 @@ grpc::Status ModelServiceImpl::GetModel(grpc::ServerContext*, const v1::GetModel
 grpc::Status ModelServiceImpl::ListModels(grpc::ServerContext*,
                                           const v1::ListModelsRequest* request,
                                           v1::ListModelsResponse* response) {
-  return guarded("ListModels", [&] {
+  return guarded("ListModels", *request, [&] {
     const auto position = parse_page_token("models", request->page_token());
     auto [models, next] = models_.list(position, page_size_or_default(request->page_size()));
     for (auto& model : models) *response->add_models() = std::move(model);
@@ -47,7 +46,7 @@ grpc::Status ModelServiceImpl::ListModels(grpc::ServerContext*,
 grpc::Status ModelServiceImpl::DeleteModel(grpc::ServerContext*,
                                            const v1::DeleteModelRequest* request,
                                            v1::DeleteModelResponse*) {
-  return guarded("DeleteModel", [&] {
+  return guarded("DeleteModel", *request, [&] {
     const RequestKey key = make_request_key("DeleteModel", *request);
     models_.remove(parse_model_name(request->name()), key,
                    [this](const std::string& id) { return user_of(id); });

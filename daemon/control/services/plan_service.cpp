@@ -59,8 +59,7 @@ std::optional<std::string> PlanServiceImpl::user_of(const std::string& plan) con
 grpc::Status PlanServiceImpl::DescribePlan(grpc::ServerContext*,
                                            const v1::DescribePlanRequest* request,
                                            v1::DescribePlanResponse* response) {
-  return guarded("DescribePlan", [&] {
-    check_request_size(*request);
+  return guarded("DescribePlan", *request, [&] {
     *response->mutable_description() =
         plan::describe_plan(model_text(request->model()), shape_of(request->model()),
                             with_defaults(request->query()), request->rank());
@@ -70,8 +69,7 @@ grpc::Status PlanServiceImpl::DescribePlan(grpc::ServerContext*,
 grpc::Status PlanServiceImpl::EstimatePlan(grpc::ServerContext*,
                                            const v1::EstimatePlanRequest* request,
                                            v1::EstimatePlanResponse* response) {
-  return guarded("EstimatePlan", [&] {
-    check_request_size(*request);
+  return guarded("EstimatePlan", *request, [&] {
     *response->mutable_estimate() =
         plan::estimate_plan(shape_of(request->model()), with_defaults(request->query()));
   });
@@ -100,8 +98,7 @@ std::function<void(std::int64_t)> PlanServiceImpl::search_guard(
 grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext* context,
                                           const v1::SearchPlansRequest* request,
                                           v1::SearchPlansResponse* response) {
-  return guarded("SearchPlans", [&] {
-    check_request_size(*request);
+  return guarded("SearchPlans", *request, [&] {
     v1::PlanSearchQuery query = request->query();
     if (query.ranks() == 0) query.set_ranks(admission_.world_size());
     if (query.ranks() < 1 || query.ranks() > kMostSearchedRanks)
@@ -121,7 +118,6 @@ grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext* context,
 
 v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
                                                const v1::CreatePlanRequest& request) {
-  check_request_size(request);
   const RequestKey key = make_request_key("CreatePlan", request);
   const v1::PlanQuery query = with_defaults(request.query());
   v1::CreatePlanResponse response;
@@ -156,12 +152,13 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
 grpc::Status PlanServiceImpl::CreatePlan(grpc::ServerContext* context,
                                          const v1::CreatePlanRequest* request,
                                          v1::CreatePlanResponse* response) {
-  return guarded("CreatePlan", [&] { *response = create(client_name(*context), *request); });
+  return guarded("CreatePlan", *request,
+                 [&] { *response = create(client_name(*context), *request); });
 }
 
 grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
                                       v1::GetPlanResponse* response) {
-  return guarded("GetPlan", [&] {
+  return guarded("GetPlan", *request, [&] {
     const v1::StoredPlan plan = plans_.get(parse_plan_name(request->name()));
     *response->mutable_plan() = told(plan);
     if (const auto user = user_of(plan.id())) response->mutable_plan()->add_users(*user);
@@ -170,7 +167,7 @@ grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanReq
 
 grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlansRequest* request,
                                         v1::ListPlansResponse* response) {
-  return guarded("ListPlans", [&] {
+  return guarded("ListPlans", *request, [&] {
     const auto position = parse_page_token("plans", request->page_token());
     const auto [plans, next] = plans_.list(position, page_size_or_default(request->page_size()));
     for (const v1::StoredPlan& plan : plans) *response->add_plans() = told(plan);
@@ -180,7 +177,7 @@ grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlan
 
 grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext*, const v1::DeletePlanRequest* request,
                                          v1::DeletePlanResponse*) {
-  return guarded("DeletePlan", [&] {
+  return guarded("DeletePlan", *request, [&] {
     const RequestKey key = make_request_key("DeletePlan", *request);
     plans_.remove(parse_plan_name(request->name()), key,
                   [this](const std::string& id) { return user_of(id); });

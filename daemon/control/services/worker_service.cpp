@@ -4,6 +4,7 @@
 #include <set>
 
 #include "daemon/control/host/memory_use.h"
+#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/stores/names.h"
@@ -45,9 +46,10 @@ v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
   return worker;
 }
 
-grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*, const v1::ListWorkersRequest*,
+grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*,
+                                            const v1::ListWorkersRequest* request,
                                             v1::ListWorkersResponse* response) {
-  return guarded("ListWorkers", [&] {
+  return guarded("ListWorkers", *request, [&] {
     *response->add_workers() = describe(options_.self);
     for (const auto& hello : ranks_.hellos()) *response->add_workers() = describe(hello);
     response->set_version(options_.version);
@@ -67,7 +69,7 @@ grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*, const v1::List
 grpc::Status WorkerServiceImpl::DumpFlight(grpc::ServerContext*,
                                            const v1::DumpFlightRequest* request,
                                            v1::DumpFlightResponse* response) {
-  return guarded("DumpFlight", [&] {
+  return guarded("DumpFlight", *request, [&] {
     check(request->entries() >= 0, "entries is {}, expected 0 (all) or more", request->entries());
     const std::size_t entries = request->entries() == 0
                                     ? comm::FlightLog::kEntries
@@ -82,7 +84,7 @@ grpc::Status WorkerServiceImpl::DumpFlight(grpc::ServerContext*,
 
 grpc::Status WorkerServiceImpl::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                                       v1::DrainResponse* response) {
-  return guarded("Drain", [&] {
+  return guarded("Drain", *request, [&] {
     const std::string reason = request->reason().substr(0, kLongestReason);
     drain_.begin(reason.empty() ? "a client asked for it" : reason);
     const control::Drain::State state = drain_.state();
@@ -92,18 +94,18 @@ grpc::Status WorkerServiceImpl::Drain(grpc::ServerContext*, const v1::DrainReque
   });
 }
 
-grpc::Status WorkerServiceImpl::Undrain(grpc::ServerContext*, const v1::UndrainRequest*,
+grpc::Status WorkerServiceImpl::Undrain(grpc::ServerContext*, const v1::UndrainRequest* request,
                                         v1::UndrainResponse* response) {
-  return guarded("Undrain", [&] {
+  return guarded("Undrain", *request, [&] {
     for (const std::string& id : drain_.end()) response->add_resumed(job_resource(id));
     spdlog::info("a client ends the drain, {} jobs go on", response->resumed_size());
   });
 }
 
 grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext*,
-                                                const v1::GetCapabilitiesRequest*,
+                                                const v1::GetCapabilitiesRequest* request,
                                                 v1::GetCapabilitiesResponse* response) {
-  return guarded("GetCapabilities", [&] {
+  return guarded("GetCapabilities", *request, [&] {
     *response = options_.capabilities;
     std::set<std::string> devices{options_.self.device()}, cpus{options_.self.cpu()};
     for (const auto& hello : ranks_.hellos()) {
@@ -117,7 +119,7 @@ grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext*,
 
 grpc::Status WorkerServiceImpl::Shutdown(grpc::ServerContext*, const v1::ShutdownRequest* request,
                                          v1::ShutdownResponse*) {
-  return guarded("Shutdown", [&] {
+  return guarded("Shutdown", *request, [&] {
     const std::string reason = request->reason().substr(0, kLongestReason);
     options_.on_stop(reason.empty() ? "a client asked for it" : "a client asked for it: " + reason);
   });
