@@ -131,6 +131,10 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                        .own_run =
                            [this](const grpc::ServerContext& context, const std::string& run) {
                              return run_service_.own_open_run(context, run);
+                           },
+                       .hold_lease =
+                           [this](const std::string& run) {
+                             return runs_.find(parse_run_name(run))->hold_lease();
                            }}),
       model_service_(models_, store_, run_store_),
       plan_service_(plans_, admission_, store_, run_store_) {

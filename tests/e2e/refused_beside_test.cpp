@@ -88,8 +88,6 @@ Refusals of_states_and_weights() {
        named<v1::DeleteStateRequest>(&Runs::DeleteState, "runs/queued/states/none")},
       {"a state of another run", StatusCode::FAILED_PRECONDITION, "TOKEN_INVALID", "",
        named<v1::DeleteStateRequest>(&Runs::DeleteState, "runs/closed/states/s1")},
-      {"a sample before it has the ranks", StatusCode::FAILED_PRECONDITION, "RUN_NOT_READY", "",
-       sample_with([](auto&) {})},
   };
 }
 

@@ -142,7 +142,10 @@ Outcome RunClient::sample(const v1::SampleRequest& given) {
   prepare(context);
   v1::SampleResponse response;
   const grpc::Status status = runs_->Sample(&context, request, &response);
-  return status.ok() ? wait(response.operation().name()) : outcome_of(status);
+  if (!status.ok()) return outcome_of(status);
+  Outcome begun;
+  begun.operation = response.operation();
+  return waits ? wait(begun.operation.name()) : begun;
 }
 
 Outcome RunClient::wait(const std::string& operation) {

@@ -28,6 +28,10 @@ void call_all(const std::vector<std::function<void()>>& calls) {
 
 }  // namespace
 
+std::size_t Operations::Entry::bytes() const {
+  return size_of(result) + (operation.has_error() ? operation.error().ByteSizeLong() : 0);
+}
+
 v1::Operation Operations::Entry::view() const {
   v1::Operation seen = operation;
   const auto until = has_ended() ? ended : Clock::now();
@@ -54,10 +58,17 @@ v1::Operation Operations::add(const std::string& run, const std::string& name,
   if (bytes_ > most_bytes_)
     throw ResourceExhausted(
         fmt::format(
-            "results of {} bytes wait to be fetched, {} are kept at most; read some of them "
+            "outcomes of {} bytes wait to be fetched, {} are kept at most; read some of them "
             "(WaitOperation, ReadResult)",
             bytes_, most_bytes_),
         "RESULTS_FULL", {{"bytes", std::to_string(bytes_)}});
+  Entry& fresh = add_entry(run, name, verb);
+  fresh.progress = std::move(progress);
+  return fresh.view();
+}
+
+Operations::Entry& Operations::add_entry(const std::string& run, const std::string& name,
+                                         const std::string& verb) {
   OfRun& of_run = runs_[run];
   prune(of_run);
   Entry& fresh = entries_[name];
@@ -65,18 +76,26 @@ v1::Operation Operations::add(const std::string& run, const std::string& name,
   fresh.operation.set_state(v1::OPERATION_STATE_WAITING);
   fresh.operation.set_verb(verb);
   fresh.run = run;
-  fresh.progress = std::move(progress);
   fresh.number = next_number_++;
   fresh.taken = Clock::now();
   of_run.names[fresh.number] = name;
   ++of_run.open;
-  return fresh.view();
+  return fresh;
+}
+
+void Operations::restore(const std::string& run, const std::string& name, const std::string& verb,
+                         Result result) {
+  const std::lock_guard lock(mutex_);
+  Entry& done = add_entry(run, name, verb);
+  end(done, v1::OPERATION_STATE_SUCCEEDED, nullptr, std::move(result));
+  done.told = true;
 }
 
 bool Operations::begin(const std::string& name, std::function<void()> stop) {
   std::unique_lock lock(mutex_);
-  Entry& begun = entry(name);
-  if (begun.has_ended()) return false;
+  const auto found = entries_.find(name);
+  if (found == entries_.end() || found->second.has_ended()) return false;
+  Entry& begun = found->second;
   base::move_to(begun.operation, v1::OPERATION_STATE_RUNNING);
   begun.begun = true;
   begun.stop = std::move(stop);
@@ -112,7 +131,7 @@ Operations::Calls Operations::end(Entry& over, v1::OperationState state,
   over.result = std::move(result);
   if (!over.result) over.progress.reset();
   over.stop = nullptr;
-  bytes_ += size_of(over.result);
+  bytes_ += over.bytes();
   --runs_[over.run].open;
   return calls_of(over);
 }
@@ -150,6 +169,7 @@ v1::Operation Operations::cancel(const std::string& name) {
       to_details(Cancelled("its client has cancelled it", "CANCELLED_BY_CLIENT"));
   const std::function<void()> stop = std::exchange(cancelled.stop, nullptr);
   const Calls calls = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, nullptr);
+  cancelled.told = true;
   v1::Operation seen = cancelled.view();
   lock.unlock();
   if (stop) stop();
@@ -263,7 +283,7 @@ void Operations::prune(OfRun& run) {
       ++item;
       continue;
     }
-    bytes_ -= size_of(oldest.result);
+    bytes_ -= oldest.bytes();
     entries_.erase(item->second);
     item = run.names.erase(item);
   }
@@ -273,11 +293,11 @@ void Operations::make_room() {
   for (auto& [name, of_run] : runs_) {
     for (auto item = of_run.names.begin(); item != of_run.names.end() && bytes_ > most_bytes_;) {
       const Entry& oldest = entries_.at(item->second);
-      if (!oldest.result || !oldest.may_go(of_run.closed)) {
+      if (!oldest.may_go(of_run.closed)) {
         ++item;
         continue;
       }
-      bytes_ -= size_of(oldest.result);
+      bytes_ -= oldest.bytes();
       entries_.erase(item->second);
       item = of_run.names.erase(item);
     }
@@ -289,7 +309,7 @@ void Operations::forget_run(const std::string& run) {
   const auto found = runs_.find(run);
   if (found == runs_.end()) return;
   for (const auto& [number, name] : found->second.names) {
-    bytes_ -= size_of(entries_.at(name).result);
+    bytes_ -= entries_.at(name).bytes();
     entries_.erase(name);
   }
   runs_.erase(found);

@@ -21,7 +21,7 @@ namespace meshloom::control {
 /// All methods may be called from any thread. Names that are not known throw NotFound
 /// (OPERATION_NOT_FOUND).
 ///
-/// An operation whose result was not told yet stays until its run is closed; what was told, or is
+/// An operation whose outcome was not told yet stays until its run is closed; what was told, or is
 /// of a closed run, stays while it is among the newest kKept of its run, younger than a week, and
 /// there is room for new results; while somebody waits for it or watches it, it stays in any case.
 class Operations {
@@ -29,7 +29,7 @@ class Operations {
   static constexpr std::size_t kKept = 1000;
   static constexpr std::size_t kInlineBytes = 1 << 20;
 
-  /// `most_bytes`: of all results that were not told together, beyond which no operation is taken.
+  /// `most_bytes`: of all outcomes that were not told together, beyond which no operation is taken.
   explicit Operations(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
   using Progress = std::shared_ptr<const SampleProgress>;
@@ -38,8 +38,12 @@ class Operations {
   /// A new one, WAITING. Throws ResourceExhausted (RESULTS_FULL).
   v1::Operation add(const std::string& run, const std::string& name, const std::string& verb,
                     Progress progress = nullptr);
+  /// One that an earlier daemon has carried out, and whose outcome is durable.
+  void restore(const std::string& run, const std::string& name, const std::string& verb,
+               Result result);
   /// The ranks have it. From here on it can be cancelled only by `stop`, which is called once for
-  /// that, after the operation has ended, and must not block. False if it has ended.
+  /// that, after the operation has ended, and must not block. False if it has ended, also if it is
+  /// not kept any more.
   bool begin(const std::string& name, std::function<void()> stop = {});
   /// Its progress has grown: tells those who watch it.
   void progressed(const std::string& name);
@@ -99,8 +103,10 @@ class Operations {
 
     /// Nobody waits for it.
     bool may_go(bool run_closed) const {
-      return has_ended() && waiters.empty() && (told || run_closed || !result);
+      return has_ended() && waiters.empty() && (told || run_closed);
     }
+    /// Of its result or its error.
+    std::size_t bytes() const;
     bool has_ended() const { return base::is_final(operation.state()); }
     v1::Operation view() const;
   };
@@ -120,6 +126,7 @@ class Operations {
   void end_kept(const std::string& name, v1::OperationState state, const v1::ErrorDetails* error,
                 Result result);
   std::int64_t add_waiter(Entry& waited, Waiter waiter);
+  Entry& add_entry(const std::string& run, const std::string& name, const std::string& verb);
   void prune(OfRun& run);
   void make_room();
 
@@ -127,7 +134,7 @@ class Operations {
   mutable std::mutex mutex_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, OfRun> runs_;
-  std::size_t bytes_ = 0;  ///< of results
+  std::size_t bytes_ = 0;  ///< of results and errors
   std::int64_t next_number_ = 1;
 };
 

@@ -60,6 +60,10 @@ RunManager::RunManager(const Parts& parts)
             return parts_.admission.hold_snapshot(resolved);
           },
           [this](std::int64_t bytes) { return parts_.admission.hold_upload(bytes); },
+          [this](const v1::RunConfig& resolved, const std::vector<train::SampleStart>& starts) {
+            return parts_.admission.hold_cache(
+                cache_need(parts_.admission.prompt_limits(resolved), starts));
+          },
           parts.uptime,
           parts.most_upload_bytes} {
   std::vector<v1::RunRecord> records;
@@ -311,18 +315,13 @@ v1::Operation RunManager::operation(const std::string& name) {
 }
 
 train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
-  train::PromptLimits limits = run.prompt_limits();
-  if (limits.is_bytes()) return limits;
+  std::optional<train::PromptLimits> limits = run.prompt_limits();
+  if (limits && limits->is_bytes()) return *limits;
   train::PromptLimits known = parts_.admission.prompt_limits(run.view().resolved());
-  limits.tokenizer = std::move(known.tokenizer);
-  limits.no_tokenizer = std::move(known.no_tokenizer);
-  return limits;
-}
-
-std::shared_ptr<const void> RunManager::hold_cache(
-    const RunSession& run, const std::vector<train::SampleStart>& starts) const {
-  const train::PromptLimits limits = parts_.admission.prompt_limits(run.view().resolved());
-  return parts_.admission.hold_cache(cache_need(limits, starts));
+  if (!limits) return known;
+  limits->tokenizer = std::move(known.tokenizer);
+  limits->no_tokenizer = std::move(known.no_tokenizer);
+  return *limits;
 }
 
 void RunManager::tick() {

@@ -70,11 +70,9 @@ class RunManager {
   std::shared_ptr<RunSession> session_of(const std::string& operation) const;
   /// The operation, with what it waits for. Throws as session_of.
   v1::Operation operation(const std::string& name);
-  /// What a run's model can continue, with its tokenizer. Throws as RunSession::prompt_limits.
+  /// What a run's model can continue, with its tokenizer; by its config while the ranks have not
+  /// made it. Throws as RunSession::check_not_ended.
   train::PromptLimits prompt_limits(const RunSession& run) const;
-  /// Counts the memory of keys and values of a sample until the result is let go.
-  std::shared_ptr<const void> hold_cache(const RunSession& run,
-                                         const std::vector<train::SampleStart>& starts) const;
 
  private:
   using SessionPtr = std::shared_ptr<RunSession>;

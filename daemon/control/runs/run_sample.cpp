@@ -26,10 +26,11 @@ Error stale_weights(std::int64_t wanted, std::int64_t step) {
 
 std::shared_ptr<SampleProgress> RunSample::make_progress(const SampleOrder& order) {
   const v1::SamplingParams& params = order.starts.at(0).params;
-  return std::make_shared<SampleProgress>(
-      SampleProgress::Shape{static_cast<int>(order.starts.size()), order.samples,
-                            params.has_temperature() && params.temperature() != 1.0, order.text,
-                            order.prompt_log_probs, order.tokenizer, order.stop_strings});
+  std::vector<std::uint64_t> seeds;
+  for (const train::SampleStart& start : order.starts) seeds.push_back(start.params.seed());
+  return std::make_shared<SampleProgress>(SampleProgress::Shape{
+      std::move(seeds), order.samples, params.has_temperature() && params.temperature() != 1.0,
+      order.text, order.prompt_log_probs, order.tokenizer, order.stop_strings});
 }
 
 RunSample::RunSample(Operations& operations, std::string operation, SampleOrder order,

@@ -19,7 +19,6 @@ namespace {
 constexpr std::size_t kMostWaitingBytes = 256 << 20;
 constexpr std::int64_t kMostAhead = 10'000;  // numbers before the next one that may arrive
 constexpr std::int64_t kRemembered = 10'000;
-constexpr const char* kLeaseEnded = "LEASE_ENDED";
 
 std::chrono::seconds gap_timeout_of(const v1::RunSpec& spec) {
   return std::chrono::seconds(spec.gap_timeout_seconds() > 0 ? spec.gap_timeout_seconds() : 60);
@@ -38,7 +37,9 @@ RunSession::RunSession(RunWorld& world, v1::RunRecord record)
       record_(std::move(record)),
       run_(*record_.mutable_run()),
       sequence_(run_.next_seq(), gap_timeout_of(run_.spec())),
-      renewed_(Clock::now()) {}
+      renewed_(Clock::now()) {
+  restore_saves();
+}
 
 std::string RunSession::operation_name(std::int64_t epoch, const std::string& key) const {
   return fmt::format("operations/{}/{}/{}", id_, epoch, key);
@@ -96,6 +97,7 @@ v1::HeartbeatResponse RunSession::heartbeat() {
   renew_lease();
   v1::HeartbeatResponse response;
   const std::lock_guard lock(mutex_);
+  check_not_ended_locked();
   response.set_state(run_.state());
   response.set_epoch(run_.epoch());
   response.set_lease_left_ms(lease_left_ms());
@@ -123,18 +125,31 @@ Error RunSession::recovered_error(const std::string& cause) const {
                   {"next_seq", std::to_string(sequence_.next_new())}});
 }
 
+void RunSession::check_not_ended() const {
+  const std::lock_guard lock(mutex_);
+  check_not_ended_locked();
+}
+
+void RunSession::check_not_ended_locked() const {
+  if (!has_ended() && !end_ && run_.state() != v1::RUN_STATE_CLOSING) return;
+  const v1::ErrorDetails& cause = run_.cause();
+  // A client goes on from the state that it is told, which is not there yet.
+  if (!has_ended() && end_ && end_->save)
+    throw Unavailable(
+        fmt::format("run \"{}\" is being saved, then it is closed: {}", id_, cause.message()),
+        "LEASE_ENDING", {{"run", id_}});
+  const bool lease = cause.info().reason() == kLeaseEnded;
+  const v1::SavedState* state = newest_state();
+  throw FailedPrecondition(fmt::format("run \"{}\" is closed{}", id_,
+                                       cause.message().empty() ? "" : ": " + cause.message()),
+                           lease ? kLeaseEnded : "RUN_CLOSED",
+                           {{"run", id_},
+                            {"state", state ? state->name() : ""},
+                            {"next_seq", std::to_string(state ? state->next_seq() : 1)}});
+}
+
 void RunSession::check_open(std::int64_t epoch) const {
-  if (has_ended() || end_ || run_.state() == v1::RUN_STATE_CLOSING) {
-    const v1::ErrorDetails& cause = run_.cause();
-    const bool lease = cause.info().reason() == kLeaseEnded;
-    const v1::SavedState* state = newest_state();
-    throw FailedPrecondition(fmt::format("run \"{}\" is closed{}", id_,
-                                         cause.message().empty() ? "" : ": " + cause.message()),
-                             lease ? kLeaseEnded : "RUN_CLOSED",
-                             {{"run", id_},
-                              {"state", state ? state->name() : ""},
-                              {"next_seq", std::to_string(state ? state->next_seq() : 1)}});
-  }
+  check_not_ended_locked();
   if (epoch == run_.epoch()) return;
   if (epoch > 0 && epoch < run_.epoch())
     throw recovered_error(fmt::format("epoch {} has ended", epoch));
@@ -160,6 +175,7 @@ v1::Operation RunSession::submit(Verb::Request request) {
   const std::size_t bytes = bytes_of(request);
   const std::lock_guard lock(mutex_);
   renewed_ = Clock::now();
+  if (auto saved = finished_save(request)) return *std::move(saved);
   check_open(id.epoch());
   if (id.seq() < 1 || id.seq() - sequence_.next() > kMostAhead)
     throw InvalidArgument(fmt::format("number {} is out of range: the next one is {}, at most {} "
@@ -196,6 +212,22 @@ v1::Operation RunSession::submit(Verb::Request request) {
     changed_.notify_all();
     throw;
   }
+}
+
+std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& request) const {
+  const v1::VerbId id = id_of(request);
+  const std::string name = operation_name(id.epoch(), std::to_string(id.seq()));
+  if (id.epoch() >= run_.epoch() || !world_.operations.has(name)) return std::nullopt;
+  v1::Operation operation = world_.operations.get(name);
+  std::string wanted;
+  if (const auto* state = std::get_if<v1::SaveStateRequest>(&request))
+    wanted = state_resource(id_, state->name());
+  else if (const auto* weights = std::get_if<v1::SaveWeightsRequest>(&request))
+    wanted = weights_resource(id_, weights->name());
+  const v1::VerbResult& result = operation.result();
+  const bool same = !wanted.empty() && (result.saved_state().name() == wanted ||
+                                        result.saved_weights().name() == wanted);
+  return same ? std::optional(std::move(operation)) : std::nullopt;
 }
 
 std::shared_ptr<const void> RunSession::hold_lease() {
@@ -236,11 +268,15 @@ void RunSession::drain() {
   if (!driven) close(drained_error());
 }
 
+Error RunSession::closed_error() const {
+  return FailedPrecondition(fmt::format("run \"{}\" was closed before", id_), "RUN_CLOSED",
+                            {{"run", id_}});
+}
+
 void RunSession::end_as(v1::RunState state) {
   {
     const std::lock_guard lock(mutex_);
-    fail_waiting(FailedPrecondition(fmt::format("run \"{}\" was closed before", id_), "RUN_CLOSED",
-                                    {{"run", id_}}));
+    fail_waiting(closed_error());
   }
   set_state(state);
   world_.operations.close_run(id_);
@@ -255,9 +291,10 @@ void RunSession::explain_lost(std::int64_t epoch) const {
 
 std::string RunSession::waits_for(const v1::Operation& operation) const {
   const std::lock_guard lock(mutex_);
-  if (run_.state() == v1::RUN_STATE_QUEUED) {
+  if (run_.state() != v1::RUN_STATE_READY) {
     const auto ahead = world_.turn.ahead_of(run_.name());
-    return fmt::format("the ranks, behind {}", fmt::join(ahead, ", "));
+    if (!ahead.empty()) return fmt::format("the ranks, behind {}", fmt::join(ahead, ", "));
+    return "the ranks, which make the run";
   }
   std::int64_t seq = 0;
   const auto slash = operation.name().rfind('/');

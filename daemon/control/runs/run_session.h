@@ -47,6 +47,10 @@ struct RunWorld {
   /// As those of Admission.
   std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved)> hold_snapshot;
   std::function<std::shared_ptr<const void>(std::int64_t bytes)> hold_upload;
+  /// The memory of keys and values of sequences. Throws ResourceExhausted (MEMORY_ESTIMATE).
+  std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved,
+                                            const std::vector<train::SampleStart>& starts)>
+      hold_cache;
   /// Seconds of all daemons on the state dir together: what the age of a state is counted by.
   std::function<std::int64_t()> uptime;
   /// Of uploads that verbs in flight have taken, and one more verb if none has.
@@ -75,12 +79,19 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// A repeat of the creation: the token before it ends.
   void replace_token(const std::string& digest);
   void renew_lease();
+  /// Throws FailedPrecondition (LEASE_ENDED, RUN_CLOSED) for a run that has ended or is about to,
+  /// and Unavailable (LEASE_ENDING) until the state is saved that the former names.
+  void check_not_ended() const;
+  /// Throws as check_not_ended.
   v1::HeartbeatResponse heartbeat();
   v1::Operation submit(Verb::Request request);
-  /// The order's starts fit prompt_limits(). Throws FailedPrecondition (RUN_NOT_READY,
-  /// WEIGHTS_STALE, SNAPSHOT_STALE), InvalidArgument for what Forward cannot take.
+  /// The order's starts fit what the model can continue. While the run does not have the ranks the
+  /// operation waits, and fails with what is thrown later: FailedPrecondition (WEIGHTS_STALE,
+  /// SNAPSHOT_STALE), InvalidArgument for what Forward cannot take, ResourceExhausted.
   v1::Operation sample(std::int64_t epoch, SampleOrder order);
-  train::PromptLimits prompt_limits() const;
+  /// What the ranks have told of the model; nothing before they have made it. Throws as
+  /// check_not_ended.
+  std::optional<train::PromptLimits> prompt_limits() const;
   /// Cancels what has not begun and lets the ranks go when what has begun is done. Saved first as
   /// "lease-STEP" if a cause is given.
   void close(const std::optional<Error>& cause = std::nullopt);
@@ -120,17 +131,24 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
 
  private:
   struct End {
-    bool save = false;
+    bool save = false;  ///< first
   };
+  static constexpr const char* kLeaseEnded = "LEASE_ENDED";
+  static constexpr const char* kNotSaved = "its last state was not saved: ";
   using Lock = std::unique_lock<std::mutex>;
 
   std::string operation_name(std::int64_t epoch, const std::string& key) const;
+  /// What was saved before the daemon was started is told of still.
+  void restore_saves();
   bool has_ended() const { return control::has_ended(run_); }
   std::int64_t lease_left_ms() const;
   void check_open(std::int64_t epoch) const;
-  void check_ready() const;  ///< it has the ranks
+  void check_not_ended_locked() const;
+  /// The operation of an earlier epoch that has saved what `request` asks for; null: there is none.
+  std::optional<v1::Operation> finished_save(const Verb::Request& request) const;
   [[noreturn]] void refuse_used(std::int64_t seq, const std::string& digest) const;
   Error recovered_error(const std::string& cause) const;
+  Error closed_error() const;  ///< of what had not ended
   static Error drained_error() { return FailedPrecondition("the daemon is drained", "DRAINED"); }
   /// That can be read, as far as is known; null: there is none.
   const v1::SavedState* newest_state() const;
@@ -161,6 +179,11 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Saved weights that a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
   v1::SavedWeights drawn_weights(const std::string& name) const;
   void check_sample(const SampleOrder& order) const;
+  v1::Operation add_sample(std::int64_t epoch, const std::shared_ptr<SampleProgress>& progress);
+  void begin_sample(std::int64_t epoch, const std::string& operation, SampleOrder order,
+                    const std::shared_ptr<SampleProgress>& progress);
+  /// Those that were taken before the ranks had the run. Without the mutex.
+  void begin_waiting_samples();
   /// As SampleOrder::lost_with_run of an operation of `epoch`: one that finds the run lost waits
   /// for the next epoch, whose number and state its error names.
   bool take_lost_sample(std::int64_t epoch, const std::string& operation,
@@ -168,6 +191,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void fail_lost_samples(const Error& error);
   /// The order draws from the weights of these names as they are now.
   void hold_weights(SampleOrder& order);
+  /// And the memory that drawing takes.
+  void hold_memory(SampleOrder& order);
   std::filesystem::path weights_folder(const std::string& weights) const;
 
   // The thread of drive(), and the one that collects answers.
@@ -181,10 +206,15 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   bool may_start() const;
   bool upload_fits(const Verb& verb) const;
   void start_next(Lock& lock);
+  /// What the run holds is lost if the start of a verb fails where none can.
+  void start_safely(Lock& lock);
   void poison(const std::string& cause);
   void collect();
   v1::ErrorDetails details_of(const VerbInFlight& verb, const std::exception_ptr& error);
+  void take_step(const v1::VerbResult& result, const VerbInFlight& verb);
   bool begin_anew(Lock& lock);
+  /// Verbs in their order until the run is to end; false if it could not be made anew.
+  bool carry_out();
   /// False, with a note, if it cannot be.
   bool save_last(const std::string& name, std::int64_t ttl_seconds);
   void save_and_close(Lock& lock);
@@ -216,6 +246,14 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   train::PromptLimits limits_;
   RunClient::BatchRules rules_;  ///< of the thread of drive()
   std::int64_t next_sample_ = 1;
+  struct WaitingSample {
+    std::int64_t epoch = 0;
+    std::string operation;
+    SampleOrder order;
+    std::shared_ptr<SampleProgress> progress;
+  };
+  std::vector<WaitingSample> waiting_samples_;  ///< for the ranks, oldest first
+  std::size_t waiting_prompt_tokens_ = 0;       ///< of these
   /// Operations of samples that found what the run held lost; the next epoch ends them.
   std::vector<std::string> lost_samples_;
   /// Weights in memory, by their name; samples hold what they draw from as well.

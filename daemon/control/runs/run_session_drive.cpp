@@ -191,6 +191,16 @@ void RunSession::start_next(Lock& lock) {
   changed_.notify_all();
 }
 
+void RunSession::start_safely(Lock& lock) {
+  try {
+    start_next(lock);
+  } catch (...) {
+    // The ranks may have a part of it, or the verb may be taken and not begun.
+    if (!lock.owns_lock()) lock.lock();
+    if (!lost_) lost_ = base::as_error(std::current_exception());
+  }
+}
+
 v1::ErrorDetails RunSession::details_of(const VerbInFlight& verb, const std::exception_ptr& error) {
   v1::ErrorDetails details = to_details(error);
   if (verb.adds_gradients && !failed_gradients_) failed_gradients_ = verb.seq;
@@ -199,7 +209,14 @@ v1::ErrorDetails RunSession::details_of(const VerbInFlight& verb, const std::exc
   details.set_message(
       fmt::format("verb {} (forward_backward) failed: {}", *failed_gradients_, details.message()));
   (*details.mutable_info()->mutable_metadata())["seq"] = std::to_string(*failed_gradients_);
+  failed_gradients_.reset();  // the ranks have discarded them
   return details;
+}
+
+void RunSession::take_step(const v1::VerbResult& result, const VerbInFlight& verb) {
+  if (result.has_optim_step()) run_.set_step(result.optim_step().step());
+  if (verb.loaded_step) run_.set_step(*verb.loaded_step);
+  if (result.has_optim_step() || verb.loaded_step) failed_gradients_.reset();
 }
 
 void RunSession::collect() {
@@ -217,12 +234,11 @@ void RunSession::collect() {
       error = std::current_exception();
     }
     lock.lock();
-    if (result && result->has_optim_step()) run_.set_step(result->optim_step().step());
     if (error && loses_run(error) && !lost_) lost_ = base::as_error(error);
     const std::string operation = verb.operation;
     v1::ErrorDetails details;
     if (error) details = details_of(verb, error);
-    if (verb.applies_gradients) failed_gradients_.reset();
+    if (result) take_step(*result, verb);
     in_flight_.pop_front();
     lock.unlock();
     if (result)
@@ -260,7 +276,10 @@ bool RunSession::begin_anew(Lock& lock) {
   lock.unlock();
   set_state(v1::RUN_STATE_RECOVERING);
   const bool made = make_on_ranks();
-  if (made) set_state(v1::RUN_STATE_READY);
+  if (made) {
+    set_state(v1::RUN_STATE_READY);
+    begin_waiting_samples();
+  }
   lock.lock();
   return made;
 }
@@ -289,7 +308,7 @@ bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
   } catch (const Error& error) {
     spdlog::error("run {}: its last state is not saved: {}", id_, error.what());
     const std::lock_guard lock(mutex_);
-    run_.add_notes(fmt::format("its last state was not saved: {}", error.what()));
+    run_.add_notes(kNotSaved + std::string(error.what()));
     return false;
   }
 }
@@ -335,26 +354,38 @@ void RunSession::drive() {
   bool made = make_on_ranks();
   if (made) {
     set_state(v1::RUN_STATE_READY);
-    collecting_ = true;
-    std::thread collector([this] { collect(); });
-    Lock lock(mutex_);
-    const auto over = [&] { return end_ || world_.stopping || world_.executor.fatal(); };
-    while (made && !over()) {
-      if (lost_ && in_flight_.empty())
-        made = begin_anew(lock);
-      else if (draining_ && in_flight_.empty())
-        save_and_close(lock);
-      else if (may_start())
-        start_next(lock);
-      else
-        changed_.wait(lock);
-    }
-    collecting_ = false;
-    changed_.notify_all();
-    lock.unlock();
-    collector.join();  // it takes the answers of all that have begun
+    begin_waiting_samples();
+    made = carry_out();
   }
   finish(made);
+}
+
+bool RunSession::carry_out() {
+  collecting_ = true;
+  std::thread collector([this] { collect(); });
+  const auto stop_collecting = [&](const void*) {
+    {
+      const std::lock_guard lock(mutex_);
+      collecting_ = false;
+      changed_.notify_all();
+    }
+    collector.join();  // it takes the answers of all that have begun
+  };
+  const std::unique_ptr<const void, decltype(stop_collecting)> joined(this, stop_collecting);
+  Lock lock(mutex_);
+  bool made = true;
+  const auto over = [&] { return end_ || world_.stopping || world_.executor.fatal(); };
+  while (made && !over()) {
+    if (lost_ && in_flight_.empty())
+      made = begin_anew(lock);
+    else if (draining_ && in_flight_.empty())
+      save_and_close(lock);
+    else if (may_start())
+      start_safely(lock);
+    else
+      changed_.wait(lock);
+  }
+  return made;
 }
 
 void RunSession::finish(bool made) {
@@ -369,6 +400,8 @@ void RunSession::finish(bool made) {
   if (made && save && !lost) save_last(closed ? "lease" : "stop", closed ? kLeaseStateSeconds : 0);
   {
     const std::lock_guard lock(mutex_);
+    if (save && (lost || !made)) run_.add_notes(kNotSaved + std::string("its weights were lost"));
+    if (end_) end_->save = false;
     drop_snapshots();
   }
   if (made) end_on_ranks();

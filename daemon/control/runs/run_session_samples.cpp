@@ -14,20 +14,21 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kMostSnapshots = 8;  // in memory
+constexpr std::size_t kMostSnapshots = 8;                   // in memory
+constexpr std::size_t kMostWaitingPromptTokens = 32 << 20;  // of samples that wait for the ranks
+
+std::size_t prompt_tokens_of(const SampleOrder& order) {
+  std::size_t tokens = 0;
+  for (const train::SampleStart& start : order.starts) tokens += start.prompt.size();
+  return tokens;
+}
 
 }  // namespace
 
-void RunSession::check_ready() const {
-  if (run_.state() != v1::RUN_STATE_READY)
-    throw FailedPrecondition(fmt::format("run \"{}\" does not have the ranks yet", id_),
-                             "RUN_NOT_READY", {{"run", id_}});
-}
-
-train::PromptLimits RunSession::prompt_limits() const {
+std::optional<train::PromptLimits> RunSession::prompt_limits() const {
   const std::lock_guard lock(mutex_);
-  check_open(run_.epoch());  // one that has ended says why
-  check_ready();
+  check_not_ended_locked();
+  if (run_.state() != v1::RUN_STATE_READY) return std::nullopt;
   return limits_;
 }
 
@@ -74,42 +75,101 @@ void RunSession::hold_weights(SampleOrder& order) {
   order.snapshot_memory = hold_loaded(name);
 }
 
+void RunSession::hold_memory(SampleOrder& order) {
+  v1::RunConfig resolved;
+  {
+    const std::lock_guard lock(mutex_);
+    resolved = run_.resolved();
+  }
+  order.memory = world_.hold_cache(resolved, order.starts);
+  hold_weights(order);
+}
+
+v1::Operation RunSession::add_sample(std::int64_t epoch,
+                                     const std::shared_ptr<SampleProgress>& progress) {
+  const std::string name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
+  return world_.operations.add(id_, name, "sample", progress);
+}
+
 v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
   const auto progress = RunSample::make_progress(order);
   {
     const std::lock_guard lock(mutex_);
     renewed_ = Clock::now();
     check_open(epoch);
-    check_ready();
+    if (run_.state() != v1::RUN_STATE_READY) {
+      const std::size_t tokens = waiting_prompt_tokens_ + prompt_tokens_of(order);
+      if (tokens > kMostWaitingPromptTokens)
+        throw ResourceExhausted(
+            fmt::format("prompts of {} tokens would wait for run \"{}\" to have the ranks, {} may",
+                        tokens, id_, kMostWaitingPromptTokens),
+            "VERBS_FULL", {{"run", id_}});
+      v1::Operation operation = add_sample(epoch, progress);
+      waiting_prompt_tokens_ = tokens;
+      waiting_samples_.push_back({epoch, operation.name(), std::move(order), progress});
+      return operation;
+    }
     check_sample(order);
   }
-  hold_weights(order);
-  std::string name;
+  hold_memory(order);
   v1::Operation operation;
   {
     const std::lock_guard lock(mutex_);
     check_open(epoch);
-    check_ready();
-    name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
-    operation = world_.operations.add(id_, name, "sample", progress);
+    operation = add_sample(epoch, progress);
   }
-  order.lost_with_run = [session = weak_from_this(), epoch, name](const std::exception_ptr& error) {
+  begin_sample(epoch, operation.name(), std::move(order), progress);
+  return operation;
+}
+
+void RunSession::begin_sample(std::int64_t epoch, const std::string& operation, SampleOrder order,
+                              const std::shared_ptr<SampleProgress>& progress) {
+  order.lost_with_run = [session = weak_from_this(), epoch,
+                         operation](const std::exception_ptr& error) {
     const auto run = session.lock();
-    return run && run->take_lost_sample(epoch, name, error);
+    return run && run->take_lost_sample(epoch, operation, error);
   };
   try {
-    RunSample::start(world_.scheduler, world_.operations, id_, name, std::move(order), progress);
+    RunSample::start(world_.scheduler, world_.operations, id_, operation, std::move(order),
+                     progress);
   } catch (...) {
-    world_.operations.fail(name, to_details(std::current_exception()));
+    world_.operations.fail(operation, to_details(std::current_exception()));
     throw;
   }
-  return operation;
+}
+
+void RunSession::begin_waiting_samples() {
+  std::vector<WaitingSample> samples;
+  {
+    const std::lock_guard lock(mutex_);
+    samples.swap(waiting_samples_);
+    waiting_prompt_tokens_ = 0;
+  }
+  for (WaitingSample& sample : samples) {
+    try {
+      {
+        const std::lock_guard lock(mutex_);
+        check_open(sample.epoch);
+        check_sample(sample.order);
+      }
+      hold_memory(sample.order);
+      begin_sample(sample.epoch, sample.operation, std::move(sample.order), sample.progress);
+    } catch (...) {
+      world_.operations.fail(sample.operation, to_details(std::current_exception()));
+    }
+  }
 }
 
 bool RunSession::take_lost_sample(std::int64_t epoch, const std::string& operation,
                                   const std::exception_ptr& error) {
   const std::lock_guard lock(mutex_);
-  if (has_ended() || end_ || world_.stopping) return false;
+  if (world_.stopping) return false;
+  if (has_ended() || end_) {
+    if (!error) return false;
+    // The ranks have let the run go: what they say of it is no cause.
+    world_.operations.fail(operation, to_details(closed_error()));
+    return true;
+  }
   if (epoch < run_.epoch()) {
     world_.operations.fail(operation,
                            to_details(recovered_error(fmt::format("epoch {} has ended", epoch))));
@@ -124,6 +184,9 @@ bool RunSession::take_lost_sample(std::int64_t epoch, const std::string& operati
 
 void RunSession::fail_lost_samples(const Error& error) {
   const v1::ErrorDetails details = to_details(error);
+  waiting_prompt_tokens_ = 0;
+  for (const WaitingSample& sample : std::exchange(waiting_samples_, {}))
+    world_.operations.fail(sample.operation, details);
   for (const std::string& operation : std::exchange(lost_samples_, {}))
     world_.operations.fail(operation, details);
 }

@@ -22,6 +22,10 @@ v1::RunRecord RunSession::restarted(v1::RunRecord record) {
   v1::Run& run = *record.mutable_run();
   if (control::has_ended(run)) return record;
   if (run.state() == v1::RUN_STATE_CLOSING) {
+    const v1::SavedState* last = newest_readable(run);
+    const bool saved = last && last->epoch() == run.epoch() && last->seq() == 0;
+    if (run.cause().info().reason() == kLeaseEnded && !saved)
+      run.add_notes(kNotSaved + std::string("the daemon ended meanwhile"));
     base::move_to(run, v1::RUN_STATE_CLOSED);
     run.set_end_time(base::now_rfc3339());
     return record;
@@ -33,6 +37,20 @@ v1::RunRecord RunSession::restarted(v1::RunRecord record) {
   run.set_step(state ? state->step() : 0);
   if (run.state() != v1::RUN_STATE_QUEUED) base::move_to(run, v1::RUN_STATE_RECOVERING);
   return record;
+}
+
+void RunSession::restore_saves() {
+  const auto restore = [&](const auto& saved, const char* verb, auto set) {
+    if (saved.seq() == 0) return;
+    auto result = std::make_shared<v1::VerbResult>();
+    *set(*result) = saved;
+    world_.operations.restore(id_, operation_name(saved.epoch(), std::to_string(saved.seq())), verb,
+                              std::move(result));
+  };
+  for (const v1::SavedState& saved : run_.saved())
+    restore(saved, "save_state", [](v1::VerbResult& of) { return of.mutable_saved_state(); });
+  for (const v1::SavedWeights& saved : run_.weights())
+    restore(saved, "save_weights", [](v1::VerbResult& of) { return of.mutable_saved_weights(); });
 }
 
 const v1::SavedState* RunSession::newest_state() const { return newest_readable(run_); }

@@ -22,17 +22,18 @@ std::string finish_reason_text(v1::FinishReason reason) {
 
 SampleProgress::SampleProgress(const Shape& shape)
     : shape_(shape), result_(std::make_shared<v1::VerbResult>()) {
-  for (int i = 0; i < shape_.sequences; ++i)
-    result_->mutable_sample()->add_sequences()->set_prompt(i / shape_.samples);
+  for (int i = 0; i < sequences(); ++i) {
+    v1::SampledSequence& sequence = *result_->mutable_sample()->add_sequences();
+    sequence.set_prompt(i / shape_.samples);
+    sequence.set_seed(shape_.seeds[static_cast<std::size_t>(i)]);
+  }
   if (shape_.tokenizer)
-    decoders_.assign(static_cast<std::size_t>(shape_.sequences),
-                     text::StreamDecoder(shape_.tokenizer, true));
+    decoders_.assign(shape_.seeds.size(), text::StreamDecoder(shape_.tokenizer, true));
   if (shape_.tokenizer || shape_.text) {
-    stops_.assign(static_cast<std::size_t>(shape_.sequences),
-                  text::StopStrings(shape_.stop_strings));
+    stops_.assign(shape_.seeds.size(), text::StopStrings(shape_.stop_strings));
     texts_.resize(stops_.size());
   }
-  for (int i = 0; shape_.prompts && i < shape_.sequences; i += shape_.samples)
+  for (int i = 0; shape_.prompts && i < sequences(); i += shape_.samples)
     result_->mutable_sample()->add_prompts();
 }
 

@@ -24,11 +24,11 @@ std::string finish_reason_text(v1::FinishReason reason);
 class SampleProgress {
  public:
   struct Shape {
-    int sequences = 1;
-    int samples = 1;        ///< of each prompt
-    bool tempered = false;  ///< drawn at a temperature that is not 1
-    bool text = false;      ///< tokens are bytes
-    bool prompts = false;   ///< their log-probs are asked for
+    std::vector<std::uint64_t> seeds;  ///< of each sequence
+    int samples = 1;                   ///< of each prompt
+    bool tempered = false;             ///< drawn at a temperature that is not 1
+    bool text = false;                 ///< tokens are bytes
+    bool prompts = false;              ///< their log-probs are asked for
     std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;  ///< tokens are text by it
     std::vector<std::string> stop_strings = {};                  ///< that end a sequence's text
   };
@@ -38,7 +38,7 @@ class SampleProgress {
   bool add(const DrawnToken& token);
   /// Whether a stop string has ended the text of the sequence.
   bool stopped(std::size_t sequence) const;
-  int sequences() const { return shape_.sequences; }
+  int sequences() const { return static_cast<int>(shape_.seeds.size()); }
   /// What the sequence has drawn after its first `known` tokens, at most kMostTold of it; nothing
   /// if that is nothing.
   std::optional<v1::SampledTokens> after(int sequence, int known) const;

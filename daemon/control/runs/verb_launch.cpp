@@ -76,6 +76,7 @@ Finish start(const RunClient& run, const v1::SaveStateRequest& verb, const VerbP
   v1::SavedState saved;
   saved.set_name(name);
   saved.set_epoch(place.epoch);
+  saved.set_seq(verb.id().seq());
   saved.set_next_seq(verb.id().seq() + 1);
   saved.set_create_time(base::now_rfc3339());
   saved.set_folder(state_folder_of(place, verb.name(), verb.id().seq()));
@@ -102,6 +103,8 @@ Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const Ver
   const fs::path folder = place.state.run(place.run) / "weights" / verb.name();
   v1::SavedWeights saved;
   saved.set_name(weights_resource(place.run, verb.name()));
+  saved.set_epoch(place.epoch);
+  saved.set_seq(verb.id().seq());
   saved.set_storage(v1::WEIGHTS_STORAGE_DISK);
   const VerbPlace::Memory claim = place.claim_weights(saved.name());
   std::shared_ptr<const RunSnapshot> snapshot;
@@ -166,8 +169,9 @@ std::string state_folder_of(const VerbPlace& place, const std::string& state, st
 }
 
 VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place) {
-  VerbInFlight launched{verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request),
-                        std::holds_alternative<v1::OptimStepRequest>(verb.request)};
+  VerbInFlight launched{verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request)};
+  if (const auto* load = std::get_if<v1::LoadStateRequest>(&verb.request))
+    launched.loaded_step = load->without_optimizer() ? 0 : place.find_state(load->state()).step();
   if (const std::string upload = upload_of(verb.request); !upload.empty()) {
     launched.upload_bytes =
         place.uploads.size_of(run_resource(place.run), parse_upload_name(upload));

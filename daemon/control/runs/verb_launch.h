@@ -20,9 +20,10 @@ namespace meshloom::control {
 struct VerbInFlight {
   std::string operation;
   std::int64_t seq = 0;
-  bool adds_gradients = false, applies_gradients = false;
-  std::int64_t upload_bytes = 0;                        ///< that it has taken
-  std::shared_ptr<const void> upload_memory = nullptr;  ///< of these
+  bool adds_gradients = false;
+  std::optional<std::int64_t> loaded_step = std::nullopt;  ///< at which the run then stands
+  std::int64_t upload_bytes = 0;                           ///< that it has taken
+  std::shared_ptr<const void> upload_memory = nullptr;     ///< of these
   /// Waits for the ranks. Throws what the verb throws. Called once.
   std::function<v1::VerbResult()> finish = nullptr;
 };

@@ -2,6 +2,7 @@
 #include "daemon/control/services/operation_service.h"
 
 #include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/operation_wait.h"
@@ -71,7 +72,7 @@ OperationServiceImpl::OperationServiceImpl(RunManager& runs, const StreamHost::O
 grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext*,
                                                 const v1::GetOperationRequest* request,
                                                 v1::GetOperationResponse* response) {
-  return guarded("GetOperation",
+  return guarded("GetOperation", *request,
                  [&] { *response->mutable_operation() = runs_.operation(request->name()); });
 }
 
@@ -89,9 +90,9 @@ grpc::ServerWriteReactor<v1::WatchOperationResponse>* OperationServiceImpl::Watc
 grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext*,
                                                   const v1::ListOperationsRequest* request,
                                                   v1::ListOperationsResponse* response) {
-  return guarded("ListOperations", [&] {
+  return guarded("ListOperations", *request, [&] {
     const std::string run = parse_run_name(request->run());
-    runs_.find(run);
+    runs_.find(run)->renew_lease();
     const std::string scope = "operations of " + run;
     const auto position = parse_page_token(scope, request->page_token());
     auto [operations, next] = runs_.operations().list(
@@ -104,9 +105,10 @@ grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext*,
 grpc::Status OperationServiceImpl::CancelOperation(grpc::ServerContext* context,
                                                    const v1::CancelOperationRequest* request,
                                                    v1::CancelOperationResponse* response) {
-  return guarded("CancelOperation", [&] {
-    runs_.find(runs_.operations().run_of(request->name()))
-        ->check_token(metadata_of(*context, kRunTokenKey));
+  return guarded("CancelOperation", *request, [&] {
+    const auto run = runs_.find(runs_.operations().run_of(request->name()));
+    run->check_token(metadata_of(*context, kRunTokenKey));
+    run->renew_lease();
     *response->mutable_operation() = runs_.operations().cancel(request->name());
   });
 }

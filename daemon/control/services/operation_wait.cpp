@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "daemon/base/field_error.h"
+#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 
 namespace meshloom::control {
@@ -17,7 +18,7 @@ OperationWait* OperationWait::begin(RunManager& runs, const v1::WaitOperationReq
                                     v1::WaitOperationResponse* response) {
   const std::shared_ptr<OperationWait> call(new OperationWait(runs, request.name(), response));
   call->self_ = call;
-  const grpc::Status status = guarded("WaitOperation", [&] {
+  const grpc::Status status = guarded("WaitOperation", request, [&] {
     if (request.timeout_ms() < 0)
       base::refuse_field("timeout_ms", "{} is negative", request.timeout_ms());
     runs.operation(request.name());  // it exists, and its run's lease is renewed

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/run_service.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <array>
 
 #include "daemon/base/field_error.h"
 #include "daemon/control/net/call_metadata.h"
@@ -19,21 +22,27 @@ namespace {
 
 constexpr int kMostRuns = 500;
 
+/// That sequence `index` of a request is drawn with: a random stream for each (seed, index).
+std::uint64_t seed_of_sequence(std::uint64_t seed, std::size_t index) {
+  if (index == 0) return seed;
+  const std::array<std::uint64_t, 2> key{seed, index};
+  return XXH3_64bits(key.data(), sizeof key);
+}
+
 }  // namespace
 
 std::shared_ptr<RunSession> RunServiceImpl::own_run(const grpc::ServerContext& context,
                                                     const std::string& name) const {
   auto run = runs_.find(parse_run_name(name));
   run->check_token(metadata_of(context, kRunTokenKey));
+  run->renew_lease();
   return run;
 }
 
 std::string RunServiceImpl::own_open_run(const grpc::ServerContext& context,
                                          const std::string& name) const {
   const auto run = own_run(context, name);
-  if (run->ended())
-    throw FailedPrecondition(fmt::format("run \"{}\" has ended", run->id()), "RUN_CLOSED",
-                             {{"run", run->id()}});
+  run->check_not_ended();
   return run_resource(run->id());
 }
 
@@ -48,8 +57,7 @@ grpc::Status RunServiceImpl::submit(const char* method, const grpc::ServerContex
 grpc::Status RunServiceImpl::CreateRun(grpc::ServerContext* context,
                                        const v1::CreateRunRequest* request,
                                        v1::CreateRunResponse* response) {
-  return guarded("CreateRun", [&] {
-    check_request_size(*request);
+  return guarded("CreateRun", *request, [&] {
     RunManager::Created created = runs_.create(
         request->spec(), make_request_key("CreateRun", *request), client_name(*context));
     *response->mutable_run() = std::move(created.run);
@@ -60,14 +68,16 @@ grpc::Status RunServiceImpl::CreateRun(grpc::ServerContext* context,
 
 grpc::Status RunServiceImpl::GetRun(grpc::ServerContext*, const v1::GetRunRequest* request,
                                     v1::GetRunResponse* response) {
-  return guarded("GetRun", [&] {
-    *response->mutable_run() = runs_.find(parse_run_name(request->name()))->view();
+  return guarded("GetRun", *request, [&] {
+    const auto run = runs_.find(parse_run_name(request->name()));
+    run->renew_lease();
+    *response->mutable_run() = run->view();
   });
 }
 
 grpc::Status RunServiceImpl::ListRuns(grpc::ServerContext*, const v1::ListRunsRequest* request,
                                       v1::ListRunsResponse* response) {
-  return guarded("ListRuns", [&] {
+  return guarded("ListRuns", *request, [&] {
     const auto position = parse_page_token("runs", request->page_token());
     auto [runs, next] = runs_.list(position, page_size_or_default(request->page_size(), kMostRuns));
     for (v1::Run& run : runs) *response->add_runs() = std::move(run);
@@ -78,7 +88,7 @@ grpc::Status RunServiceImpl::ListRuns(grpc::ServerContext*, const v1::ListRunsRe
 grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
                                       const v1::CloseRunRequest* request,
                                       v1::CloseRunResponse* response) {
-  return guarded("CloseRun", [&] {
+  return guarded("CloseRun", *request, [&] {
     const auto run = own_run(*context, request->name());
     spdlog::info("run {}: its client closes it", run->id());
     run->close();
@@ -89,13 +99,14 @@ grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
 grpc::Status RunServiceImpl::Heartbeat(grpc::ServerContext* context,
                                        const v1::HeartbeatRequest* request,
                                        v1::HeartbeatResponse* response) {
-  return guarded("Heartbeat", [&] { *response = own_run(*context, request->name())->heartbeat(); });
+  return guarded("Heartbeat", *request,
+                 [&] { *response = own_run(*context, request->name())->heartbeat(); });
 }
 
 grpc::Status RunServiceImpl::DeleteState(grpc::ServerContext* context,
                                          const v1::DeleteStateRequest* request,
                                          v1::DeleteStateResponse*) {
-  return guarded("DeleteState", [&] {
+  return guarded("DeleteState", *request, [&] {
     const StateName name = parse_state_name(request->name());
     own_run(*context, name.run)->delete_state(request->name());
   });
@@ -140,7 +151,7 @@ grpc::Status RunServiceImpl::SaveWeights(grpc::ServerContext* context,
 grpc::Status RunServiceImpl::DeleteWeights(grpc::ServerContext* context,
                                            const v1::DeleteWeightsRequest* request,
                                            v1::DeleteWeightsResponse*) {
-  return guarded("DeleteWeights", [&] {
+  return guarded("DeleteWeights", *request, [&] {
     own_run(*context, parse_weights_name(request->name()).run)->delete_weights(request->name());
   });
 }
@@ -174,7 +185,9 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
   train::check_sample_stop(request.stop(), limits, "stop");
   SampleOrder order;
   order.starts = sequence_starts(asked, params, limits);
-  for (train::SampleStart& start : order.starts) {
+  for (std::size_t i = 0; i < order.starts.size(); ++i) {
+    train::SampleStart& start = order.starts[i];
+    start.params.set_seed(seed_of_sequence(params.seed(), i));
     start.log_probs = true;
     start.stop = train::stop_by_tokens(request.stop(), limits);
   }
@@ -192,14 +205,12 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
   }
   order.prompt_log_probs = request.prompt_logprobs();
   order.exact_log_probs = request.exact_logprobs();
-  order.memory = runs_.hold_cache(run, order.starts);
   return order;
 }
 
 grpc::Status RunServiceImpl::Sample(grpc::ServerContext* context, const v1::SampleRequest* request,
                                     v1::SampleResponse* response) {
   return guarded("Sample", [&] {
-    check_request_size(*request);
     const auto run = own_run(*context, request->run());
     *response->mutable_operation() = run->sample(request->epoch(), order_of(*request, *run));
   });

@@ -3,6 +3,7 @@
 
 #include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/listen_address.h"
+#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/upload_writer.h"
@@ -13,13 +14,14 @@ namespace meshloom::control {
 UploadServiceImpl::UploadServiceImpl(UploadStore& store, const Options& options)
     : store_(store),
       own_run_(options.own_run),
+      hold_lease_(options.hold_lease),
       slots_("uploads", options.most_streams),
       silence_(options.silence) {}
 
 grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
                                              const v1::CreateUploadRequest* request,
                                              v1::CreateUploadResponse* response) {
-  return guarded("CreateUpload", [&] {
+  return guarded("CreateUpload", *request, [&] {
     const RequestKey key = make_request_key("CreateUpload", *request);
     v1::CreateUploadRequest asked = *request;
     if (asked.kind() == v1::UPLOAD_KIND_TRANSIENT) asked.set_run(own_run_(*context, asked.run()));
@@ -45,6 +47,9 @@ std::int64_t UploadServiceImpl::receive(grpc::ServerContext& context,
                           "INVALID_ARGUMENT", {{"field", "upload"}});
   const std::string id = parse_upload_name(chunk.upload());
   const auto writer = store_.open_writer(client, id);
+  std::shared_ptr<const void> lease;
+  if (const v1::Upload upload = store_.get(client, id); !upload.run().empty())
+    lease = hold_lease_(upload.run());
   do {
     if (!chunk.upload().empty() && parse_upload_name(chunk.upload()) != id)
       throw InvalidArgument(
@@ -66,7 +71,7 @@ grpc::Status UploadServiceImpl::WriteUpload(grpc::ServerContext* context,
 grpc::Status UploadServiceImpl::GetUpload(grpc::ServerContext* context,
                                           const v1::GetUploadRequest* request,
                                           v1::GetUploadResponse* response) {
-  return guarded("GetUpload", [&] {
+  return guarded("GetUpload", *request, [&] {
     *response->mutable_upload() =
         store_.get(client_name(*context), parse_upload_name(request->name()));
   });
@@ -75,7 +80,7 @@ grpc::Status UploadServiceImpl::GetUpload(grpc::ServerContext* context,
 grpc::Status UploadServiceImpl::FinishUpload(grpc::ServerContext* context,
                                              const v1::FinishUploadRequest* request,
                                              v1::FinishUploadResponse* response) {
-  return guarded("FinishUpload", [&] {
+  return guarded("FinishUpload", *request, [&] {
     *response->mutable_upload() =
         store_.finish(client_name(*context), parse_upload_name(request->name()));
   });
@@ -84,7 +89,7 @@ grpc::Status UploadServiceImpl::FinishUpload(grpc::ServerContext* context,
 grpc::Status UploadServiceImpl::AbortUpload(grpc::ServerContext* context,
                                             const v1::AbortUploadRequest* request,
                                             v1::AbortUploadResponse*) {
-  return guarded("AbortUpload", [&] {
+  return guarded("AbortUpload", *request, [&] {
     const RequestKey key = make_request_key("AbortUpload", *request);
     store_.abort(client_name(*context), parse_upload_name(request->name()), key);
   });
@@ -93,7 +98,7 @@ grpc::Status UploadServiceImpl::AbortUpload(grpc::ServerContext* context,
 grpc::Status UploadServiceImpl::ListUploads(grpc::ServerContext* context,
                                             const v1::ListUploadsRequest* request,
                                             v1::ListUploadsResponse* response) {
-  return guarded("ListUploads", [&] {
+  return guarded("ListUploads", *request, [&] {
     const std::string client = client_name(*context);
     const std::string scope = "uploads of " + client;
     const auto position = parse_page_token(scope, request->page_token());

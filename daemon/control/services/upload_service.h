@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "daemon/control/net/slots.h"
@@ -23,6 +24,8 @@ class UploadServiceImpl final : public v1::UploadService::Service {
     /// The name of a run that a caller may send something for. Throws NotFound, and
     /// FailedPrecondition for another's token or a run that has ended.
     std::function<std::string(const grpc::ServerContext&, const std::string& run)> own_run{};
+    /// The lease of the run does not end while the result is held. Throws NotFound.
+    std::function<std::shared_ptr<const void>(const std::string& run)> hold_lease{};
   };
   UploadServiceImpl(UploadStore& store, const Options& options);
 
@@ -46,6 +49,7 @@ class UploadServiceImpl final : public v1::UploadService::Service {
 
   UploadStore& store_;
   std::function<std::string(const grpc::ServerContext&, const std::string&)> own_run_;
+  std::function<std::shared_ptr<const void>(const std::string&)> hold_lease_;
   Slots slots_;
   SilenceWatch silence_;
 };

@@ -27,6 +27,7 @@ struct FakePlan {
   std::atomic<std::int64_t> fail_alone_at_step{-1};
   std::int64_t fail_save_at_step = -1;
   std::atomic<bool> fail_saves{false};
+  std::function<void()> on_save_state = [] {};  ///< of a client's run, on rank 0
   std::chrono::milliseconds step_time{0};
   /// Of a job, on rank 0: while this step is computed, and when these weights are saved.
   std::function<void(std::int64_t step)> on_step = [](std::int64_t) {};
@@ -50,6 +51,7 @@ struct FakePlan {
   std::atomic<std::int64_t> upload_room{std::int64_t{1} << 40};  ///< of the largest
   std::atomic<std::int64_t> upload_bytes{0};                     ///< whose memory is counted
   std::atomic<std::int64_t> most_upload_bytes{0};
+  double measured_peak_flops = 0.0;  ///< of a rank
   /// So many calls of load_state, one of each rank, fail after they have begun to write.
   std::atomic<int> failing_loads{0};
   std::atomic<int> sources_made{0};     ///< loaded so far
@@ -326,6 +328,7 @@ class FakeSteppedRun final : public FakeRunBase {
     if (step_ + 1 == plan_.fail_alone_at_step)
       train::rethrow_failed_alone(
           train::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
+    if (!std::isfinite(params.lr())) throw InvalidArgument("lr is not finite");
     const bool gradients = std::exchange(has_gradients_, false);
     const double gradient = std::exchange(gradient_, 0.0);
     if (const std::string cause = std::exchange(poison_, ""); !cause.empty())
@@ -341,6 +344,7 @@ class FakeSteppedRun final : public FakeRunBase {
                   const std::map<std::string, std::string>&) override {
     if (plan_.fail_saves) throw ResourceExhausted("no space left on device", "DISK_FULL");
     if (!writes_) return;
+    plan_.on_save_state();
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "state") << step_ << ' ' << weight_;
   }

@@ -20,7 +20,8 @@ namespace meshloom::control {
 class Client {
  public:
   explicit Client(const std::shared_ptr<grpc::Channel>& channel)
-      : runs_(v1::RunService::NewStub(channel)),
+      : channel_(channel),
+        runs_(v1::RunService::NewStub(channel)),
         operations_(v1::OperationService::NewStub(channel)) {}
 
   grpc::Status create(v1::RunSpec spec = {}, const std::string& request_id = "") {
@@ -38,6 +39,7 @@ class Client {
     }
     return status;
   }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   v1::Run get() {
     v1::GetRunRequest request;
     request.set_name(run_.name());
@@ -46,20 +48,47 @@ class Client {
     runs_->GetRun(&context, request, &response);
     return response.run();
   }
-  v1::Run wait_for(v1::RunState state) {
-    test::eventually([&] { return get().state() == state; });
+  /// As ListRuns tells it, which renews no lease.
+  v1::RunState state() {
+    grpc::ClientContext context;
+    v1::ListRunsResponse response;
+    runs_->ListRuns(&context, v1::ListRunsRequest(), &response);
+    for (const v1::Run& run : response.runs())
+      if (run.name() == run_.name()) return run.state();
+    return v1::RUN_STATE_UNSPECIFIED;
+  }
+  v1::Run wait_for(v1::RunState wanted) {
+    test::eventually([&] { return state() == wanted; });
     return get();
   }
+  grpc::Status heartbeat() {
+    v1::HeartbeatRequest request;
+    request.set_name(run_.name());
+    grpc::ClientContext context;
+    context.AddMetadata(kRunTokenKey, token_);
+    v1::HeartbeatResponse response;
+    return runs_->Heartbeat(&context, request, &response);
+  }
 
-  grpc::Status forward_backward(std::int64_t seq, const std::vector<int>& tokens,
-                                std::int64_t epoch = 1) {
-    v1::ForwardBackwardRequest request;
-    request.mutable_batch()->set_loss("cross_entropy");
-    v1::Datum& datum = *request.mutable_batch()->add_data();
+  static v1::LossBatch batch_of(const std::vector<int>& tokens) {
+    v1::LossBatch batch;
+    batch.set_loss("cross_entropy");
+    v1::Datum& datum = *batch.add_data();
     for (const int token : tokens) {
       datum.add_tokens(token);
       datum.add_targets(0);
     }
+    return batch;
+  }
+  grpc::Status forward(std::int64_t seq, const std::vector<int>& tokens) {
+    v1::ForwardRequest request;
+    *request.mutable_batch() = batch_of(tokens);
+    return call<v1::ForwardResponse>(&v1::RunService::Stub::Forward, request, seq, 1);
+  }
+  grpc::Status forward_backward(std::int64_t seq, const std::vector<int>& tokens,
+                                std::int64_t epoch = 1) {
+    v1::ForwardBackwardRequest request;
+    *request.mutable_batch() = batch_of(tokens);
     return call<v1::ForwardBackwardResponse>(&v1::RunService::Stub::ForwardBackward, request, seq,
                                              epoch);
   }
@@ -93,6 +122,13 @@ class Client {
     request.add_names("w");
     return call<v1::GetParametersResponse>(&v1::RunService::Stub::GetParameters, request, seq,
                                            epoch);
+  }
+  grpc::Status set_weight(std::int64_t seq, double value) {
+    v1::SetParametersRequest request;
+    v1::ParameterValue& parameter = *request.add_parameters();
+    parameter.set_name("w");
+    parameter.set_data(std::to_string(value));
+    return call<v1::SetParametersResponse>(&v1::RunService::Stub::SetParameters, request, seq, 1);
   }
   grpc::Status skip(std::int64_t seq) {
     return call<v1::SkipResponse>(&v1::RunService::Stub::Skip, v1::SkipRequest(), seq, 1);
@@ -212,6 +248,7 @@ class Client {
     return status;
   }
 
+  std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::RunService::Stub> runs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
 };

@@ -35,6 +35,40 @@ TEST(Operations, AResultStaysUntilItWasTold) {
   EXPECT_EQ(operations.open_of("r"), 1);
 }
 
+TEST(Operations, AFailureStaysUntilItWasToldAndIsCounted) {
+  Operations operations(20'000);
+  v1::ErrorDetails error;
+  error.set_message("what went wrong");
+  int many = 0;
+  try {
+    for (;; ++many) {
+      operations.add("r", name_of(many), "forward");
+      operations.fail(name_of(many), error);
+    }
+  } catch (const ResourceExhausted& refused) {
+    EXPECT_EQ(refused.reason(), "RESULTS_FULL");
+  }
+  EXPECT_GT(many, static_cast<int>(Operations::kKept));
+  for (int i = 0; i < many; ++i) EXPECT_TRUE(operations.has(name_of(i))) << i;
+  operations.get(name_of(0));
+  operations.add("r", name_of(many), "forward");
+  EXPECT_FALSE(operations.has(name_of(0)));
+  EXPECT_TRUE(operations.has(name_of(1)));
+}
+
+TEST(Operations, OneThatIsNotKeptAnyMoreDoesNotBegin) {
+  Operations operations(1000);
+  EXPECT_FALSE(operations.begin(name_of(0)));
+}
+
+TEST(Operations, WhatAnEarlierDaemonHasDoneIsToldOf) {
+  Operations operations(1000);
+  operations.restore("r", name_of(0), "save_state", result_of(1));
+  EXPECT_EQ(operations.get(name_of(0)).state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_TRUE(operations.get(name_of(0)).has_result());
+  EXPECT_EQ(operations.open_of("r"), 0);
+}
+
 TEST(Operations, WhatIsNotFetchedRefusesNewOnes) {
   Operations operations(1000);
   operations.add("r", name_of(0), "forward");

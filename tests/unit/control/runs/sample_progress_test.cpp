@@ -33,7 +33,7 @@ class StopStringsTest : public ::testing::Test {
   void draw(const std::vector<std::string>& stops, const std::vector<std::string>& pieces,
             v1::FinishReason finish = v1::FINISH_REASON_LENGTH) {
     SampleProgress::Shape shape;
-    shape.sequences = 2;
+    shape.seeds = {1, 2};
     shape.tokenizer = std::make_shared<PieceTokenizer>(pieces);
     shape.stop_strings = stops;
     SampleProgress progress(shape);

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
+#include <set>
 
 #include "tests/support/eventually.h"
 #include "tests/unit/control/run_client_fixture.h"
@@ -176,30 +178,6 @@ TEST_F(RunServiceTest, ARunWaitsBehindAnotherAndBehindAJob) {
   EXPECT_EQ(daemon_->store().get("between").state(), v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST_F(RunServiceTest, ALeaseThatEndsSavesAndFreesTheRanks) {
-  start();
-  v1::RunSpec spec;
-  spec.set_lease_seconds(1);
-  Client client = with_run(spec);
-  client.forward_backward(1, {1});
-  client.optim_step(2);
-  client.wait(2);
-  const v1::Run closed = client.wait_for(v1::RUN_STATE_CLOSED);
-  EXPECT_EQ(closed.state(), v1::RUN_STATE_CLOSED);
-  EXPECT_EQ(closed.cause().info().reason(), "LEASE_ENDED");
-  ASSERT_EQ(closed.saved_size(), 1);
-  EXPECT_EQ(closed.saved(0).name(), client.run_.name() + "/states/lease-1");
-  const v1::ErrorInfo refused = info_of(client.forward_backward(3, {1}));
-  EXPECT_EQ(refused.reason(), "LEASE_ENDED");
-  EXPECT_EQ(refused.metadata().at("next_seq"), "3");
-  v1::RunSpec next;
-  next.set_state(closed.saved(0).name());
-  Client after = with_run(next);
-  after.get_weight(1);
-  EXPECT_EQ(weight(after.wait(1)), -1.0);
-  EXPECT_EQ(after.get().step(), 1);
-}
-
 TEST_F(RunServiceTest, SavedStatesAreLoadedAndReplacedOnRequestAlone) {
   start();
   Client client = with_run();
@@ -217,6 +195,152 @@ TEST_F(RunServiceTest, SavedStatesAreLoadedAndReplacedOnRequestAlone) {
   EXPECT_EQ(client.wait(6).error().info().reason(), "STATE_EXISTS");
   EXPECT_EQ(weight(client.wait(8)), -1.0);
   EXPECT_EQ(client.wait(9).error().info().reason(), "STATE_NOT_FOUND");
+}
+
+TEST_F(RunServiceTest, ARequestThatIsNoVerbMayHaveFourMiB) {
+  start();
+  const std::string name(5 << 20, 'x');
+  v1::GetRunRequest run;
+  run.set_name(name);
+  v1::GetRunResponse no_run;
+  grpc::ClientContext first, second;
+  EXPECT_EQ(
+      info_of(v1::RunService::NewStub(daemon_->channel())->GetRun(&first, run, &no_run)).reason(),
+      "REQUEST_TOO_LARGE");
+  v1::WaitOperationRequest wait;
+  wait.set_name(name);
+  v1::WaitOperationResponse no_operation;
+  const auto operations = v1::OperationService::NewStub(daemon_->channel());
+  EXPECT_EQ(info_of(operations->WaitOperation(&second, wait, &no_operation)).reason(),
+            "REQUEST_TOO_LARGE");
+}
+
+TEST_F(RunServiceTest, ALoadedStateBringsItsStep) {
+  start();
+  Client client = with_run();
+  client.save_state(1, "zero");
+  client.forward_backward(2, {1});
+  client.optim_step(3);
+  client.load_state(4, client.run_.name() + "/states/zero");
+  client.save_weights(5, "w", v1::WEIGHTS_STORAGE_MEMORY);
+  EXPECT_EQ(client.wait(5).result().saved_weights().step(), 0);
+  EXPECT_EQ(client.get().step(), 0);
+  v1::SampleRequest request = client.sample_request(1, 2);
+  request.set_weights_step(0);
+  EXPECT_TRUE(client.sample(request).ok());
+  EXPECT_EQ(client.wait(client.last_.name()).result().sample().sequences(0).weights_step(), 0);
+}
+
+TEST_F(RunServiceTest, WhatPoisonsIsNamedUntilItsGradientsAreDiscarded) {
+  start();
+  Client client = with_run();
+  client.save_state(1, "a");
+  client.forward_backward(2, {kBadToken});
+  client.load_state(3, client.run_.name() + "/states/a");  // drops the gradients
+  client.forward_backward(4, {kBadToken});
+  client.optim_step(5, std::nan(""));  // is refused, and drops nothing
+  client.optim_step(6);
+  EXPECT_EQ(client.wait(5).error().code(), static_cast<int>(grpc::StatusCode::INVALID_ARGUMENT));
+  EXPECT_THAT(client.wait(6).error().message(), HasSubstr("verb 4 (forward_backward) failed"));
+  EXPECT_EQ(client.wait(6).error().info().metadata().at("seq"), "4");
+}
+
+TEST_F(RunServiceTest, ACancelledVerbThatIsNoLongerKeptIsPassedOver) {
+  start();
+  Client first = with_run();
+  first.wait_for(v1::RUN_STATE_READY);
+  Client client = with_run();
+  client.forward_backward(1, {1});
+  EXPECT_TRUE(client.cancel(1).ok());
+  const int last = static_cast<int>(Operations::kKept) + 20;
+  for (int seq = 2; seq <= last; ++seq) client.forward_backward(seq, {1});
+  EXPECT_EQ(info_of(client.cancel(1)).reason(), "OPERATION_NOT_FOUND");
+  first.close();
+  EXPECT_EQ(client.wait(last).state(), v1::OPERATION_STATE_SUCCEEDED);
+  client.optim_step(last + 1);
+  EXPECT_THAT(client.wait(last + 1).error().message(),
+              HasSubstr("verb 1 (forward_backward) was cancelled"));
+}
+
+TEST_F(RunServiceTest, SavesAreToldOfAfterARestart) {
+  start();
+  Client client = with_run();
+  client.save_state(1, "a");
+  client.save_weights(2, "w", v1::WEIGHTS_STORAGE_DISK);
+  client.forward_backward(3, {1});
+  client.wait(3);
+  const std::string name = client.run_.name(), token = client.token_;
+  restart();
+  Client after = this->client();
+  after.run_.set_name(name);
+  after.token_ = token;
+  EXPECT_EQ(after.wait(1).result().saved_state().name(), name + "/states/a");
+  EXPECT_EQ(after.wait(2).result().saved_weights().name(), name + "/weights/w");
+  after.wait(3);
+  EXPECT_EQ(info_of(after.status_).reason(), "RUN_RECOVERED");
+  // A repeat is told the same; another verb of that number is not.
+  EXPECT_TRUE(after.save_state(1, "a").ok());
+  EXPECT_EQ(after.last_.state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_EQ(info_of(after.save_state(1, "b")).reason(), "RUN_RECOVERED");
+}
+
+TEST_F(RunServiceTest, ASampleWaitsForTheRanks) {
+  start();
+  Client first = with_run();
+  first.wait_for(v1::RUN_STATE_READY);
+  Client client = with_run();
+  v1::SampleRequest stale = client.sample_request(1, 3);
+  stale.set_weights_step(5);
+  EXPECT_TRUE(client.sample(stale).ok());
+  const std::string refused = client.last_.name();
+  EXPECT_TRUE(client.sample(1, 3).ok());
+  const std::string cancelled = client.last_.name();
+  EXPECT_TRUE(client.sample(2, 3).ok());
+  const std::string drawn = client.last_.name();
+  EXPECT_THAT(client.wait(drawn, 1).waits_for(), HasSubstr("behind " + first.run_.name()));
+  EXPECT_TRUE(client.cancel(cancelled).ok());
+  first.close();
+  EXPECT_EQ(client.wait(drawn).result().sample().sequences_size(), 2);
+  EXPECT_EQ(client.wait(refused).error().info().reason(), "WEIGHTS_STALE");
+  EXPECT_EQ(client.wait(cancelled).state(), v1::OPERATION_STATE_CANCELLED);
+}
+
+TEST_F(RunServiceTest, ASampleThatWaitsEndsWithItsRun) {
+  start();
+  Client first = with_run();
+  first.wait_for(v1::RUN_STATE_READY);
+  Client client = with_run();
+  client.sample(1, 3);
+  const std::string waiting = client.last_.name();
+  client.close();
+  EXPECT_EQ(client.wait(waiting).error().info().reason(), "RUN_CLOSED");
+}
+
+TEST_F(RunServiceTest, ASampleThatIsDrawnEndsWithItsRunToo) {
+  plan_.token_time = 2ms;
+  start();
+  Client client = with_run();
+  client.wait_for(v1::RUN_STATE_READY);
+  client.sample(1, 60);
+  const std::string drawn = client.last_.name();
+  test::eventually([&] { return client.wait(drawn, 1).state() == v1::OPERATION_STATE_RUNNING; });
+  client.close();
+  EXPECT_EQ(client.wait(drawn).error().info().reason(), "RUN_CLOSED");
+}
+
+TEST_F(RunServiceTest, EachSequenceHasARandomStreamOfItsOwn) {
+  start();
+  Client client = with_run();
+  std::set<std::uint64_t> seeds;
+  for (const std::uint64_t seed : {5, 6, 7, 8}) {
+    v1::SampleRequest request = client.sample_request(4, 1);
+    request.mutable_params()->set_seed(seed);
+    client.sample(request);
+    const v1::SampleOutput drawn = client.wait(client.last_.name()).result().sample();
+    EXPECT_EQ(drawn.sequences(0).seed(), seed) << "that of the first is the request's";
+    for (const v1::SampledSequence& sequence : drawn.sequences()) seeds.insert(sequence.seed());
+  }
+  EXPECT_EQ(seeds.size(), 16U);
 }
 
 TEST_F(RunServiceTest, ARestartGoesOnFromTheLastSavedState) {
