@@ -78,9 +78,11 @@ class PythonE2e : public DaemonTest {
 };
 
 TEST_F(PythonE2e, ThePackageDoesWhatItsTestsSay) {
-  const CommandResult result = python("tests/e2e/python/package_test.py");
-  EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
-  EXPECT_THAT(result.errors, HasSubstr("OK"));
+  for (const char* part : {"parts", "package", "samples", "models"}) {
+    const CommandResult result = python(fmt::format("tests/e2e/python/{}_test.py", part));
+    EXPECT_EQ(result.exit_code, 0) << part << result.output << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr("OK")) << part;
+  }
   shut_down();
 }
 
@@ -118,10 +120,13 @@ TEST_F(PythonE2e, FineTuningAHuggingFaceFolderLearns) {
   job.extra = "  export: {hf_folder: hf}\n";
   submit(job, "base");
   ASSERT_TRUE(reaches("base", "succeeded"));
-  std::filesystem::copy(state_ / "jobs/base/hf", data_ / "base");
+  const std::filesystem::path folder = folder_ / "hf of the client";
+  std::filesystem::copy(state_ / "jobs/base/hf", folder);
   const CommandResult result =
-      python("scripts/python/examples/supervised.py", {"base", data_ / "text.txt", "40"});
+      python("scripts/python/examples/supervised.py", {folder, data_ / "text.txt", "40"});
   ASSERT_EQ(result.exit_code, 0) << result.output << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("models/supervised-base: gpt2"));
+  EXPECT_EQ(client_json({"model", "list"}).value("models", Json::array()).size(), 0u);
   const auto before = numbers_behind(result.output, "last batch: ");
   const auto after = numbers_behind(result.output, "before, ");
   ASSERT_EQ(before.size() + after.size(), 2u) << result.output;

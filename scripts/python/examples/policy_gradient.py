@@ -11,7 +11,7 @@ import numpy as np
 import meshloom
 
 PROMPT = np.frombuffer(b"abab", np.uint8)
-SAMPLES, LENGTH = 32, 16
+SAMPLES, LENGTH = 64, 16
 
 
 def rewards_of(tokens: np.ndarray) -> np.ndarray:
@@ -31,11 +31,11 @@ def datum(sequence: meshloom.SampledSequence, advantages: np.ndarray) -> meshloo
 
 def main(rounds: int) -> None:
     config = {"model": {"preset": "byte_gpt_tiny"}, "plan": {"dtype": "float32"},
-              "training": {"seq_len": 64, "micro_batch_size": 16}, "optimizer": {"type": "adam", "lr": 3e-3}}
+              "training": {"seq_len": 64, "micro_batch_size": 16}, "optimizer": {"type": "adam", "lr": 1e-3}}
     with meshloom.Client() as client, client.create_training_run(config) as run:
         for i in range(rounds):
             # Sampling has no place in the order of verbs: the step before must have ended.
-            drawn = run.sample(PROMPT, samples=SAMPLES, max_tokens=LENGTH, seed=i * SAMPLES).result()
+            drawn = run.sample(PROMPT, samples=SAMPLES, max_tokens=LENGTH, seed=i).result()
             rewards = np.stack([rewards_of(sequence.tokens) for sequence in drawn])
             advantages = (rewards - rewards.mean()) / rewards.size
             data = [datum(*pair) for pair in zip(drawn, advantages)]

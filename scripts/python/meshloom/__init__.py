@@ -8,6 +8,8 @@ from meshloom.errors import (Aborted, AlreadyExists, Cancelled, DeadlineExceeded
                              GradientsPoisoned, InvalidArgument, LeaseEnded, MeshloomError, NotFound, RequestTooLarge,
                              ResourceExhausted, RunClosed, RunRecovered, SequenceGap, Unavailable, Violation)
 from meshloom.future import Future
+from meshloom.models import Model, ModelFile
+from meshloom.plans import Plan
 from meshloom.run import TrainingRun
 from meshloom.sample import SampleFuture
 from meshloom.weights import SavedWeights
@@ -15,7 +17,7 @@ from meshloom.weights import SavedWeights
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Client", "DataReference", "Datum", "DeadlineExceeded",
     "FailedPrecondition", "Future", "GradientsPoisoned", "InvalidArgument", "LeaseEnded", "LossResult",
-    "MeshloomError", "NotFound", "OptimStepResult", "RequestTooLarge", "ResourceExhausted", "RunClosed",
-    "RunRecovered", "SampleFuture", "SampledSequence", "SampledTokens", "SavedState", "SavedWeights", "SequenceGap",
-    "TrainingRun", "Unavailable", "Violation",
+    "MeshloomError", "Model", "ModelFile", "NotFound", "OptimStepResult", "Plan", "RequestTooLarge",
+    "ResourceExhausted", "RunClosed", "RunRecovered", "SampleFuture", "SampledSequence", "SampledTokens",
+    "SavedState", "SavedWeights", "SequenceGap", "TrainingRun", "Unavailable", "Violation",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client: a daemon and the runs on it."""
+"""Client: a daemon, the runs on it, and the models and plans that it holds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import uuid
 from types import TracebackType
 from typing import Any, Iterator, Mapping
 
+from meshloom import plans
 from meshloom.connection import Connection
+from meshloom.future import Future
 from meshloom.messages import fill
+from meshloom.models import Model, Models, Progress
+from meshloom.plans import Plan
 from meshloom.run import TrainingRun
 from meshloom.v1 import run_pb2, run_service_pb2
 
@@ -29,6 +33,8 @@ class Client:
         if address is None:
             address = os.environ.get("MESHLOOM_ADDRESS", DEFAULT_ADDRESS)
         self._connection = Connection(address, name or default, retry_seconds)
+        # Uploads belong to whoever sends them: without a name given, the next process here goes on with them.
+        self._models = Models(self._connection if name else self._connection.without_name())
 
     def __enter__(self) -> Client:
         return self
@@ -67,10 +73,45 @@ class Client:
 
     def runs(self) -> Iterator[run_pb2.Run]:
         """All runs that the daemon knows, oldest first."""
-        request = run_service_pb2.ListRunsRequest()
-        while True:
-            page = self._connection.call(self._connection.runs.ListRuns, request)
+        for page in self._connection.pages(self._connection.runs.ListRuns, run_service_pb2.ListRunsRequest()):
             yield from page.runs
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
+
+    def create_model(self, name: str, folder: str | os.PathLike[str], *,
+                     progress: Progress | None = None) -> Future[Model]:
+        """Sends a Hugging Face folder of this machine and makes a model of it, named [a-z0-9][a-z0-9_-]{0,62}, which
+        stays until it is deleted. Runs and jobs take it as {"model": {"name": name}}.
+
+        Goes on after a break of the connection or a restart of the daemon, and where another process of this host, or
+        of the same `name` of Client, has stopped; what the daemon has is not sent again. Headers are checked before
+        weights are sent. `progress(file, sent, size)` is called on other threads, for every file at least once.
+        """
+        return self._models.create(name, folder, progress)
+
+    def get_model(self, name: str) -> Model:
+        return self._models.get(name)
+
+    def list_models(self) -> list[Model]:
+        """All models, oldest first."""
+        return self._models.all()
+
+    def delete_model(self, name: str) -> None:
+        """FailedPrecondition (MODEL_IN_USE) while a run, or a job that has not ended, uses it."""
+        self._models.delete(name)
+
+    def create_plan(self, model: Mapping[str, Any], mesh: Mapping[str, int],
+                    plan: Mapping[str, Any] | None = None) -> Plan:
+        """Checks a mesh and a plan, spelled as in `config` of create_training_run, against a model and the ranks there
+        are, and keeps them. The same again are the same plan."""
+        return plans.create(self._connection, model, mesh, plan or {})
+
+    def get_plan(self, name: str) -> Plan:
+        """`name`: at least the first 8 digits."""
+        return plans.get(self._connection, name)
+
+    def list_plans(self) -> list[Plan]:
+        """All plans, oldest first."""
+        return plans.list_all(self._connection)
+
+    def delete_plan(self, name: str) -> None:
+        """FailedPrecondition (PLAN_IN_USE) while a run, or a job that has not ended, names it."""
+        plans.delete(self._connection, name)

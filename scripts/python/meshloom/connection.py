@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import time
 from typing import Any, Callable, Iterator
@@ -10,12 +11,13 @@ from typing import Any, Callable, Iterator
 import grpc
 
 from meshloom import errors
-from meshloom.v1 import (checkpoint_service_pb2_grpc, job_service_pb2_grpc, operation_service_pb2,
-                         operation_service_pb2_grpc, run_pb2, run_service_pb2_grpc, upload_service_pb2_grpc,
-                         worker_service_pb2_grpc)
+from meshloom.v1 import (checkpoint_service_pb2_grpc, job_service_pb2_grpc, model_service_pb2_grpc,
+                         operation_service_pb2, operation_service_pb2_grpc, plan_service_pb2_grpc, run_pb2,
+                         run_service_pb2_grpc, upload_service_pb2_grpc, worker_service_pb2_grpc)
 
 CALL_SECONDS = 30.0
 TOKEN_KEY = "meshloom-run-token"
+ENDED = (run_pb2.OPERATION_STATE_SUCCEEDED, run_pb2.OPERATION_STATE_FAILED, run_pb2.OPERATION_STATE_CANCELLED)
 _OPTIONS = [
     ("grpc.max_receive_message_length", 32 << 20),
     ("grpc.max_send_message_length", -1),  # the daemon says what is too large
@@ -35,21 +37,30 @@ class Connection:
     def __init__(self, address: str, client: str, retry_seconds: float) -> None:
         self.address = address
         self.retry_seconds = retry_seconds
-        self._metadata = (("meshloom-client", client),)
+        self._metadata: tuple[tuple[str, str], ...] = (("meshloom-client", client),)
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         self.runs: Any = run_service_pb2_grpc.RunServiceStub(self._channel)
         self.operations: Any = operation_service_pb2_grpc.OperationServiceStub(self._channel)
         self.jobs: Any = job_service_pb2_grpc.JobServiceStub(self._channel)
         self.uploads: Any = upload_service_pb2_grpc.UploadServiceStub(self._channel)
         self.checkpoints: Any = checkpoint_service_pb2_grpc.CheckpointServiceStub(self._channel)
+        self.models: Any = model_service_pb2_grpc.ModelServiceStub(self._channel)
+        self.plans: Any = plan_service_pb2_grpc.PlanServiceStub(self._channel)
         self.workers: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
 
     def close(self) -> None:
         self._channel.close()
 
+    def without_name(self) -> Connection:
+        """The same channel for calls that the daemon knows by the address of this host, whatever process makes them."""
+        other = copy.copy(self)
+        other._metadata = ()
+        return other
+
     def call(self, method: Callable[..., Any], request: Any, token: str = "", seconds: float = CALL_SECONDS,
-             retry_seconds: float | None = None) -> Any:
-        """A unary call. UNAVAILABLE alone is tried again, so a request must be harmless when it is repeated."""
+             retry_seconds: float | None = None, repeatable: bool = True) -> Any:
+        """A unary call. UNAVAILABLE alone is tried again, so a request must be harmless when it is repeated. One that
+        is not `repeatable` is tried again only where a reason says that the daemon has refused it."""
         end = time.monotonic() + (self.retry_seconds if retry_seconds is None else retry_seconds)
         metadata = self._metadata + (((TOKEN_KEY, token),) if token else ())
         pause = 0.05
@@ -57,8 +68,10 @@ class Connection:
             try:
                 return method(request, timeout=seconds, metadata=metadata)
             except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() + pause > end:
-                    raise errors.from_rpc(error) from None
+                failure = errors.from_rpc(error)
+                again = error.code() == grpc.StatusCode.UNAVAILABLE and (repeatable or failure.reason)
+                if not again or time.monotonic() + pause > end:
+                    raise failure from None
             except ValueError as error:  # grpc's word for a channel that was closed
                 raise errors.Unavailable(f"the client was closed ({error})", grpc.StatusCode.UNAVAILABLE) from None
             time.sleep(pause * random.uniform(0.5, 1.0))
@@ -71,14 +84,25 @@ class Connection:
         except grpc.RpcError as error:
             raise errors.from_rpc(error) from None
 
+    def pages(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
+        """The answers of a list, page by page."""
+        while True:
+            page = self.call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
     def wait(self, name: str, token: str) -> run_pb2.Operation:
         """The operation once it has ended. Throws only where the daemon does not tell what became of it."""
-        request = operation_service_pb2.WaitOperationRequest(name=name, timeout_ms=20_000)
-        while True:
-            operation = self.call(self.operations.WaitOperation, request, token).operation
-            if operation.state in (run_pb2.OPERATION_STATE_SUCCEEDED, run_pb2.OPERATION_STATE_FAILED,
-                                   run_pb2.OPERATION_STATE_CANCELLED):
-                return operation
+        while (operation := self.look(name, token, 20_000)).state not in ENDED:
+            pass
+        return operation
+
+    def look(self, name: str, token: str, timeout_ms: int) -> run_pb2.Operation:
+        """The operation once it has ended, or as it is after `timeout_ms`, at least 1."""
+        request = operation_service_pb2.WaitOperationRequest(name=name, timeout_ms=timeout_ms)
+        return self.call(self.operations.WaitOperation, request, token).operation
 
     def result(self, operation: run_pb2.Operation, token: str) -> run_pb2.VerbResult:
         """What an operation that has ended returned; large results are read as a stream. Throws its error."""

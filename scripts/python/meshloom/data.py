@@ -180,6 +180,7 @@ class SampledSequence:
     """`tokens` that continue prompt number `prompt`, with their log-probs under the model's own distribution, and
     under that at the temperature where it is not 1. `finish_reason`: length, eos, stop_token or stop_string.
     `weights_step`: optimizer steps behind the weights that drew its last token, `first_weights_step` its first.
+    `seed`: a sample of the prompt alone with this one gets the same tokens.
     `exact_logprobs`: the bits that forward gives, where they were asked for; `prompt_logprobs` likewise, of the
     prompt's tokens but the first."""
 
@@ -190,6 +191,7 @@ class SampledSequence:
     finish_reason: str
     weights_step: int
     first_weights_step: int
+    seed: int
     exact_logprobs: FloatArray | None
     prompt_logprobs: FloatArray | None
 
@@ -208,7 +210,7 @@ def sampled_sequences(result: run_pb2.VerbResult) -> list[SampledSequence]:
     return [
         SampledSequence(item.prompt, np.array(item.token_ids, np.int32), _floats(item.logprobs),
                         _floats(item.tempered_logprobs) if item.tempered_logprobs else None, item.finish_reason,
-                        item.weights_step, item.first_weights_step,
+                        item.weights_step, item.first_weights_step, item.seed,
                         _floats(item.exact_logprobs) if item.exact_logprobs else None,
                         _floats(prompts[item.prompt].logprobs) if prompts else None)
         for item in result.sample.sequences

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 import time
 from types import TracebackType
@@ -13,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from meshloom import custom_loss, data as shapes, errors
-from meshloom.connection import Connection
-from meshloom.data import DataReference, Datum, FloatArray, LossResult, OptimStepResult, SampledSequence, SavedState
+from meshloom.connection import CALL_SECONDS, Connection
+from meshloom.data import DataReference, Datum, FloatArray, LossResult, OptimStepResult, SavedState
 from meshloom.future import Future
 from meshloom.messages import fill
 from meshloom.sample import SampleFuture
-from meshloom.v1 import config_pb2, generate_service_pb2, run_pb2, run_service_pb2, step_pb2
+from meshloom.sampling import SampleStream
+from meshloom.v1 import generate_service_pb2, run_pb2, run_service_pb2, step_pb2
 from meshloom.verbs import Verb, VerbStream
 from meshloom.weights import SavedWeights, saved_weights
 
-_SAMPLERS = 8  # samples that are waited for at once
 Prompt = str | npt.ArrayLike
 
 
@@ -39,7 +38,7 @@ class TrainingRun:
         self.token = token  #: opens the run again: Client.open_training_run(name, token)
         self._connection = connection
         self._verbs = VerbStream(connection, run.name, token, run.epoch, run.next_seq)
-        self._samplers = concurrent.futures.ThreadPoolExecutor(_SAMPLERS, f"{run.name} sampler")
+        self._samples = SampleStream(connection, run.name, token, lambda: self._verbs.epoch, self.wait_ready)
         self._closed = threading.Event()
         lease = run.spec.lease_seconds or 600
         self._pause = min(10.0, lease / 4)
@@ -53,6 +52,7 @@ class TrainingRun:
                  trace: TracebackType | None) -> None:
         if kind is None:
             self._verbs.stop()
+            self._samples.stop()
         self.close()
 
     # --- Training.
@@ -129,8 +129,9 @@ class TrainingRun:
                weights: str | SavedWeights = "", weights_step: int | None = None, stop_tokens: Sequence[int] = (),
                stop_strings: Sequence[str | bytes] = (), ignore_eos: bool = False, prompt_logprobs: bool = False,
                exact_logprobs: bool = False) -> SampleFuture:
-        """Continues each prompt `samples` times; a prompt is text (models of 256 bytes) or token ids. Sequence i of all
-        is drawn with seed + i. The future's `watch()` tells the tokens as they are drawn; `cancel()` ends it.
+        """Continues each prompt `samples` times; a prompt is text (models of 256 bytes) or token ids. The first
+        sequence is drawn with `seed`, each further one with a seed made from it, which the sequence tells. The future's
+        `watch()` tells the tokens as they are drawn; `cancel()` ends it, at any time. All samples are sent at once.
 
         Not ordered: it draws from the weights as they are then. To draw from those after an optim_step, wait for its
         result first; `weights_step` makes sure (WEIGHTS_STALE otherwise). `weights`: what save_weights gave, whatever
@@ -139,29 +140,18 @@ class TrainingRun:
         A sequence ends with a stop token, with the byte that completes a stop string, with the model's end of text
         unless `ignore_eos`, or at `max_tokens`. `prompt_logprobs` and `exact_logprobs`: the bits that forward gives.
         """
-        if self._closed.is_set():
-            raise errors.RunClosed(f"{self.name} was closed by this client", reason="RUN_CLOSED")
         params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         stop = step_pb2.SampleStop(
             token_ids=stop_tokens, ignore_eos=ignore_eos,
             strings=[item.encode() if isinstance(item, str) else item for item in stop_strings])
+        request = run_service_pb2.SampleRequest(
+            run=self.name, samples=samples, weights_step=weights_step, stop=stop, prompt_logprobs=prompt_logprobs,
+            weights=weights if isinstance(weights, str) else weights.name, exact_logprobs=exact_logprobs)
+        request.prompts.extend(_prompt(item) for item in _several(prompts))
+        fill(request.params, {name: value for name, value in params.items() if value is not None}, "params")
         future = SampleFuture(self._connection, self.token)
         future._cancel = self._verbs._cancel
-
-        def draw() -> list[SampledSequence]:
-            request = run_service_pb2.SampleRequest(
-                run=self.name, epoch=self._verbs.epoch, samples=samples, weights_step=weights_step, stop=stop,
-                weights=weights if isinstance(weights, str) else weights.name, prompt_logprobs=prompt_logprobs,
-                exact_logprobs=exact_logprobs)
-            request.prompts.extend(_prompt(item) for item in _several(prompts))
-            fill(request.params, {name: value for name, value in params.items() if value is not None}, "params")
-            self.wait_ready()
-            operation = self._connection.call(self._connection.runs.Sample, request, self.token, retry_seconds=0.0)
-            future.begun(operation.operation.name)
-            ended = self._connection.wait(future.operation, self.token)
-            return shapes.sampled_sequences(self._connection.result(ended, self.token))
-
-        self._samplers.submit(future.finish, draw)
+        self._samples.submit(future, request)
         return future
 
     # --- States and parameters.
@@ -228,23 +218,34 @@ class TrainingRun:
         return shapes.saved_state(readable[-1]) if readable else None
 
     def close(self) -> None:
-        """Gives the ranks back. What waits is cancelled; saved states stay."""
+        """Gives the ranks back. What waits is cancelled; saved states stay. Returns once the daemon is done with the
+        run, so that its model and its plan can be deleted, or after 30 s."""
         if self._closed.is_set():
             return
         self._closed.set()
-        self._samplers.shutdown(wait=False, cancel_futures=False)
         try:
             request = run_service_pb2.CloseRunRequest(name=self.name)
             self._connection.call(self._connection.runs.CloseRun, request, self.token)
         finally:
             self._verbs.stop()
-            self._samplers.shutdown()
+            self._samples.stop()
+        end = time.monotonic() + CALL_SECONDS
+        while time.monotonic() < end and self._is_closing():
+            time.sleep(0.02)
 
     def detach(self) -> None:
         """Ends this object and its heartbeats once all verbs have ended; the run stays for as long as its lease."""
         self._closed.set()
         self._verbs.stop()
-        self._samplers.shutdown()
+        self._samples.stop()
+
+    def _is_closing(self) -> bool:
+        request = run_service_pb2.GetRunRequest(name=self.name)
+        try:
+            run = self._connection.call(self._connection.runs.GetRun, request, retry_seconds=0.0).run
+        except errors.MeshloomError:
+            return False  # the close itself was answered
+        return run.state == run_pb2.RUN_STATE_CLOSING
 
     def _beat(self) -> None:
         request = run_service_pb2.HeartbeatRequest(name=self.name)

@@ -6,7 +6,9 @@ from __future__ import annotations
 import threading
 from typing import Iterator
 
-from meshloom import data as shapes
+import grpc
+
+from meshloom import data as shapes, errors
 from meshloom.connection import Connection
 from meshloom.data import SampledSequence, SampledTokens
 from meshloom.future import Future
@@ -18,12 +20,42 @@ class SampleFuture(Future[list[SampledSequence]]):
         super().__init__("sample")
         self._connection = connection
         self._token = token
+        self._lock = threading.Lock()
+        self._claimed = False
+        self._cancel_asked = False  # of the daemon
         self._named = threading.Event()
         self.add_done_callback(lambda _: self._named.set())
+
+    def claim(self) -> bool:
+        """True for whoever comes first, to send it or to cancel what was not sent."""
+        with self._lock:
+            first, self._claimed = not self._claimed, True
+        return first
+
+    def release(self) -> None:
+        """Whoever was to send it could not yet."""
+        with self._lock:
+            self._claimed = False
 
     def begun(self, operation: str) -> None:
         self.operation = operation
         self._named.set()
+
+    def cancel(self) -> bool:
+        """True if it draws no more: one that waits to be sent ends here, any other at the daemon."""
+        if self.claim():
+            self.set_exception(errors.Cancelled("the sample was cancelled before it was sent",
+                                                grpc.StatusCode.CANCELLED, "CANCELLED_BY_CLIENT"))
+            return True
+        self._named.wait()
+        self._cancel_asked = True
+        return super().cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends it. The daemon keeps only some of what was cancelled."""
+        if self._cancel_asked and isinstance(error, errors.NotFound):
+            error = errors.Cancelled("its client has cancelled it", grpc.StatusCode.CANCELLED, "CANCELLED_BY_CLIENT")
+        self.set_exception(error)
 
     def watch(self) -> Iterator[SampledTokens]:
         """Its tokens, from the first, as they are drawn; ends with the sample and raises its error. May be called at

@@ -1,28 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transient uploads: what a verb takes that is too large for a request."""
+"""Uploads: bytes for the daemon in checked pieces, sent on from what it has after a break."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from typing import Any, Iterator
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Callable, Iterator
 
 from meshloom import errors
 from meshloom.connection import Connection
+from meshloom.crc32c import crc32c
 from meshloom.v1 import step_pb2, upload_service_pb2
 
 LARGEST_REQUEST = 12 << 20  #: bytes; a larger verb's data travel as an upload
-_CHUNK = 1 << 20
-_ROW = 256
+CHUNK = 1 << 20  #: bytes, the most that the daemon takes at once
+_FINISH_SECONDS = 3600.0  # the daemon may have to read all of it again
 
-Words = npt.NDArray[np.uint32]
+# What passes by itself: the stream before has not been given up there yet, or a piece was damaged on the way.
+_PASSING = ("UPLOAD_BUSY", "WRONG_OFFSET", "CHUNK_CHECKSUM_MISMATCH")
+
+Reader = Callable[[int, int], bytes]  #: of offset and size; called from threads of gRPC
 
 
 def shrink(connection: Connection, request: Any, run: str, token: str) -> Any:
-    """The request, or where it is too large one that names an upload with its data."""
+    """The request, or where it is too large one that names a transient upload with its data."""
     if request.ByteSize() <= LARGEST_REQUEST or "upload" not in request.DESCRIPTOR.fields_by_name:
         return request
     small = type(request)()
@@ -33,85 +34,68 @@ def shrink(connection: Connection, request: Any, run: str, token: str) -> Any:
     else:
         data = step_pb2.ParameterValues(parameters=request.parameters).SerializeToString()
         small.ClearField("parameters")
-    small.upload = _send(connection, data, run, token)
+    small.upload = _send_transient(connection, data, run, token)
     return small
 
 
-def _send(connection: Connection, data: bytes, run: str, token: str) -> str:
+def _send_transient(connection: Connection, data: bytes, run: str, token: str) -> str:
     request = upload_service_pb2.CreateUploadRequest(request_id=str(uuid.uuid4()), size_bytes=len(data), run=run,
                                                      kind=upload_service_pb2.UPLOAD_KIND_TRANSIENT)
     upload = connection.call(connection.uploads.CreateUpload, request, token).upload
-    end = time.monotonic() + connection.retry_seconds
-    at = upload.committed_bytes
-    while at < len(data):
+    send(connection, upload, lambda offset, size: data[offset:offset + size], len(data))
+    return finish(connection, upload.name).name
+
+
+def send(connection: Connection, upload: upload_service_pb2.Upload, read: Reader,
+         end: int) -> upload_service_pb2.Upload:
+    """Sends the bytes up to `end` from where the upload is committed, and returns it as it is then. Goes on after a
+    break, until nothing new has arrived for retry_seconds. What `read` raises comes out."""
+    moved = time.monotonic()
+    while upload.committed_bytes < end:
+        failed: list[Exception] = []
+        refused: errors.MeshloomError | None = None
         try:
-            chunks = _chunks(upload.name, data, at)
-            at = connection.send_stream(connection.uploads.WriteUpload, chunks).committed_bytes
-        except errors.Unavailable:
-            if time.monotonic() > end:
-                raise
+            connection.send_stream(connection.uploads.WriteUpload,
+                                   _chunks(upload.name, read, upload.committed_bytes, end, failed))
+        except errors.MeshloomError as error:
+            refused = error
+        if failed:
+            raise failed[0]
+        if refused and not isinstance(refused, errors.Unavailable) and refused.reason not in _PASSING:
+            raise refused
+        request = upload_service_pb2.GetUploadRequest(name=upload.name)
+        now_there = connection.call(connection.uploads.GetUpload, request).upload
+        if now_there.committed_bytes > upload.committed_bytes:
+            moved = time.monotonic()
+        elif time.monotonic() > moved + connection.retry_seconds:
+            raise refused or errors.MeshloomError(f"{upload.name}: the daemon takes nothing behind byte "
+                                                  f"{upload.committed_bytes}")
+        elif now_there.committed_bytes < end:
             time.sleep(0.1)
-            get = upload_service_pb2.GetUploadRequest(name=upload.name)
-            at = connection.call(connection.uploads.GetUpload, get).upload.committed_bytes
-    finish = upload_service_pb2.FinishUploadRequest(name=upload.name)
-    return connection.call(connection.uploads.FinishUpload, finish).upload.name
+        upload = now_there
+    return upload
 
 
-def _chunks(name: str, data: bytes, begin: int) -> Iterator[upload_service_pb2.WriteUploadRequest]:
-    for at in range(begin, len(data), _CHUNK):
-        piece = data[at:at + _CHUNK]
-        yield upload_service_pb2.WriteUploadRequest(upload=name, write_offset=at, data=piece, crc32c=crc32c(piece))
+def finish(connection: Connection, name: str) -> upload_service_pb2.Upload:
+    """The upload once the daemon has compared size and digest."""
+    request = upload_service_pb2.FinishUploadRequest(name=name)
+    end = time.monotonic() + _FINISH_SECONDS
+    while True:
+        try:
+            return connection.call(connection.uploads.FinishUpload, request, seconds=_FINISH_SECONDS).upload
+        except errors.Aborted as error:
+            # A call whose connection broke still reads it.
+            if error.reason != "UPLOAD_BUSY" or time.monotonic() > end:
+                raise
+        time.sleep(0.5)
 
 
-def _make_table() -> Words:
-    values = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        values = np.where(values & 1, np.uint32(0x82F63B78) ^ (values >> np.uint32(1)), values >> np.uint32(1))
-    return values.astype(np.uint32)
-
-
-_TABLE = _make_table()
-
-
-def _behind_a_zero(sums: Words) -> Words:
-    return _TABLE[sums & np.uint32(0xFF)] ^ (sums >> np.uint32(8))
-
-
-def _apply(columns: Words, sums: Words) -> Words:
-    """A linear map of 32 bits, given by what becomes of each bit."""
-    result = np.zeros_like(sums)
-    for bit in range(32):
-        result ^= np.where((sums >> np.uint32(bit)) & np.uint32(1), columns[bit], np.uint32(0))
-    return result
-
-
-def _make_shifts() -> list[Words]:
-    """Number k: what 2**k zero bytes make of a checksum."""
-    shifts = [_behind_a_zero(np.uint32(1) << np.arange(32, dtype=np.uint32))]
-    for _ in range(32):
-        shifts.append(_apply(shifts[-1], shifts[-1]))
-    return shifts
-
-
-_SHIFTS = _make_shifts()
-
-
-def crc32c(data: bytes) -> int:
-    """CRC32C (Castagnoli). Rows of the bytes are summed side by side and then joined pair by pair: a checksum that
-    begins with 0 is linear, and zeros in front leave it as it is."""
-    size = len(data)
-    level = max(0, (size - 1) // _ROW).bit_length()
-    rows = np.zeros((1 << level, _ROW), np.uint8)
-    rows.reshape(-1)[rows.size - size:] = np.frombuffer(data, np.uint8)
-    sums: Words = np.zeros(len(rows), np.uint32)
-    for column in rows.T.astype(np.uint32):
-        sums = _TABLE[(sums ^ column) & np.uint32(0xFF)] ^ (sums >> np.uint32(8))
-    shift = _ROW.bit_length() - 1
-    while len(sums) > 1:
-        sums = _apply(_SHIFTS[shift], sums[0::2]) ^ sums[1::2]
-        shift += 1
-    first = np.array([0xFFFFFFFF], np.uint32)
-    for bit in range(size.bit_length()):
-        if size >> bit & 1:
-            first = _apply(_SHIFTS[bit], first)
-    return int((sums ^ first)[0]) ^ 0xFFFFFFFF
+def _chunks(name: str, read: Reader, begin: int, end: int,
+            failed: list[Exception]) -> Iterator[upload_service_pb2.WriteUploadRequest]:
+    # gRPC would tell of an exception in here as of a broken call.
+    try:
+        for at in range(begin, end, CHUNK):
+            piece = read(at, min(CHUNK, end - at))
+            yield upload_service_pb2.WriteUploadRequest(upload=name, write_offset=at, data=piece, crc32c=crc32c(piece))
+    except Exception as error:
+        failed.append(error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python package against a real daemon on two ranks at MESHLOOM_ADDRESS."""
+"""Ordered verbs of runs, against a real daemon on two ranks at MESHLOOM_ADDRESS."""
 
 import asyncio
 import dataclasses
@@ -14,66 +14,13 @@ import numpy as np
 
 import meshloom
 from meshloom import uploads
-from meshloom.data import as_ints
-from meshloom.messages import fill
 from meshloom.v1 import config_pb2, run_service_pb2
+from support import CONFIG, RunTestCase, data
 
-CONFIG = {"model": {"preset": "byte_gpt_tiny"}, "plan": {"dtype": "float32"},
-          "training": {"seq_len": 128, "seed": 3, "micro_batch_size": 8}, "optimizer": {"type": "sgd", "lr": 0.1}}
-TEXT = b"in the beginning was the word and the word was light"
 FINAL_NORM = "transformer.ln_f.weight"
 
 
-def data(count: int = 3, length: int = 20) -> list[meshloom.Datum]:
-    text = np.frombuffer(TEXT, np.uint8)
-    return [meshloom.Datum.next_token(np.resize(np.roll(text, -5 * i), length + 1)) for i in range(count)]
-
-
-class MessagesTest(unittest.TestCase):
-    def test_mappings_become_messages(self) -> None:
-        config = fill(config_pb2.RunConfig(), {"optimizer": {"type": "sgd", "decay": ["*.weight"]}, "mesh": {"tp": 2}})
-        self.assertEqual(config.optimizer.type, config_pb2.OPTIMIZER_TYPE_SGD)
-        self.assertEqual(list(config.optimizer.decay), ["*.weight"])
-        self.assertEqual(config.mesh.tp, 2)
-
-    def test_what_does_not_fit_is_named(self) -> None:
-        for values, field in (({"optimiser": {}}, "optimiser"), ({"optimizer": {"type": "adamax"}}, "optimizer.type"),
-                              ({"mesh": {"tp": "two"}}, "mesh.tp"), ({"mesh": {"tp": 2**40}}, "mesh.tp"),
-                              ({"plan": {"styles": [{"patern": "x"}]}}, "plan.styles[0].patern")):
-            with self.subTest(field), self.assertRaises(meshloom.InvalidArgument) as caught:
-                fill(config_pb2.RunConfig(), values)
-            self.assertEqual(caught.exception.field, field)
-
-    def test_arrays_are_checked_not_rounded(self) -> None:
-        for wrong in ([0.5], np.array([2**31]), ["a"]):
-            with self.assertRaises(meshloom.InvalidArgument):
-                as_ints(wrong, "tokens")
-        self.assertEqual(as_ints(np.array([[1, 2], [3, 4]], np.uint8), "targets").tolist(), [1, 2, 3, 4])
-
-
-class ChecksumTest(unittest.TestCase):
-    def test_crc32c(self) -> None:
-        self.assertEqual(uploads.crc32c(b"123456789"), 0xE3069283)
-        self.assertEqual(uploads.crc32c(bytes(32)), 0x8A9136AA)  # RFC 3720, B.4
-        self.assertEqual(uploads.crc32c(bytes(range(32))), 0x46DD794E)
-        for size in (0, 1, 255, 256, 257, 5000):
-            whole, sums = bytes(i * i % 251 for i in range(size)), 0xFFFFFFFF
-            for byte in whole:
-                sums = int(uploads._TABLE[(sums ^ byte) & 0xFF]) ^ (sums >> 8)
-            self.assertEqual(uploads.crc32c(whole), sums ^ 0xFFFFFFFF)
-
-
-class RunTest(unittest.TestCase):
-    def setUp(self) -> None:
-        self.client = meshloom.Client(name="package-test")
-        self.addCleanup(self.client.close)
-        self.run_ = self.make()
-
-    def make(self, **fields) -> meshloom.TrainingRun:
-        run = self.client.create_training_run(fields.pop("config", CONFIG), **fields)
-        self.addCleanup(run.close)
-        return run
-
+class RunTest(RunTestCase):
     def final_norm(self) -> np.ndarray:
         return self.run_.get_parameters([FINAL_NORM]).result()[FINAL_NORM]
 
@@ -210,67 +157,6 @@ class RunTest(unittest.TestCase):
                 weights.download(pathlib.Path(folder) / "other")
             self.assertEqual([path.name for path in pathlib.Path(folder).iterdir()], ["copy"])
 
-    def test_samples(self) -> None:
-        drawn = self.run_.sample(["in the", "word"], samples=3, max_tokens=7, seed=5, temperature=0.7).result()
-        self.assertEqual([sequence.prompt for sequence in drawn], [0, 0, 0, 1, 1, 1])
-        again = self.run_.sample(np.frombuffer(b"word", np.uint8), max_tokens=7, seed=8, temperature=0.7).result()
-        np.testing.assert_array_equal(again[0].tokens, drawn[3].tokens)
-        self.assertEqual(drawn[3].tokens.dtype, np.int32)
-        self.assertEqual(drawn[3].tempered_logprobs.shape, drawn[3].logprobs.shape)
-        sequence = np.concatenate([np.frombuffer(b"word", np.uint8), drawn[3].tokens])
-        forward = self.run_.forward([meshloom.Datum.next_token(sequence)]).result()
-        np.testing.assert_allclose(forward.logprobs[0][3:], drawn[3].logprobs, atol=1e-5)
-        with self.assertRaises(meshloom.FailedPrecondition) as caught:
-            self.run_.sample("a", max_tokens=2, weights_step=9).result()
-        self.assertEqual(caught.exception.reason, "WEIGHTS_STALE")
-
-    def test_samples_are_watched_scored_stopped_and_cancelled(self) -> None:
-        future = self.run_.sample(["in the", "word"], samples=2, max_tokens=9, seed=5, exact_logprobs=True,
-                                  prompt_logprobs=True)
-        told: dict[int, list[int]] = {}
-        for some in future.watch():
-            self.assertEqual(some.first, len(told.setdefault(some.sequence, [])))
-            told[some.sequence].extend(some.tokens.tolist())
-            self.assertEqual(some.text, bytes(some.tokens.tolist()))
-        drawn = future.result()
-        self.assertEqual([told[i] for i in range(4)], [sequence.tokens.tolist() for sequence in drawn])
-        sequences = [np.concatenate([np.frombuffer(text, np.uint8), sequence.tokens])
-                     for text, sequence in zip((b"in the", b"in the", b"word", b"word"), drawn)]
-        forward = self.run_.forward([meshloom.Datum.next_token(item) for item in sequences]).result()
-        for logprobs, sequence in zip(forward.logprobs, drawn):
-            np.testing.assert_array_equal(logprobs[-9:], sequence.exact_logprobs)
-            np.testing.assert_allclose(logprobs[:-9], sequence.prompt_logprobs, atol=1e-5)
-            self.assertEqual((sequence.finish_reason, sequence.first_weights_step), ("length", 0))
-        pair = bytes(drawn[0].tokens[2:4].tolist())
-        stopped = self.run_.sample("in the", max_tokens=9, seed=5, stop_strings=[pair]).result()[0]
-        self.assertEqual(stopped.finish_reason, "stop_string")
-        np.testing.assert_array_equal(stopped.tokens, drawn[0].tokens[:4])
-        stopped = self.run_.sample("in the", max_tokens=9, seed=5, stop_tokens=[int(drawn[0].tokens[0])]).result()[0]
-        self.assertEqual((stopped.finish_reason, len(stopped.tokens)), ("stop_token", 1))
-        long = self.run_.sample("a", max_tokens=60000, ignore_eos=True)
-        next(iter(long.watch()))
-        self.assertTrue(long.cancel())
-        with self.assertRaises(meshloom.Cancelled):
-            long.result(20)
-
-    def test_weights_in_memory_are_sampled_from_after_later_steps(self) -> None:
-        weights = self.run_.save_weights("before", memory=True).result()
-        before = self.run_.sample("in the", max_tokens=8, seed=1).result()[0]
-        for _ in range(2):
-            self.run_.forward_backward(data(), reduction="token_mean")
-            self.run_.optim_step(lr=1.0)
-        logprobs = self.run_.forward(data()).result().logprobs
-        after = self.run_.sample("in the", max_tokens=8, seed=1, weights=weights, exact_logprobs=True).result()[0]
-        np.testing.assert_array_equal(before.tokens, after.tokens)
-        np.testing.assert_array_equal(before.logprobs, after.logprobs)
-        self.assertEqual((before.weights_step, after.weights_step), (0, 0))
-        np.testing.assert_array_equal(logprobs[0], self.run_.forward(data()).result().logprobs[0])
-        self.assertEqual(self.run_.sample("in the", max_tokens=8, seed=1).result()[0].weights_step, 2)
-        weights.delete()
-        with self.assertRaises(meshloom.FailedPrecondition) as caught:
-            self.run_.sample("a", max_tokens=2, weights=weights).result()
-        self.assertEqual(caught.exception.reason, "SNAPSHOT_STALE")
-
     def test_a_custom_loss_has_the_gradient_of_its_weights(self) -> None:
         weights = [np.linspace(-1, 2, 20, dtype=np.float32) for _ in range(3)]
 
@@ -364,13 +250,6 @@ class RunTest(unittest.TestCase):
         self.assertEqual((caught.exception.state, caught.exception.step), (saved.name, 1))
         self.assertEqual(run.recover(), saved)
         self.assertEqual(run.forward(data()).result().metrics["tokens:sum"], 60)
-
-
-class NoDaemonTest(unittest.TestCase):
-    def test_a_daemon_that_is_not_there(self) -> None:
-        with meshloom.Client("127.0.0.1:1", retry_seconds=0.2) as client:
-            with self.assertRaises(meshloom.Unavailable):
-                client.create_training_run(CONFIG)
 
 
 if __name__ == "__main__":
