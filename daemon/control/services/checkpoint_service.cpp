@@ -75,6 +75,7 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
         v1::Checkpoint& told = *response->add_checkpoints();
         told = describe_checkpoint(id, found);
         told.set_damage(find_damage(found.folder, request.verify(), go_on));
+        told.set_without_digests(!has_digests(found.folder));
         last = {position, id, found.name()};
       }
     }
@@ -130,7 +131,8 @@ void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest&
       if (best.step() == step)
         throw FailedPrecondition(
             fmt::format("{} has one of the lowest validation losses, {:.4f}, and "
-                        "run.checkpoint.keep_best keeps it; force deletes it all the same",
+                        "run.checkpoint.keep_best keeps it; --force (force in the request) deletes "
+                        "it all the same",
                         request.name(), best.loss()),
             "CHECKPOINT_IS_BEST", {{"checkpoint", request.name()}});
   gone.newest = !steps.empty() && step == steps.back();

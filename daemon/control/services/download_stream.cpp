@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/control/stores/checkpoint_damage.h"
+#include "daemon/train/checkpoint/export_digests.h"
 #include "daemon/train/checkpoint/file_check.h"
 
 namespace meshloom::control {
@@ -18,7 +20,11 @@ void DownloadStream::open_all() {
   // First, since what is open stays readable when the checkpoint is pruned meanwhile.
   read_checkpoint(request_.name(), source_.folder, [&] {
     train::Manifest manifest;
-    if (train::is_checkpoint(source_.folder)) manifest = train::read_manifest(source_.folder);
+    has_digests_ = has_digests(source_.folder);
+    if (train::is_checkpoint(source_.folder))
+      manifest = train::read_manifest(source_.folder);
+    else if (has_digests_)
+      manifest.other_files = train::read_export_digests(source_.folder).value();
     files_ = open_files(source_.folder);
     for (const train::ManifestFile& file : manifest.files) expect(file);
     for (const train::ManifestFile& file : manifest.other_files) expect(file);
@@ -71,6 +77,7 @@ v1::ReadCheckpointResponse DownloadStream::next_piece() {
   if (offset_ < file.size()) return piece;
   piece.set_xxh3_128(xxh3_.hex());
   compare(file, piece.xxh3_128());
+  piece.set_compared(has_digests_);
   if (request_.sha256()) piece.set_sha256(sha256_.hex());
   xxh3_ = {};
   sha256_ = {};

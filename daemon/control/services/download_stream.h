@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of a folder, in pieces, each with its digests at its end. Those of a checkpoint are
-// compared with its manifest on the way.
+// compared with its manifest on the way, those of an export with the digests that it has.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,8 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
   bool opened_ = false;
   Source source_;
   std::vector<OpenFile> files_;
-  std::map<std::string, std::string> expected_;  ///< digest by file, of a checkpoint's manifest
+  bool has_digests_ = false;
+  std::map<std::string, std::string> expected_;  ///< digest by file, where there are some
   std::size_t file_ = 0;                         ///< the one that is read
   std::int64_t offset_ = 0;                      ///< of the next piece
   std::int64_t digested_ = 0;                    ///< bytes of the file that are in the digests

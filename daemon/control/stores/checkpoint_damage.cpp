@@ -2,6 +2,7 @@
 #include "daemon/control/stores/checkpoint_damage.h"
 
 #include "daemon/train/checkpoint/checkpoint_reader.h"
+#include "daemon/train/checkpoint/export_digests.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/error.h"
@@ -24,11 +25,34 @@ std::string error_of(const fs::path& folder, const Look& look) {
   }
 }
 
+std::string find_export_damage(const fs::path& folder, bool digests,
+                               const std::function<void()>& go_on) {
+  std::vector<train::ManifestFile> files;
+  std::string damage = error_of(folder, [&] {
+    train::Manifest listed;
+    listed.other_files = train::read_export_digests(folder).value_or(files);
+    train::check_file_sizes(folder, listed);
+    train::check_hf_folder(folder);
+    files = listed.other_files;
+  });
+  for (std::size_t i = 0; digests && i < files.size() && damage.empty(); ++i) {
+    go_on();
+    train::Manifest one;
+    one.other_files = {files[i]};
+    damage = error_of(folder, [&] { train::verify_other_files(folder, one); });
+  }
+  return damage;
+}
+
 }  // namespace
 
+bool has_digests(const fs::path& folder) {
+  std::error_code ignored;
+  return train::is_checkpoint(folder) || fs::exists(folder / train::kExportDigestsName, ignored);
+}
+
 std::string find_damage(const fs::path& folder, bool digests, const std::function<void()>& go_on) {
-  if (!train::is_checkpoint(folder))
-    return error_of(folder, [&] { train::check_hf_folder(folder); });
+  if (!train::is_checkpoint(folder)) return find_export_damage(folder, digests, go_on);
   train::Manifest manifest;
   std::string damage = error_of(folder, [&] {
     manifest = train::read_manifest(folder);

@@ -138,7 +138,9 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
            target.id());
   if (!gone.force)
     throw FailedPrecondition(
-        fmt::format("{} is the newest of its job; force deletes it all the same", name),
+        fmt::format(
+            "{} is the newest of its job; --force (force in the request) deletes it all the same",
+            name),
         "CHECKPOINT_IS_LAST", {{"checkpoint", name}});
 }
 

@@ -18,7 +18,7 @@ void check_size(const std::filesystem::path& file, std::uint64_t bytes, std::uin
 void check_digest(const std::filesystem::path& file, const std::string& read,
                   const std::string& expected) {
   if (read != expected)
-    checkpoint_damaged(file, fmt::format("its XXH3-128 is {}, the manifest's {}", read, expected));
+    checkpoint_damaged(file, fmt::format("its XXH3-128 is {}, expected {}", read, expected));
 }
 
 }  // namespace meshloom::train

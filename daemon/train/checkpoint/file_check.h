@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the files of a checkpoint are those that its manifest describes.
+// Whether the files of a checkpoint are those that its manifest describes, and those of an export
+// the ones whose digests it has.
 #pragma once
 
 #include <cstdint>

@@ -95,10 +95,10 @@ struct HfParameter {
   std::function<Tensor()> value;  ///< called once
 };
 
-/// Writes config.json, generation_config.json and the weights, so that transformers loads the
-/// folder without a warning. Written under another name and put in place at the end: `folder` is
-/// complete, or as it was before; an older one is replaced. Throws ResourceExhausted if the disk
-/// is full, IoError.
+/// Writes config.json, generation_config.json, the weights and the digests of all these
+/// (export_digests.h), so that transformers loads the folder without a warning. Written under
+/// another name and put in place at the end: `folder` is complete, or as it was before; an older
+/// one is replaced. Throws ResourceExhausted if the disk is full, IoError.
 void save_hf_folder(const std::filesystem::path& folder, const nn::ModelConfig& config,
                     const std::vector<NamedTensor>& tensors, const HfSaveOptions& options = {});
 /// The same, one parameter after the other.

@@ -7,6 +7,8 @@
 #include "daemon/tensor/host_pieces.h"
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/export_digests.h"
 #include "daemon/train/checkpoint/file_system.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/checkpoint/hf_folder.h"
@@ -48,7 +50,8 @@ std::vector<Shard> make_shards(const std::vector<HfParameter>& tensors,
   return shards;
 }
 
-void write_shard(const fs::path& folder, const Shard& shard, DType dtype) {
+/// What is written is digested on the way.
+ManifestFile write_shard(const fs::path& folder, const Shard& shard, DType dtype) {
   std::map<std::string_view, const HfParameter*> values;
   std::vector<SafetensorsEntry> entries;
   for (const HfParameter* tensor : shard.tensors) {
@@ -58,7 +61,13 @@ void write_shard(const fs::path& folder, const Shard& shard, DType dtype) {
     entry.dtype = dtype;
     entry.shape = tensor->shape;
   }
-  SafetensorsWriter writer(folder / shard.file_name, std::move(entries), {{"format", "pt"}});
+  Digest digest;
+  std::uint64_t bytes = 0;
+  SafetensorsWriter writer(folder / shard.file_name, std::move(entries), {{"format", "pt"}},
+                           [&](std::span<const std::byte> written) {
+                             digest.update(written);
+                             bytes += written.size();
+                           });
   for (const SafetensorsEntry& entry : writer.entries()) {
     const Tensor value = ops::contiguous(values.at(entry.name)->value().detach());
     HostPieces(value.context()).read(value.view(), dtype, [&](std::span<const std::byte> piece) {
@@ -66,13 +75,16 @@ void write_shard(const fs::path& folder, const Shard& shard, DType dtype) {
     });
   }
   writer.close();
+  return {shard.file_name, bytes, digest.hex()};
 }
 
-void write_text(const fs::path& path, const std::string& text) {
+ManifestFile write_text(const fs::path& path, const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
   auto file = posix_file_system().create(path, text.size());
-  file->write(std::as_bytes(std::span(text)));
+  file->write(bytes);
   file->sync();
   file->close();
+  return {path.filename().string(), text.size(), digest_of(bytes)};
 }
 
 std::string index_text(const std::vector<Shard>& shards, DType dtype) {
@@ -88,21 +100,30 @@ std::string index_text(const std::vector<Shard>& shards, DType dtype) {
   return index.dump(2) + "\n";
 }
 
+/// Files of the same name, of which the later is the one that is there.
+void keep(ManifestFile file, std::vector<ManifestFile>* written) {
+  std::erase_if(*written, [&](const ManifestFile& other) { return other.name == file.name; });
+  written->push_back(std::move(file));
+}
+
 void write_files(const fs::path& folder, const nn::ModelConfig& config,
                  const std::vector<HfParameter>& tensors, const HfSaveOptions& options) {
+  std::vector<ManifestFile> written;
+  const auto put = [&](const std::string& name, const std::string& content) {
+    keep(write_text(folder / name, content), &written);
+  };
   const std::vector<Shard> shards = make_shards(tensors, options);
-  for (const Shard& shard : shards) write_shard(folder, shard, options.dtype);
-  if (shards.size() > 1)
-    write_text(folder / "model.safetensors.index.json", index_text(shards, options.dtype));
-  write_text(folder / "config.json", nn::to_hf_config(config, options.dtype));
+  for (const Shard& shard : shards) keep(write_shard(folder, shard, options.dtype), &written);
+  if (shards.size() > 1) put("model.safetensors.index.json", index_text(shards, options.dtype));
+  put("config.json", nn::to_hf_config(config, options.dtype));
   if (config.architecture != nn::Architecture::kBert)
-    write_text(folder / "generation_config.json", nn::to_hf_generation_config(config));
-  for (const CarriedFile& file : options.carried) write_text(folder / file.name, file.bytes);
+    put("generation_config.json", nn::to_hf_generation_config(config));
+  for (const CarriedFile& file : options.carried) put(file.name, file.bytes);
   if (options.byte_tokenizer && !text::has_tokenizer(folder)) {
-    write_text(folder / "tokenizer.json", byte_tokenizer_json());
-    write_text(folder / "tokenizer_config.json",
-               byte_tokenizer_config_json(config.max_position_embeddings));
+    put("tokenizer.json", byte_tokenizer_json());
+    put("tokenizer_config.json", byte_tokenizer_config_json(config.max_position_embeddings));
   }
+  write_text(folder / kExportDigestsName, export_digests_to_json(written));
 }
 
 }  // namespace

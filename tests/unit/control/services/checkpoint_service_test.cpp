@@ -6,6 +6,7 @@
 
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/export_digests.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "tests/unit/control/fake_daemon.h"
 #include "tests/unit/control/fake_manifest.h"
@@ -117,6 +118,45 @@ TEST_F(CheckpointServiceTest, WhatGoesWithACheckpointIsComparedWhenItIsDownloade
   EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
   std::filesystem::remove(folder / "tokenizer.json");
   EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
+}
+
+TEST_F(CheckpointServiceTest, AnExportIsComparedWithItsDigestsWhereItHasThem) {
+  train();
+  const auto folder = daemon_->state().job("first") / "hf";
+  bool compared = false;
+  const auto reason = [&] {
+    grpc::ClientContext context;
+    v1::ReadCheckpointRequest request;
+    request.set_name("checkpoints/first/hf");
+    const auto stream = checkpoints_->ReadCheckpoint(&context, request);
+    v1::ReadCheckpointResponse response;
+    while (stream->Read(&response)) compared = response.compared();
+    return reason_of(stream->Finish());
+  };
+  const auto listed = [&] {
+    grpc::ClientContext context;
+    v1::ListCheckpointsRequest request;
+    request.set_job("first");
+    request.set_verify(true);
+    v1::ListCheckpointsResponse response;
+    EXPECT_TRUE(checkpoints_->ListCheckpoints(&context, request, &response).ok());
+    return response.checkpoints(response.checkpoints_size() - 1);
+  };
+  EXPECT_EQ(reason(), "");
+  EXPECT_FALSE(compared) << "one of an older daemon";
+  EXPECT_TRUE(listed().without_digests());
+
+  std::ofstream(folder / "weights") << "as it was";
+  const train::ManifestFile weights{"weights", 9, train::digest_of_file(folder / "weights")};
+  std::ofstream(folder / train::kExportDigestsName) << train::export_digests_to_json({&weights, 1});
+  EXPECT_EQ(reason(), "");
+  EXPECT_TRUE(compared);
+  EXPECT_FALSE(listed().without_digests());
+  std::ofstream(folder / "weights") << "otherwise";
+  EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
+  std::filesystem::remove(folder / "weights");
+  EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
+  EXPECT_NE(listed().damage().find("weights"), std::string::npos);
 }
 
 TEST_F(CheckpointServiceTest, TheListTellsWhatIsDamaged) {

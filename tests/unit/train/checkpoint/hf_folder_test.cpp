@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/checkpoint/digest.h"
+#include "daemon/train/checkpoint/export_digests.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/checkpoint/hf_names.h"
 #include "kernels/base/error.h"
@@ -145,6 +147,39 @@ TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
     EXPECT_EQ(text(after), text(before)) << name;
   }
   EXPECT_FALSE(fs::exists(temp / "out" / "other.txt"));
+}
+
+TEST(HfFolder, TheDigestsOfAllItsFilesAreBesideThem) {
+  ExecutionContext context;
+  TempFolder temp;
+  const auto model = load(context, kGolden / "gpt2_hf");
+  HfSaveOptions options{.max_file_bytes = 50'000};
+  options.carried = {{"tokenizer_config.json", "{}"}, {"generation_config.json", "{\"top_k\": 7}"}};
+  const fs::path out = temp.path() / "out";
+  save_hf_folder(out, *model, options);
+  const auto files = read_export_digests(out);
+  ASSERT_TRUE(files);
+  std::size_t there = 0;
+  for (const auto& item : fs::directory_iterator(out))
+    there += item.path().filename() == kExportDigestsName ? 0 : 1;
+  EXPECT_EQ(files->size(), there) << "each once";
+  EXPECT_GT(there, 5u) << "several files of weights, and their index";
+  for (const ManifestFile& file : *files) {
+    EXPECT_EQ(file.bytes, fs::file_size(out / file.name)) << file.name;
+    EXPECT_EQ(file.xxh3_128, digest_of_file(out / file.name)) << file.name;
+  }
+  fs::remove(out / kExportDigestsName);
+  EXPECT_FALSE(read_export_digests(out)) << "an export of an older version";
+  for (const char* wrong :
+       {"[", "{}", R"({"format": "other", "version": 1, "files": []})",
+        R"({"format": "meshloom.digests", "version": 1, "files": [{"name": "../x",
+                                "bytes": 1, "xxh3_128": ""}]})"}) {
+    temp.write(std::string("out/") + kExportDigestsName, wrong);
+    EXPECT_THROW(read_export_digests(out), DataLoss) << wrong;
+  }
+  temp.write(std::string("out/") + kExportDigestsName,
+             R"({"format": "meshloom.digests", "version": 2, "files": []})");
+  EXPECT_THROW(read_export_digests(out), FailedPrecondition);
 }
 
 TEST_P(HfFolders, HalfPrecisionIsRoundedOnce) {
