@@ -3,9 +3,11 @@
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "daemon/base/env.h"
@@ -94,6 +96,19 @@ control::DaemonEnd run(control::ParsedDaemonOptions parsed) {
   return end;
 }
 
+/// What is to be said before MPI has started, which is the same on all ranks: rank 0 says it.
+int answer(const control::ParsedDaemonOptions& parsed) {
+  if (base::launched_rank() != 0) {
+    // mpirun ends all ranks when one has failed, and this one must not be ahead of rank 0.
+    if (*parsed.exit_code != 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  } else if (*parsed.exit_code == 0) {
+    std::fputs(parsed.answer.c_str(), stdout);
+  } else {
+    std::fprintf(stderr, "meshloomd: %s\n", parsed.answer.c_str());
+  }
+  return *parsed.exit_code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,7 +118,7 @@ int main(int argc, char** argv) {
   control::block_stop_signals();
   try {
     auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());
-    if (parsed.exit_code) return *parsed.exit_code;
+    if (parsed.exit_code) return answer(parsed);
     const control::DaemonEnd end = run(std::move(parsed));
     // A thread that hangs in a file system must not see the objects of the process go.
     if (end.hanging) std::_Exit(end.exit_code);

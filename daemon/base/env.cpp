@@ -39,4 +39,11 @@ Environment read_environment() {
   return env;
 }
 
+int launched_rank() {
+  const auto value = text("PMIX_RANK");
+  int rank = 0;
+  if (value) std::from_chars(value->data(), value->data() + value->size(), rank);
+  return rank;
+}
+
 }  // namespace meshloom::base

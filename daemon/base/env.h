@@ -33,4 +33,8 @@ struct Environment {
 /// wrong.
 Environment read_environment();
 
+/// The rank that mpirun started this process as (PMIX_RANK), known before MPI is; 0 for a process
+/// that it did not start.
+int launched_rank();
+
 }  // namespace meshloom::base

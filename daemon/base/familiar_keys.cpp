@@ -162,22 +162,45 @@ void find_places(const Descriptor& type, const std::string& key, const std::stri
   }
 }
 
+/// What another trainer calls so; null if none does, or where `root` has no run.
+const Familiar* find_familiar(const std::string& key, const Descriptor& root) {
+  if (!root.FindFieldByName("run")) return nullptr;
+  const auto known = std::find_if(std::begin(kFamiliar), std::end(kFamiliar),
+                                  [&](const Familiar& item) { return item.key == key; });
+  return known == std::end(kFamiliar) ? nullptr : known;
+}
+
+bool names_a_place(const Familiar& known) {
+  return std::string_view(known.place).substr(0, 4) == "run.";
+}
+
+/// The places of fields of this name, unless there are so many that they say nothing.
+std::vector<std::string> few_places(const std::string& key, const Descriptor& root) {
+  constexpr std::size_t kMostPlaces = 3;
+  std::vector<std::string> places;
+  find_places(root, key, "", &places);
+  if (places.size() > kMostPlaces) places.clear();
+  return places;
+}
+
 }  // namespace
 
 std::string familiar_key(std::string_view key, const Descriptor& root) {
-  constexpr std::size_t kMostPlaces = 3;  // more of them say nothing
   const std::string wanted = plain(key);
-  const bool has_run = root.FindFieldByName("run") != nullptr;
-  const auto known = std::find_if(std::begin(kFamiliar), std::end(kFamiliar),
-                                  [&](const Familiar& item) { return item.key == wanted; });
-  if (has_run && known != std::end(kFamiliar)) {
-    const bool place = std::string_view(known->place).substr(0, 4) == "run.";
-    return (place ? "here it is " : "") + std::string(known->place);
-  }
-  std::vector<std::string> places;
-  find_places(root, wanted, "", &places);
-  if (places.empty() || places.size() > kMostPlaces) return "";
-  return fmt::format("here it is {}", fmt::join(places, " or "));
+  if (const Familiar* known = find_familiar(wanted, root))
+    return (names_a_place(*known) ? "here it is " : "") + std::string(known->place);
+  const auto places = few_places(wanted, root);
+  return places.empty() ? "" : fmt::format("here it is {}", fmt::join(places, " or "));
+}
+
+std::vector<std::string> familiar_fields(std::string_view key, const Descriptor& root) {
+  const std::string wanted = plain(key);
+  const Familiar* known = find_familiar(wanted, root);
+  if (!known) return few_places(wanted, root);
+  // Behind the path is how its value is told, if anything.
+  const std::string_view place = known->place;
+  if (!names_a_place(*known)) return {};
+  return {std::string(place.substr(0, place.find_first_of(":, ")))};
 }
 
 }  // namespace meshloom::base

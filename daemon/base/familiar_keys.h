@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace meshloom::base {
 
@@ -15,5 +16,10 @@ namespace meshloom::base {
 /// ones. Empty for a key of which nothing is known, and for names of other trainers where `root`
 /// has no run.
 std::string familiar_key(std::string_view key, const google::protobuf::Descriptor& root);
+
+/// The fields that such a key may mean, as paths below `root`: "run.optimizer.lr". None for a key
+/// of which nothing is known, or which means too many to say anything.
+std::vector<std::string> familiar_fields(std::string_view key,
+                                         const google::protobuf::Descriptor& root);
 
 }  // namespace meshloom::base

@@ -27,9 +27,9 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   constexpr std::size_t kLongestName = 128;  // the distance is quadratic in the length
   if (name.size() > kLongestName) return "";
   std::string best;
-  // Of two letters one is half a name: "pp" is as near to "dp" as to anything.
+  // Of two letters one is half a name: "pp" is as near to "dp" as to anything, and of four two are.
   const std::size_t length = name.size();
-  int best_distance = length <= 2 ? 1 : static_cast<int>(length + 1) / 2 + 1;
+  int best_distance = length <= 2 ? 1 : static_cast<int>(length) / 3 + 1;
   for (const auto& candidate : candidates) {
     const int distance = edit_distance(name, candidate);
     if (distance < best_distance) {

@@ -12,8 +12,8 @@ namespace meshloom::base {
 /// alignment).
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate with the least edit distance; empty if none is closer than about half the name's
-/// length, and for names of one or two letters.
+/// The candidate with the least edit distance; empty if more than a third of the name's
+/// letters would have to change, and for names of one or two letters.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace meshloom::base

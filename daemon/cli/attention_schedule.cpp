@@ -27,6 +27,18 @@ std::int64_t keys_of(const v1::AttentionStep& step) {
   return keys;
 }
 
+/// Which part of a step is masked, and for which queries and documents: the first blocks, and how
+/// many more there are.
+std::string masked_text(const v1::AttentionRank& rank, int step, const ScheduleBlocks& blocks,
+                        std::size_t most) {
+  if (rank.steps(step).pairs() == 0) return "nothing";
+  const auto& list = blocks[static_cast<std::size_t>(rank.rank())][static_cast<std::size_t>(step)];
+  std::string text;
+  for (std::size_t i = 0; i < std::min(most, list.size()); ++i)
+    text += (i == 0 ? "" : "; ") + to_string(list[i]);
+  return list.size() > most ? text + fmt::format("; and {} more", list.size() - most) : text;
+}
+
 std::int64_t largest_work(const v1::AttentionSchedule& schedule) {
   std::int64_t most = 1;
   for (const v1::AttentionRank& rank : schedule.ranks()) most = std::max(most, rank.pairs());
@@ -55,11 +67,12 @@ std::string colour(int source, int ranks) {
   return fmt::format("hsl({}, 60%, 72%)", source * 360 / std::max(1, ranks));
 }
 
-std::string step_box(const v1::AttentionStep& step, int ranks, double x, double width, int y) {
+std::string step_box(const v1::AttentionStep& step, const std::string& masked, int ranks, double x,
+                     double width, int y) {
   std::string box = fmt::format(
-      R"(<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" fill="{}" stroke="#444"><title>keys of rank {}: {} ({} pairs)</title></rect>)",
+      R"(<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" fill="{}" stroke="#444"><title>keys of rank {}: {} ({} pairs: {})</title></rect>)",
       x, y, width, kRow - 8, colour(step.source(), ranks), step.source(),
-      ranges_text(step.keys(), 8), step.pairs());
+      ranges_text(step.keys(), 8), step.pairs(), masked);
   if (width > 24)
     box += fmt::format(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)", x + width / 2,
                        y + kRow - 16, step.source());
@@ -68,7 +81,7 @@ std::string step_box(const v1::AttentionStep& step, int ranks, double x, double 
 
 }  // namespace
 
-void print_attention_schedule(const v1::AttentionSchedule& schedule) {
+void print_attention_schedule(const v1::AttentionSchedule& schedule, const ScheduleBlocks& blocks) {
   const std::string tiles = schedule.tile_balance() > 0.0
                                 ? fmt::format(", {:.4f} in tiles", schedule.tile_balance())
                                 : std::string();
@@ -76,8 +89,8 @@ void print_attention_schedule(const v1::AttentionSchedule& schedule) {
              schedule.sequence(), schedule.ranks_count(),
              schedule.causal() ? "causal" : "not causal", schedule.load_balancer(),
              schedule.balance(), tiles);
-  std::vector<std::vector<std::string>> rows{
-      {"rank", "tokens", "pairs", "step", "keys of", "keys", "pairs", "positions"}};
+  std::vector<std::vector<std::string>> rows{{"rank", "tokens", "pairs", "step", "keys of", "keys",
+                                              "pairs", "positions", "blocks: queries x keys"}};
   for (const v1::AttentionRank& rank : schedule.ranks()) {
     std::vector<std::string> first{std::to_string(rank.rank()), std::to_string(rank.tokens()),
                                    std::to_string(rank.pairs())};
@@ -85,7 +98,8 @@ void print_attention_schedule(const v1::AttentionSchedule& schedule) {
       const v1::AttentionStep& step = rank.steps(s);
       rows.push_back({first[0], first[1], first[2], std::to_string(s),
                       std::to_string(step.source()), std::to_string(keys_of(step)),
-                      std::to_string(step.pairs()), ranges_text(step.keys(), 4)});
+                      std::to_string(step.pairs()), ranges_text(step.keys(), 4),
+                      masked_text(rank, s, blocks, 3)});
       first = {"", "", ""};
     }
   }
@@ -93,7 +107,8 @@ void print_attention_schedule(const v1::AttentionSchedule& schedule) {
   if (!schedule.ways().empty()) print_ways(schedule);
 }
 
-std::string attention_schedule_svg(const v1::AttentionSchedule& schedule) {
+std::string attention_schedule_svg(const v1::AttentionSchedule& schedule,
+                                   const ScheduleBlocks& blocks) {
   const int ranks = schedule.ranks_count();
   const auto most = static_cast<double>(largest_work(schedule));
   std::string svg = fmt::format(
@@ -108,9 +123,11 @@ std::string attention_schedule_svg(const v1::AttentionSchedule& schedule) {
     const int y = kTop + kRow * rank.rank();
     svg += fmt::format("<text x=\"8\" y=\"{}\">rank {}</text>\n", y + kRow - 16, rank.rank());
     double x = kLabel;
-    for (const v1::AttentionStep& step : rank.steps()) {
+    for (int s = 0; s < rank.steps_size(); ++s) {
+      const v1::AttentionStep& step = rank.steps(s);
       const double width = kWidth * static_cast<double>(step.pairs()) / most;
-      if (step.pairs() > 0) svg += step_box(step, ranks, x, width, y);
+      if (step.pairs() > 0)
+        svg += step_box(step, masked_text(rank, s, blocks, 12), ranks, x, width, y);
       x += width;
     }
   }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -9,8 +8,7 @@
 #include "daemon/cli/download_command.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/output.h"
-#include "daemon/cli/terminal.h"
-#include "daemon/cli/transfer_progress.h"
+#include "daemon/cli/transfer_display.h"
 
 namespace meshloom::cli {
 namespace {
@@ -20,6 +18,12 @@ std::string best_text(const v1::Checkpoint& checkpoint) {
   if (checkpoint.best() == 0) return {};
   const std::string place = checkpoint.best() == 1 ? "" : fmt::format(" {}", checkpoint.best());
   return fmt::format("best{}: validation loss {:.4f}", place, checkpoint.validation_loss());
+}
+
+/// What is known of its files, where that is not what is hoped for.
+std::string state_text(const v1::Checkpoint& checkpoint, bool verified) {
+  if (!checkpoint.damage().empty()) return "damaged";
+  return verified && checkpoint.without_digests() ? "no digests" : best_text(checkpoint);
 }
 
 ExitCode list_checkpoints(Client& client, bool json, v1::ListCheckpointsRequest request) {
@@ -37,7 +41,7 @@ ExitCode list_checkpoints(Client& client, bool json, v1::ListCheckpointsRequest 
   for (const auto& item : all.checkpoints())
     rows.push_back({item.name(), std::to_string(item.step()), bytes_text(item.size_bytes()),
                     std::to_string(item.files()), item.create_time(),
-                    item.damage().empty() ? best_text(item) : "damaged"});
+                    state_text(item, request.verify())});
   print_table(rows);
   for (const auto& item : all.checkpoints())
     if (!item.damage().empty()) fmt::print("{}: {}\n", item.name(), item.damage());
@@ -60,20 +64,18 @@ ExitCode export_checkpoint(Client& client, bool json, const v1::ExportCheckpoint
   client.introduce(context);
   const auto stream = client.checkpoints().ExportCheckpoint(&context, request);
   const InterruptScope interrupt([&] { context.TryCancel(); });
-  const bool shows = !json && is_terminal(STDERR_FILENO);
-  TransferProgress progress(shows, terminal_columns(STDERR_FILENO));
+  TransferDisplay display(json, "written");
   v1::ExportedFolder exported;
   bool begun = false;
   for (v1::ExportCheckpointResponse event; stream->Read(&event);) {
-    const auto now = TransferProgress::Clock::now();
-    if (!begun) progress.begin(request.name(), event.total_bytes(), event.done_bytes(), now);
+    if (!begun) display.begin(request.name(), event.total_bytes(), event.done_bytes());
     begun = true;
     if (event.has_exported())
       exported = event.exported();
     else
-      fmt::print(stderr, "{}", progress.show(event.done_bytes(), now));
+      display.show(event.done_bytes());
   }
-  if (shows) fmt::print(stderr, "{}", kClearLine);
+  display.clear();
   const grpc::Status status = stream->Finish();
   if (interrupt.interrupted()) {
     fmt::print(stderr, "the daemon goes on with the export; meshloom checkpoint list shows it\n");
@@ -106,8 +108,8 @@ void add_list(CLI::App& checkpoints, CommandContext& context) {
       "--job", [request](const std::string& job) { request->set_job(job); }, "Of this job only");
   command->add_flag_function(
       "--verify", [request](std::int64_t) { request->set_verify(true); },
-      "Reads all files of checkpoints and compares their digests; without it files that are "
-      "missing or short are found");
+      "Reads all files and compares their digests; without it files that are missing or short are "
+      "found");
   command->callback([&context, request] {
     context.action = [&context, request](Client& client) {
       return list_checkpoints(client, context.json, *request);

@@ -87,6 +87,7 @@ Client::Client(const std::string& address, std::string name)
       jobs_(v1::JobService::NewStub(channel_)),
       generation_(v1::GenerateService::NewStub(channel_)),
       evaluation_(v1::EvaluateService::NewStub(channel_)),
+      data_(v1::DataService::NewStub(channel_)),
       checkpoints_(v1::CheckpointService::NewStub(channel_)),
       workers_(v1::WorkerService::NewStub(channel_)),
       uploads_(v1::UploadService::NewStub(channel_)),

@@ -10,6 +10,7 @@
 
 #include "daemon/cli/exit_code.h"
 #include "v1/checkpoint_service.grpc.pb.h"
+#include "v1/data_service.grpc.pb.h"
 #include "v1/evaluate_service.grpc.pb.h"
 #include "v1/generate_service.grpc.pb.h"
 #include "v1/job_service.grpc.pb.h"
@@ -37,6 +38,7 @@ class Client {
   v1::JobService::Stub& jobs() { return *jobs_; }
   v1::GenerateService::Stub& generation() { return *generation_; }
   v1::EvaluateService::Stub& evaluation() { return *evaluation_; }
+  v1::DataService::Stub& data() { return *data_; }
   v1::CheckpointService::Stub& checkpoints() { return *checkpoints_; }
   v1::WorkerService::Stub& workers() { return *workers_; }
   v1::UploadService::Stub& uploads() { return *uploads_; }
@@ -109,6 +111,7 @@ class Client {
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::GenerateService::Stub> generation_;
   std::unique_ptr<v1::EvaluateService::Stub> evaluation_;
+  std::unique_ptr<v1::DataService::Stub> data_;
   std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
   std::unique_ptr<v1::WorkerService::Stub> workers_;
   std::unique_ptr<v1::UploadService::Stub> uploads_;

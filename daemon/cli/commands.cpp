@@ -18,7 +18,7 @@ constexpr const char* kFooter =
     "  meshloom generate --job job-1 --prompt \"In the beginning\"\n"
     "  meshloom evaluate --job job-1\n"
     "  meshloom model create my-model path/to/hf_folder\n"
-    "  meshloom data tokenize --tokenizer path/to/hf_folder --out data/corpus.bin corpus/\n"
+    "  meshloom data tokenize --tokenizer gpt2 --out corpus.bin corpus\n"
     "  meshloom plan search --model llama3_8b --ranks 64 --cluster h100\n"
     "  meshloom shutdown\n"
     "Exit codes: 0 ok, 1 the job or request failed, 2 usage or config, 3 no daemon reached, 4 "

@@ -34,6 +34,14 @@ void add_job_comparison(CLI::App& jobs, CommandContext& context);
 /// pause, move, edit, label, logs and metrics, below `job`.
 void add_job_changes(CLI::App& jobs, CommandContext& context);
 void add_run_commands(CLI::App& app, CommandContext& context);
+/// forward-backward, forward, optim-step and skip, below `run`.
+void add_run_training(CLI::App& runs, CommandContext& context);
+/// sample, below `run`.
+void add_run_sample(CLI::App& runs, CommandContext& context);
+/// States and weights that are kept, below `run`.
+void add_run_states(CLI::App& runs, CommandContext& context);
+/// get-parameters and set-parameters, below `run`.
+void add_run_parameters(CLI::App& runs, CommandContext& context);
 void add_operation_commands(CLI::App& app, CommandContext& context);
 void add_checkpoint_commands(CLI::App& app, CommandContext& context);
 void add_generate_command(CLI::App& app, CommandContext& context);

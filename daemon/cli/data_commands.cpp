@@ -1,176 +1,224 @@
 // SPDX-License-Identifier: Apache-2.0
-// data tokenize and inspect: nothing here needs a daemon.
+// data tokenize and inspect: the daemon reads and writes, here it is shown.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <thread>
+#include <optional>
 
 #include "daemon/base/utf8.h"
 #include "daemon/cli/commands.h"
+#include "daemon/cli/interrupt.h"
 #include "daemon/cli/output.h"
-#include "daemon/text/token_file.h"
-#include "daemon/text/tokenizer_folder.h"
+#include "daemon/cli/terminal.h"
+#include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {
 namespace {
 
-struct TokenizeCommandOptions {
-  std::string tokenizer, out, field = "text";
-  std::vector<std::string> paths;
-  int threads = 0;
+/// Of a sample's text on a screen.
+constexpr std::size_t kShownBytes = 2000;
+
+/// How text is read, as both commands take it.
+struct ReadingOptions {
+  std::string tokenizer, field;
   bool no_end = false;
 };
 
-struct InspectOptions {
-  std::string tokenizer, path, field = "text";
-  std::int64_t sample = 64;
+struct TokenizeCommandOptions {
+  ReadingOptions reading;
+  std::string out;
+  std::vector<std::string> paths;
+  bool overwrite = false;
 };
 
-ExitCode tokenize(bool json, const TokenizeCommandOptions& options) {
-  const text::FolderTokenizer opened = text::open_tokenizer(options.tokenizer);
-  text::TokenizeOptions how;
-  how.field = options.field;
-  how.threads =
-      options.threads > 0 ? options.threads : static_cast<int>(std::thread::hardware_concurrency());
-  if (!options.no_end && !opened.eos)
-    throw CliError(kUsage, fmt::format("{} names no eos_token to put between documents: give it in "
-                                       "tokenizer_config.json, or --no-document-end",
-                                       options.tokenizer));
-  if (!options.no_end) how.end = opened.eos;
-  std::vector<text::DocumentFile> files;
-  for (const std::string& path : options.paths)
-    for (text::DocumentFile& file : text::find_document_files(path))
-      files.push_back(std::move(file));
-  const auto summary = text::write_token_file(files, *opened.tokenizer, how, options.out);
+struct InspectOptions {
+  ReadingOptions reading;
+  std::string path;
+  std::int64_t seq_len = 0;
+};
+
+void set_reading(const ReadingOptions& options, v1::TextReading* reading) {
+  reading->set_tokenizer(options.tokenizer);
+  reading->set_field(options.field);
+  if (options.no_end) reading->set_append_eos(false);
+}
+
+/// The result of a call that tells how far it is; nothing after Ctrl-C.
+template <typename Response, typename Open>
+std::optional<Response> last_of(Client& client, bool json, const char* doing, const Open& open) {
+  grpc::ClientContext context;
+  client.introduce(context);
+  const auto stream = open(&context);
+  const InterruptScope interrupt([&] { context.TryCancel(); });
+  const bool terminal = !json && is_terminal(STDERR_FILENO);
+  Response last;
+  for (Response event; stream->Read(&event);) {
+    last = event;
+    if (!terminal || !event.has_progress()) continue;
+    fmt::print(stderr, "{}{} {}: {} of {}", kClearLine, doing, event.progress().field(),
+               bytes_text(event.progress().bytes()), bytes_text(event.progress().total_bytes()));
+    std::fflush(stderr);
+  }
+  if (terminal) fmt::print(stderr, "{}", kClearLine);
+  const grpc::Status status = stream->Finish();
+  if (interrupt.interrupted()) return std::nullopt;
+  if (!status.ok()) client.fail(status);
+  return last;
+}
+
+void print_text_line(std::int64_t bytes, std::int64_t replaced) {
+  print_line("text", replaced == 0
+                         ? bytes_text(bytes)
+                         : fmt::format("{}; bytes that are no UTF-8 are read as U+FFFD in {}",
+                                       bytes_text(bytes), plural(replaced, "document")));
+}
+
+ExitCode tokenize(Client& client, bool json, const TokenizeCommandOptions& options) {
+  v1::TokenizeDataRequest request;
+  for (const std::string& path : options.paths) request.add_paths(path);
+  set_reading(options.reading, request.mutable_reading());
+  request.set_out(options.out);
+  request.set_overwrite(options.overwrite);
+  const auto last = last_of<v1::TokenizeDataResponse>(
+      client, json, "tokenizing",
+      [&](grpc::ClientContext* context) { return client.data().TokenizeData(context, request); });
+  if (!last) return kInterrupted;
+  const v1::TokenFileSummary& made = last->result();
   if (json) {
-    fmt::print("{}\n", nlohmann::json{{"path", options.out},
-                                      {"files", summary.files},
-                                      {"documents", summary.documents},
-                                      {"bytes", summary.bytes},
-                                      {"tokens", summary.tokens},
-                                      {"document_end",
-                                       how.end ? nlohmann::json(*how.end) : nlohmann::json()}}
-                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json(made);
     return kOk;
   }
-  print_line("files", std::to_string(summary.files));
-  print_line("documents", std::to_string(summary.documents));
-  print_line("text", bytes_text(static_cast<std::int64_t>(summary.bytes)));
-  print_line("tokens", std::to_string(summary.tokens));
-  fmt::print("In the job: data: {{path: {}, format: llmc{}}}\n", options.out,
-             how.end ? fmt::format(", document_end: {}", *how.end) : "");
+  print_line("files", grouped_digits(made.files()));
+  print_line("documents", grouped_digits(made.documents()));
+  print_text_line(made.bytes(), made.replaced_documents());
+  print_line("tokens", grouped_digits(made.tokens()));
+  fmt::print("In the job:\n  data: {{path: {}, format: llmc{}}}\n", made.path(),
+             made.has_document_end() ? fmt::format(", document_end: {}", made.document_end()) : "");
   return kOk;
 }
 
-/// Files of text, as a job would tokenize them.
-ExitCode inspect_text(bool json, const InspectOptions& options) {
-  const text::FolderTokenizer opened = text::open_tokenizer(options.tokenizer);
-  const std::vector<text::DocumentFile> files = text::find_document_files(options.path);
-  std::int64_t documents = 0, bytes = 0, tokens = 0;
-  text::WordCache cache;
-  std::vector<text::TokenId> encoded, first;
-  for (const text::DocumentFile& file : files)
-    text::for_each_document(file, options.field, [&](const std::string& document) {
-      encoded.clear();
-      opened.tokenizer->encode(document, false, cache, encoded);
-      if (documents++ == 0) first = encoded;
-      bytes += static_cast<std::int64_t>(document.size());
-      tokens += static_cast<std::int64_t>(encoded.size());
-    });
-  first.resize(std::min(first.size(), static_cast<std::size_t>(options.sample)));
-  const std::string sample = opened.tokenizer->decode(first, false);
+std::string samples_text(const v1::DataInspection& seen) {
+  const char* source = seen.seq_len_source() == v1::SEQ_LEN_SOURCE_REQUEST ? "--seq"
+                       : seen.seq_len_source() == v1::SEQ_LEN_SOURCE_MODEL
+                           ? "the context of the tokenizer's model"
+                           : "the default: --seq says another";
+  return fmt::format("{}, of {} ({})", grouped_digits(seen.samples()),
+                     plural(seen.seq_len(), "token"), source);
+}
+
+std::string tokens_text(const v1::DataInspection& seen) {
+  std::string text = grouped_digits(seen.tokens());
+  if (!seen.dtype().empty()) text += ", " + seen.dtype();
+  if (seen.has_document_end())
+    text += fmt::format(", token {} behind each document", seen.document_end());
+  if (seen.outside_vocabulary() > 0)
+    text += fmt::format("; {} of them are not in the vocabulary",
+                        grouped_digits(seen.outside_vocabulary()));
+  return text;
+}
+
+void print_sample(const v1::DataInspection& seen) {
+  std::string sample = seen.sample();
+  std::string cut;
+  if (sample.size() > kShownBytes || seen.sample_is_cut()) {
+    std::size_t end = std::min(sample.size(), kShownBytes);
+    while (end > 0 && end < sample.size() && base::utf8_continues(sample[end])) --end;
+    cut = fmt::format("\n... cut: {} of the sample are shown; --json has {}\n", bytes_text(end),
+                      seen.sample_is_cut() ? "its first MiB" : "all of it");
+    sample.resize(end);
+  }
+  fmt::print("sample      the first {}\n\n{}\n{}", plural(seen.sample_tokens(), "token"),
+             base::printable_text(sample), cut);
+}
+
+ExitCode inspect(Client& client, bool json, const InspectOptions& options) {
+  v1::InspectDataRequest request;
+  request.set_path(options.path);
+  set_reading(options.reading, request.mutable_reading());
+  request.set_seq_len(options.seq_len);
+  const auto last = last_of<v1::InspectDataResponse>(
+      client, json, "reading",
+      [&](grpc::ClientContext* context) { return client.data().InspectData(context, request); });
+  if (!last) return kInterrupted;
+  const v1::DataInspection& seen = last->result();
   if (json) {
-    fmt::print("{}\n", nlohmann::json{{"path", options.path},
-                                      {"files", files.size()},
-                                      {"documents", documents},
-                                      {"bytes", bytes},
-                                      {"tokens", tokens},
-                                      {"sample", sample}}
-                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    print_json(seen);
     return kOk;
   }
-  print_line("files", std::to_string(files.size()));
-  print_line("documents", std::to_string(documents));
-  print_line("text", bytes_text(bytes));
-  print_line("tokens", fmt::format("{}, and an eos behind each document", tokens));
-  fmt::print("\n{}\n", base::printable_text(sample));
+  const bool is_text = seen.dtype().empty();
+  print_line("files", fmt::format("{}, {}", grouped_digits(seen.files()), seen.format()));
+  if (seen.has_documents()) print_line("documents", grouped_digits(seen.documents()));
+  if (is_text) print_text_line(seen.bytes(), seen.replaced_documents());
+  print_line("tokens", tokens_text(seen));
+  print_line("samples", samples_text(seen));
+  print_line("tokenizer", seen.tokenizer());
+  print_line("note", seen.not_trained_on());
+  print_sample(seen);
   return kOk;
 }
 
-ExitCode inspect(bool json, const InspectOptions& options) {
-  if (std::filesystem::path(options.path).extension() != ".bin") return inspect_text(json, options);
-  const text::TokenFile file(options.path);
-  const text::FolderTokenizer opened = text::open_tokenizer(options.tokenizer);
-  constexpr std::int64_t kPart = 1 << 20;
-  std::int64_t ends = 0, outside = 0;
-  for (std::int64_t at = 0; at < file.size(); at += kPart)
-    for (const text::TokenId token : file.read(at, kPart)) {
-      ends += token == opened.eos;
-      outside += token < 0 || token >= opened.tokenizer->end();
-    }
-  const std::string sample = opened.tokenizer->decode(file.read(0, options.sample), false);
-  if (json) {
-    fmt::print("{}\n", nlohmann::json{{"path", options.path},
-                                      {"tokens", file.size()},
-                                      {"eos_tokens", ends},
-                                      {"outside_vocabulary", outside},
-                                      {"sample", sample}}
-                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    return kOk;
-  }
-  print_line("tokens", std::to_string(file.size()));
-  print_line("eos", opened.eos ? fmt::format("token {}, {} times", *opened.eos, ends) : "");
-  print_line("outside",
-             outside > 0 ? fmt::format("{} tokens are not in the vocabulary", outside) : "");
-  fmt::print("\n{}\n", base::printable_text(sample));
-  return kOk;
+void add_reading_options(CLI::App& command, ReadingOptions& options) {
+  command.add_option("--tokenizer", options.tokenizer,
+                     "A Hugging Face folder below the daemon's --data-dir, models/NAME of the "
+                     "daemon, a preset, or bytes");
+  command.add_option("--field", options.field,
+                     "Of .jsonl files: which holds the text; default: text");
+  command.add_flag("--no-document-end", options.no_end, "No eos token after each document");
 }
 
 void add_tokenize(CLI::App& data, CommandContext& context) {
   auto* command = data.add_subcommand("tokenize", "Text files as a file of tokens to train on");
   auto options = std::make_shared<TokenizeCommandOptions>();
-  command->add_option("--tokenizer", options->tokenizer, "A Hugging Face folder with a tokenizer")
+  add_reading_options(*command, options->reading);
+  command->get_option("--tokenizer")->required();
+  command
+      ->add_option("--out", options->out,
+                   "The file of tokens, in llm.c's format, below the daemon's --data-dir")
       ->required();
-  command->add_option("--out", options->out, "The file of tokens, in llm.c's format")->required();
-  command->add_option("--field", options->field, "Of .jsonl files: which holds the text");
-  command->add_option("--threads", options->threads, "Default: as many as there are cores")
-      ->check(CLI::Range(1, 1024));
-  command->add_flag("--no-document-end", options->no_end, "No eos token after each document");
-  command->add_option("paths", options->paths, "Files of text or .jsonl, or folders of them")
+  command->add_flag("--overwrite", options->overwrite, "Takes the place of a file that is there");
+  command
+      ->add_option("paths", options->paths,
+                   "Files of text or .jsonl, or folders of them, below the daemon's --data-dir")
       ->required();
   command->footer(
       "Bytes that are no UTF-8 count as U+FFFD. A file of text is one document, a line of .jsonl "
-      "too.\nExample: meshloom data tokenize --tokenizer gpt2 --out data/corpus.bin corpus/");
+      "too.\nExample: meshloom data tokenize --tokenizer gpt2 --out corpus.bin corpus");
   command->callback([&context, options] {
-    context.action = [&context, options](Client&) { return tokenize(context.json, *options); };
+    context.action = [&context, options](Client& client) {
+      return tokenize(client, context.json, *options);
+    };
   });
 }
 
 void add_inspect(CLI::App& data, CommandContext& context) {
-  auto* command = data.add_subcommand("inspect", "What a file of tokens holds, or files of text");
+  auto* command = data.add_subcommand("inspect", "What files of text or of tokens hold");
   auto options = std::make_shared<InspectOptions>();
-  command->add_option("--tokenizer", options->tokenizer, "The folder that it was made with")
-      ->required();
-  command->add_option("--field", options->field, "Of .jsonl files: which holds the text");
-  command->add_option("--sample", options->sample, "Tokens to show as text, default 64")
-      ->check(CLI::Range(0, 1 << 20));
+  add_reading_options(*command, options->reading);
   command
-      ->add_option(
-          "path", options->path,
-          "A .bin as data tokenize writes it; else files of text or .jsonl, or a folder of them")
+      ->add_option("--seq", options->seq_len,
+                   "Tokens of a sample; default: the context of the tokenizer's model, else 1024")
+      ->check(command_line::positive());
+  command
+      ->add_option("path", options->path,
+                   "A file or a folder below the daemon's --data-dir: text, .jsonl, .bin, .npy")
       ->required();
+  command->footer(
+      "Without a tokenizer text is read as bytes, and tokens are shown as numbers.\n"
+      "Example: meshloom data inspect --tokenizer gpt2 --seq 512 corpus");
   command->callback([&context, options] {
-    context.action = [&context, options](Client&) { return inspect(context.json, *options); };
+    context.action = [&context, options](Client& client) {
+      return inspect(client, context.json, *options);
+    };
   });
 }
 
 }  // namespace
 
 void add_data_commands(CLI::App& app, CommandContext& context) {
-  auto* data = app.add_subcommand("data", "Text as tokens, for models with a tokenizer");
+  auto* data = app.add_subcommand("data", "Text and tokens below the daemon's data folders");
   data->require_subcommand(1);
   add_tokenize(*data, context);
   add_inspect(*data, context);

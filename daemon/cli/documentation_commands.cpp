@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "daemon/cli/commands.h"
-#include "daemon/cli/documentation.h"
+#include "daemon/command_line/documentation.h"
 
 namespace meshloom::cli {
 namespace {
@@ -20,10 +20,7 @@ struct Fresh {
 };
 
 ExitCode print_completion(const CLI::App& parsed, const std::string& shell) {
-  const Fresh program(parsed);
-  fmt::print("{}", shell == "bash"  ? bash_completion(program.app)
-                   : shell == "zsh" ? zsh_completion(program.app)
-                                    : fish_completion(program.app));
+  fmt::print("{}", command_line::completion(Fresh(parsed).app, shell));
   return kOk;
 }
 
@@ -34,7 +31,8 @@ void add_documentation_commands(CLI::App& app, CommandContext& context) {
   auto shell = std::make_shared<std::string>();
   completion->add_option("shell", *shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(command_line::kShells),
+                                                     std::end(command_line::kShells))));
   completion->footer(
       "Example: source <(meshloom completion bash)\n"
       "An installed meshloom has them where the shells look for them.");
@@ -46,7 +44,7 @@ void add_documentation_commands(CLI::App& app, CommandContext& context) {
   manual->footer("Example: meshloom manual | man -l -");
   manual->callback([&app, &context] {
     context.action = [&app](Client&) {
-      fmt::print("{}", manual_page(Fresh(app).app, MESHLOOM_VERSION));
+      fmt::print("{}", command_line::manual_page(Fresh(app).app, MESHLOOM_VERSION));
       return kOk;
     };
   });

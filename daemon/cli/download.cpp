@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 
+#include "daemon/cli/transfer_display.h"
+
 namespace meshloom::cli {
 namespace {
 
@@ -81,7 +83,8 @@ class Download {
       : client_(client),
         options_(options),
         part_(fs::path(options.folder).lexically_normal().string() + ".part"),
-        incoming_(part_.string() + ".file") {}
+        incoming_(part_.string() + ".file"),
+        display_(options.quiet, "received") {}
 
   DownloadResult run() {
     prepare();
@@ -155,7 +158,13 @@ class Download {
     while (stream->Read(&piece)) {
       if (!incoming) incoming = std::make_unique<Incoming>(incoming_);
       received_ += static_cast<std::int64_t>(piece.data().size());
-      if (!incoming->append(piece)) continue;
+      if (incoming->name().empty())
+        display_.begin(piece.file(), piece.file_size(), incoming->received());
+      const bool whole = incoming->append(piece);
+      display_.show(incoming->received());
+      if (!whole) continue;
+      result_.compared = piece.compared();
+      display_.end();
       keep(*incoming);
       incoming.reset();
     }
@@ -180,6 +189,7 @@ class Download {
   const fs::path part_, incoming_;
   std::string after_;  ///< the last file by name that is complete
   std::int64_t received_ = 0;
+  TransferDisplay display_;
   DownloadResult result_;
 };
 

@@ -13,11 +13,13 @@ struct DownloadOptions {
   std::string name;     ///< as of ReadCheckpointRequest
   std::string folder;   ///< to be made
   bool resume = false;  ///< goes on with what a download of the same files has left behind
+  bool quiet = false;   ///< shows no progress
 };
 
 struct DownloadResult {
   std::int64_t files = 0;  ///< in the folder
   std::int64_t bytes = 0;
+  bool compared = false;  ///< with the digests that the daemon's folder has for them
 };
 
 /// Writes the files to FOLDER.part, the one that is not complete to FOLDER.part.file, and renames

@@ -12,15 +12,19 @@
 namespace meshloom::cli {
 namespace {
 
-ExitCode download(Client& client, bool json, const DownloadOptions& options) {
+ExitCode download(Client& client, bool json, DownloadOptions options) {
+  options.quiet = json;
   const DownloadResult result = download_files(client, options);
   if (json) {
-    const nlohmann::ordered_json copied = {
-        {"name", options.name}, {"files", result.files}, {"size_bytes", result.bytes}};
+    const nlohmann::ordered_json copied = {{"name", options.name},
+                                           {"files", result.files},
+                                           {"size_bytes", result.bytes},
+                                           {"compared", result.compared}};
     fmt::print("{}\n", copied.dump());
   } else {
-    fmt::print("{}: {} files, {}, digests right, in {}\n", options.name, result.files,
-               bytes_text(result.bytes), options.folder);
+    fmt::print("{}: {} files, {}, {}, in {}\n", options.name, result.files,
+               bytes_text(result.bytes),
+               result.compared ? "digests right" : "no digests to compare with", options.folder);
   }
   return kOk;
 }

@@ -8,12 +8,12 @@
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/interrupt.h"
-#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_options.h"
 #include "daemon/cli/plan_text.h"
 #include "daemon/cli/records.h"
 #include "daemon/cli/terminal.h"
+#include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {
 namespace {
@@ -111,11 +111,11 @@ void add_evaluate_command(CLI::App& app, CommandContext& context) {
   command
       ->add_option("--seq", options->seq_len,
                    "Tokens of a sample; default: the job's, else the model's context")
-      ->check(positive());
+      ->check(command_line::positive());
   command->add_option("--batch", options->batch, "Samples at once over all ranks")
-      ->check(positive());
+      ->check(command_line::positive());
   command->add_option("--batches", options->batches, "At most so many; default: all data")
-      ->check(positive());
+      ->check(command_line::positive());
   command->add_option("--plan", options->plan_file,
                       "A YAML file with mesh and plan (configs/plans); default: the job's, else dp "
                       "over all ranks");

@@ -5,7 +5,8 @@
 
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/exit_code.h"
-#include "daemon/cli/usage_error.h"
+#include "daemon/cli/key_value.h"
+#include "daemon/cli/unknown_field.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
@@ -67,24 +68,16 @@ FieldSetting make_setting(const std::string& text, const std::string& field,
   return setting;
 }
 
-/// Where "=" is; throws without it.
-std::size_t find_equals(const std::string& text, const char* form) {
-  const auto equals = text.find('=');
-  if (equals == 0 || equals == std::string::npos)
-    throw CliError(kUsage, fmt::format("\"{}\" is not of the form {}", text, form));
-  return equals;
-}
-
 }  // namespace
 
 FieldSetting parse_setting(const std::string& text) {
-  const auto equals = find_equals(text, "FIELD=VALUE, such as training.steps=200");
-  return make_setting(text, text.substr(0, equals), text.substr(equals + 1));
+  const auto given = split_key_value(text, "FIELD=VALUE, such as training.steps=200");
+  return make_setting(text, given.first, given.second);
 }
 
 std::vector<FieldSetting> parse_sweep(const std::string& text) {
-  const auto equals = find_equals(text, "FIELD=VALUE,VALUE..., such as optimizer.lr=1e-4,3e-4");
-  const std::string field = text.substr(0, equals);
+  const auto given = split_key_value(text, "FIELD=VALUE,VALUE..., such as optimizer.lr=1e-4,3e-4");
+  const std::string& field = given.first;
   std::vector<FieldSetting> settings;
   int depth = 0;
   char quote = 0;
@@ -93,7 +86,7 @@ std::vector<FieldSetting> parse_sweep(const std::string& text) {
     settings.push_back(make_setting(field + "=" + value, field, value));
     value.clear();
   };
-  for (const char c : text.substr(equals + 1)) {
+  for (const char c : given.second) {
     if (quote != 0)
       quote = c == quote ? '\0' : quote;
     else if (c == '"' || c == '\'')

@@ -42,7 +42,11 @@ class Follow {
                   options.style.colour) {}
 
   ExitCode run() {
-    if (!options_.json) print_facts(client_, get_job(client_, job_));
+    if (!options_.json) {
+      const v1::Job job = get_job(client_, job_);
+      print_facts(client_, job);
+      tokens_told_ = tokens_are_known(job);
+    }
     std::fflush(stdout);
     while (true) {
       const grpc::Status status = read_stream();
@@ -77,9 +81,18 @@ class Follow {
     if (options_.json) {
       print_record(event_record(event));
     } else {
+      if (event.has_job()) show_tokens(event.job());
       progress_.resize(terminal_columns(STDOUT_FILENO));
       put(progress_.show(event, Progress::Clock::now()));
     }
+  }
+
+  /// The line about data again, once it says all.
+  void show_tokens(const v1::Job& job) {
+    if (tokens_told_ || job.data().tokens() == 0) return;
+    tokens_told_ = true;
+    put(progress_.clear());
+    print_data_fact(get_job(client_, job_));
   }
 
   ExitCode finish() {
@@ -110,6 +123,7 @@ class Follow {
   Progress progress_;
   v1::Job last_;
   bool seen_ = false;
+  bool tokens_told_ = false;
   bool interrupted_ = false;
 };
 

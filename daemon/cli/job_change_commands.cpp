@@ -9,9 +9,9 @@
 #include "daemon/cli/field_setting.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/job_changes.h"
-#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/records.h"
+#include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {
 namespace {
@@ -152,7 +152,7 @@ void add_lines(CLI::App& jobs, CommandContext& context, const char* name, const 
   command
       ->add_option("--after", options->after,
                    "Only what came after this revision, as --json shows it")
-      ->check(not_negative());
+      ->check(command_line::not_negative());
   command->add_flag("--follow", options->follow, "Until the job has ended");
 }
 

@@ -5,15 +5,14 @@
 
 #include <map>
 
+#include "daemon/cli/key_value.h"
 #include "daemon/cli/output.h"
 
 namespace meshloom::cli {
 
 void add_label(const std::string& text, google::protobuf::Map<std::string, std::string>* labels) {
-  const auto equals = text.find('=');
-  if (equals == 0 || equals == std::string::npos)
-    throw CliError(kUsage, fmt::format("\"{}\" is not of the form KEY=VALUE", text));
-  (*labels)[text.substr(0, equals)] = text.substr(equals + 1);
+  const auto [key, value] = split_key_value(text);
+  (*labels)[key] = value;
 }
 
 std::string labels_text(const google::protobuf::Map<std::string, std::string>& labels) {

@@ -30,6 +30,11 @@ std::string parameters_text(std::int64_t parameters) {
   return plural(parameters, "parameter");
 }
 
+/// Of text that a tokenizer reads, 0 before the job has begun.
+std::int64_t data_tokens(const v1::Job& job) {
+  return job.data().tokens() > 0 ? job.data().tokens() : job.resolved().data().identity().tokens();
+}
+
 /// Samples of the training part; 0 where they begin at documents, which only the daemon knows.
 std::int64_t training_samples(const v1::RunConfig& run) {
   const v1::DataConfig& data = run.data();
@@ -42,19 +47,31 @@ std::int64_t training_samples(const v1::RunConfig& run) {
   return seq_len > 0 && training > seq_len ? (training - 1) / seq_len : 0;
 }
 
+/// "1.37", and of less than one two digits that say something: "0.0042".
+std::string epochs_text(double epochs) {
+  if (epochs <= 0.0 || epochs >= 1.0) return fmt::format("{:.2f}", epochs);
+  const int decimals = 1 - static_cast<int>(std::floor(std::log10(epochs)));
+  return fmt::format("{:.{}f}", epochs, decimals);
+}
+
 std::string data_text(const v1::Job& job) {
   const v1::RunConfig& run = job.resolved();
   const v1::DataIdentity& identity = run.data().identity();
-  // Text that a tokenizer reads has no tokens before the job begins.
-  std::string text = fmt::format(
-      "{}: {}, {}", run.data().path(),
-      plural(std::max<std::int64_t>(identity.file_count(), 1), "file"),
-      identity.tokens() > 0 ? plural(identity.tokens(), "token")
-                            : bytes_text(static_cast<std::int64_t>(identity.bytes())) + " of text");
-  if (const std::int64_t samples = training_samples(run); samples > 0)
-    text += fmt::format(", {} to train on, {:.2f} epochs", plural(samples, "sample"),
-                        static_cast<double>(job.steps() * run.training().global_batch_size()) /
-                            static_cast<double>(samples));
+  std::string text = fmt::format("{}: {}", run.data().path(),
+                                 plural(std::max<std::int64_t>(identity.file_count(), 1), "file"));
+  if (job.data().documents() > 0) text += ", " + plural(job.data().documents(), "document");
+  if (const std::int64_t tokens = data_tokens(job); tokens > 0)
+    text += ", " + plural(tokens, "token");
+  else
+    text += fmt::format(", {} of text; its tokens are made when the job begins",
+                        bytes_text(static_cast<std::int64_t>(identity.bytes())));
+  const std::int64_t samples =
+      job.data().samples() > 0 ? job.data().samples() : training_samples(run);
+  if (samples > 0)
+    text += fmt::format(
+        ", {} to train on, {} epochs", plural(samples, "sample"),
+        epochs_text(static_cast<double>(job.steps() * run.training().global_batch_size()) /
+                    static_cast<double>(samples)));
   return text;
 }
 
@@ -144,6 +161,10 @@ std::vector<Fact> job_facts(const v1::Job& job, std::int64_t parameters, std::in
   facts.push_back({"time", time_text(job, now)});
   return facts;
 }
+
+bool tokens_are_known(const v1::Job& job) { return !job.has_resolved() || data_tokens(job) > 0; }
+
+void print_data_fact(const v1::Job& job) { print_line("data", data_text(job)); }
 
 std::int64_t count_parameters(Client& client, const v1::Job& job) {
   v1::DescribePlanRequest request;

@@ -18,6 +18,12 @@ struct Fact {
 /// that is not known. `now`: seconds since 1970.
 std::vector<Fact> job_facts(const v1::Job& job, std::int64_t parameters, std::int64_t now);
 
+/// Whether the line about data says how many tokens they are. Of text they are counted when the job
+/// begins.
+bool tokens_are_known(const v1::Job& job);
+/// That line alone.
+void print_data_fact(const v1::Job& job);
+
 /// Parameters of a job's model, as the daemon counts them; 0 if it cannot say.
 std::int64_t count_parameters(Client& client, const v1::Job& job);
 

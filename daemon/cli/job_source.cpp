@@ -3,12 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstdio>
-
 #include "daemon/base/config.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/plan_options.h"
+#include "daemon/cli/standard_input.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
@@ -16,19 +14,6 @@ namespace {
 
 bool is_below(const std::string& field, const std::string& parent) {
   return field == parent || field.rfind(parent + ".", 0) == 0;
-}
-
-/// At most one byte more than a config may have.
-std::string read_standard_input() {
-  const std::size_t most = base::YamlLimits{}.bytes + 1;
-  std::string text;
-  char piece[4096];
-  while (text.size() < most) {
-    const std::size_t got = std::fread(piece, 1, std::min(sizeof piece, most - text.size()), stdin);
-    if (got == 0) break;
-    text.append(piece, got);
-  }
-  return text;
 }
 
 }  // namespace
@@ -48,7 +33,8 @@ JobSource JobSource::read(const std::string& file) {
     const bool from_stdin = file == "-";
     const std::string name = from_stdin ? "standard input" : file;
     base::JobFile read =
-        from_stdin ? base::parse_job_file(read_standard_input(), name) : base::load_job_file(file);
+        from_stdin ? base::parse_job_file(read_standard_input(base::YamlLimits{}.bytes + 1), name)
+                   : base::load_job_file(file);
     return {std::move(read.spec), name, std::move(read.lines), "", {}, {}};
   } catch (const Error& error) {
     throw CliError(kUsage, error.what());

@@ -13,10 +13,10 @@
 #include "daemon/cli/follow.h"
 #include "daemon/cli/job_changes.h"
 #include "daemon/cli/job_source.h"
-#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_report.h"
 #include "daemon/cli/records.h"
+#include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {
 namespace {
@@ -368,7 +368,7 @@ void add_resume(CLI::App& jobs, CommandContext& context) {
   command
       ->add_option("--steps", options->steps,
                    "Optimizer steps of the whole training, instead of the job's")
-      ->check(positive());
+      ->check(command_line::positive());
   command->add_flag("--allow-changed-data", options->allow_changed_data,
                     "Go on although the data are not those of the checkpoint (DATA_CHANGED)");
   add_making_options(*command, *options);

@@ -10,7 +10,8 @@
 #include "daemon/base/env.h"
 #include "daemon/base/message_printer.h"
 #include "daemon/cli/commands.h"
-#include "daemon/cli/usage_error.h"
+#include "daemon/cli/unknown_field.h"
+#include "daemon/command_line/usage_error.h"
 #include "kernels/base/error.h"
 
 namespace {
@@ -42,7 +43,7 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    print_error(CliError(kUsage, usage_text(app, error)), context.json);
+    print_error(CliError(kUsage, command_line::usage_text(app, error, field_hint)), context.json);
     return kUsage;
   }
   try {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/model_shape_reader.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "daemon/base/nearest_name.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/model_shape.h"
@@ -15,9 +19,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Of what is no file either.
+std::string preset_text(const std::string& model) {
+  const std::vector<std::string> names = nn::preset_names();
+  if (std::find(names.begin(), names.end(), model) != names.end()) return nn::preset_text(model);
+  const std::string nearest = base::nearest_name(model, names);
+  throw NotFound(fmt::format("is neither a preset nor a file that is here{} (presets: {})",
+                             nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest),
+                             fmt::join(names, ", ")));
+}
+
 std::string config_text(const std::string& model) {
   const fs::path path = fs::is_directory(model) ? fs::path(model) / "config.json" : fs::path(model);
-  if (!fs::exists(path)) return nn::preset_text(model);
+  if (!fs::exists(path)) return preset_text(model);
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();

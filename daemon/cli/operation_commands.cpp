@@ -37,9 +37,10 @@ ExitCode list_operations(Client& client, bool json, const std::string& run) {
 ExitCode show_operation(Client& client, bool json, const std::string& name) {
   v1::GetOperationRequest request;
   request.set_name(name);
-  const v1::Operation operation =
+  v1::Operation operation =
       client.call(client.operations(), &v1::OperationService::Stub::GetOperation, request)
           .operation();
+  complete_result(client, json, &operation);
   if (json) {
     print_json(operation);
   } else {

@@ -7,6 +7,7 @@
 #include "daemon/base/enum_names.h"
 #include "daemon/base/states.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/transfer_display.h"
 
 namespace meshloom::cli {
 namespace {
@@ -19,6 +20,14 @@ std::string enum_name(const google::protobuf::EnumDescriptor& type, int number) 
 void print_loss(const v1::LossOutput& loss) {
   print_line("data", std::to_string(loss.outputs_size()));
   for (const auto& [name, value] : loss.metrics()) fmt::print("{:<12}{:.6g}\n", name, value);
+}
+
+void print_parameters(const v1::ParametersOutput& output) {
+  std::vector<std::vector<std::string>> rows{{"parameter", "shape", "dtype", "size"}};
+  for (const v1::ParameterValue& value : output.parameters())
+    rows.push_back({value.name(), fmt::format("[{}]", fmt::join(value.shape(), ", ")),
+                    value.dtype(), bytes_text(static_cast<std::int64_t>(value.data().size()))});
+  print_table(rows);
 }
 
 void print_result(const v1::VerbResult& result) {
@@ -39,9 +48,23 @@ void print_result(const v1::VerbResult& result) {
   }
   if (result.has_sample())
     print_line("sequences", std::to_string(result.sample().sequences_size()));
-  for (const v1::ParameterValue& value : result.parameters().parameters())
-    print_line("parameter", fmt::format("{} {} [{}]", value.name(), value.dtype(),
-                                        fmt::join(value.shape(), ",")));
+  if (result.has_parameters()) print_parameters(result.parameters());
+}
+
+/// One stream of what comes behind the bytes that are there.
+grpc::Status read_pieces(Client& client, const std::string& operation, TransferDisplay& display,
+                         std::string* bytes) {
+  grpc::ClientContext context;
+  client.introduce(context);
+  v1::ReadResultRequest request;
+  request.set_name(operation);
+  request.set_offset(static_cast<std::int64_t>(bytes->size()));
+  const auto stream = client.operations().ReadResult(&context, request);
+  for (v1::ReadResultResponse piece; stream->Read(&piece);) {
+    bytes->append(piece.data());
+    display.show(static_cast<std::int64_t>(bytes->size()));
+  }
+  return stream->Finish();
 }
 
 }  // namespace
@@ -75,7 +98,29 @@ void print_operation(const v1::Operation& operation) {
   if (operation.result_bytes() > 0) print_line("result", bytes_text(operation.result_bytes()));
 }
 
-v1::Operation wait_for_operation(Client& client, const std::string& name,
+void complete_result(Client& client, bool quiet, v1::Operation* operation) {
+  const std::int64_t size = operation->result_bytes();
+  if (size == 0 || operation->result().result_case() != v1::VerbResult::RESULT_NOT_SET) return;
+  constexpr int kAttempts = 5;  // in a row that bring nothing
+  TransferDisplay display(quiet, "received");
+  display.begin(operation->name(), size, 0);
+  std::string bytes;
+  for (int attempt = 1;;) {
+    const std::size_t before = bytes.size();
+    const grpc::Status status = read_pieces(client, operation->name(), display, &bytes);
+    if (status.ok()) break;
+    attempt = bytes.size() > before ? 1 : attempt + 1;
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE || attempt > kAttempts)
+      client.fail(status);
+    client.wait_for_connection(std::chrono::milliseconds(500 * attempt));
+  }
+  display.end();
+  if (!operation->mutable_result()->ParseFromString(bytes))
+    throw CliError(kFailed, fmt::format("{}: its result of {} bytes cannot be read",
+                                        operation->name(), bytes.size()));
+}
+
+v1::Operation wait_for_operation(Client& client, bool quiet, const std::string& name,
                                  const std::string& run_token) {
   v1::WaitOperationRequest request;
   request.set_name(name);
@@ -88,6 +133,7 @@ v1::Operation wait_for_operation(Client& client, const std::string& name,
                     .operation();
   } while (!base::is_final(operation.state()));
   check_succeeded(operation);
+  complete_result(client, quiet, &operation);
   return operation;
 }
 

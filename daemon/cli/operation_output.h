@@ -20,9 +20,13 @@ void check_succeeded(const v1::Operation& operation);
 /// are.
 void print_operation(const v1::Operation& operation);
 
-/// Waits until an operation has ended. Throws CliError with its error if it has failed or was
-/// cancelled.
-v1::Operation wait_for_operation(Client& client, const std::string& name,
+/// Reads the result of an operation where it is too large to be told along, with its progress
+/// unless `quiet`.
+void complete_result(Client& client, bool quiet, v1::Operation* operation);
+
+/// Waits until an operation has ended, and has its result whole. Throws CliError with its error if
+/// it has failed or was cancelled.
+v1::Operation wait_for_operation(Client& client, bool quiet, const std::string& name,
                                  const std::string& run_token);
 
 }  // namespace meshloom::cli

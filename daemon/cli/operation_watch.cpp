@@ -91,7 +91,9 @@ class Watch {
 
   ExitCode finish() {
     check_succeeded(last_);
-    if (!options_.json && !last_.result().has_sample()) print_operation(last_);
+    if (options_.json || last_.verb() == "sample") return kOk;
+    complete_result(client_, false, &last_);
+    print_operation(last_);
     return kOk;
   }
 

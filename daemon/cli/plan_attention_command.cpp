@@ -8,10 +8,12 @@
 
 #include "daemon/cli/attention_schedule.h"
 #include "daemon/cli/commands.h"
-#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
+#include "daemon/command_line/number_checks.h"
 #include "kernels/base/error.h"
 #include "planner/attention/balancer_choice.h"
+#include "planner/attention/head_lists.h"
+#include "planner/attention/rotate.h"
 #include "planner/attention/schedule.h"
 #include "planner/attention/tile_area.h"
 #include "planner/estimate/rotate_choice.h"
@@ -39,6 +41,8 @@ struct AttentionOptions {
   std::int64_t heads = 32, kv_heads = 0, head_dim = 128;
   std::string dtype = "bfloat16";
   int ranks_per_host = 0;
+  std::string rotate = "auto";
+  int ulysses_degree = 0;
   std::string svg;
 };
 
@@ -70,7 +74,8 @@ void add_ranges(const IndexRanges& ranges, Message* messages) {
 }
 
 /// What every way of moving keys costs, given what the ranks' queries see.
-void add_ways(const AttentionOptions& options, v1::AttentionSchedule& schedule) {
+void add_ways(const AttentionOptions& options, const std::vector<SequencePart>& parts,
+              const RowMask& row, v1::AttentionSchedule& schedule) {
   planner::AttentionSizes sizes{
       .tokens = options.sequence,
       .heads = options.heads,
@@ -81,10 +86,11 @@ void add_ways(const AttentionOptions& options, v1::AttentionSchedule& schedule) 
       .ranks = options.ranks,
       .balance = schedule.balance()};
   std::int64_t seen = 0, others = 0, pairs = 0;
-  for (const v1::AttentionRank& rank : schedule.ranks()) {
-    seen += rank.remote_keys();
-    others += options.sequence - rank.tokens();
-    pairs += rank.pairs();
+  for (int r = 0; r < options.ranks; ++r) {
+    const auto steps = planner::attention_schedule(r, parts, row);
+    seen += planner::remote_keys(r, steps);
+    others += options.sequence - total_size(parts[static_cast<std::size_t>(r)].keys);
+    for (const planner::AttentionStep& step : steps) pairs += step.area;
   }
   sizes.pairs = static_cast<double>(pairs);
   sizes.seen_share = others == 0 ? 0.0 : static_cast<double>(seen) / static_cast<double>(others);
@@ -100,11 +106,65 @@ void add_ways(const AttentionOptions& options, v1::AttentionSchedule& schedule) 
   }
 }
 
-v1::AttentionSchedule make_schedule(AttentionOptions& options) {
+/// How many neighbours exchange heads.
+int neighbours_of(const AttentionOptions& options) {
+  const auto rotate = planner::find_rotate(options.rotate);
+  if (!rotate)
+    throw CliError(kUsage, fmt::format("--rotate is '{}', expected {}", options.rotate,
+                                       planner::kRotateNames));
+  if (*rotate != planner::Rotate::kUlysses) {
+    if (options.ulysses_degree > 0)
+      throw CliError(kUsage, fmt::format("--ulysses is {}, but --rotate is {}",
+                                         options.ulysses_degree, options.rotate));
+    return 1;
+  }
+  const int degree = options.ulysses_degree == 0 ? options.ranks : options.ulysses_degree;
+  if (options.ranks % degree != 0)
+    throw CliError(kUsage,
+                   fmt::format("--ulysses {} does not divide --ranks {}", degree, options.ranks));
+  return degree;
+}
+
+/// What neighbours hold together, each of whom attends to all of it with some of the heads.
+std::vector<SequencePart> joined_neighbours(const std::vector<SequencePart>& parts,
+                                            int neighbours) {
+  std::vector<SequencePart> joined(parts.size() / static_cast<std::size_t>(neighbours));
+  for (std::size_t r = 0; r < parts.size(); ++r)
+    for (const planner::ShardRange& range : parts[r].keys) {
+      SequencePart& part = joined[r / static_cast<std::size_t>(neighbours)];
+      append_range(part.queries, range);
+      append_range(part.keys, range);
+    }
+  return joined;
+}
+
+/// The steps of a rank; of neighbours that exchange heads each reads the keys of those at its
+/// place, and `pairs` are those of its share of the heads.
+void add_steps(const AttentionOptions& options, const std::vector<SequencePart>& members,
+               int neighbours, const RowMask& row, v1::AttentionRank& rank,
+               std::vector<std::vector<planner::AttentionBlock>>& blocks) {
+  const int member = rank.rank() / neighbours, place = rank.rank() % neighbours;
+  const auto heads = static_cast<std::int64_t>(
+      planner::query_heads_of(options.heads, neighbours)[static_cast<std::size_t>(place)].size());
+  const auto steps = planner::attention_schedule(member, members, row);
+  rank.set_remote_keys(planner::remote_keys(member, steps));
+  for (const planner::AttentionStep& step : steps) {
+    v1::AttentionStep& message = *rank.add_steps();
+    message.set_source(step.source * neighbours + place);
+    add_ranges(step.keys, message.mutable_keys());
+    message.set_pairs(step.area * heads / options.heads);
+    rank.set_pairs(rank.pairs() + message.pairs());
+    blocks.push_back(planner::attention_blocks(
+        row, members[static_cast<std::size_t>(member)].queries, step.keys));
+  }
+}
+
+v1::AttentionSchedule make_schedule(AttentionOptions& options, ScheduleBlocks& blocks) {
   const auto balancer = planner::find_load_balancer(options.balancer);
   if (!balancer)
     throw CliError(kUsage, fmt::format("--balancer is '{}', expected {}", options.balancer,
                                        planner::kLoadBalancerNames));
+  const int neighbours = neighbours_of(options);
   if (options.kv_heads > 0 && options.heads % options.kv_heads != 0)
     throw CliError(kUsage, fmt::format("--kv-heads {} does not divide --heads {}", options.kv_heads,
                                        options.heads));
@@ -119,6 +179,7 @@ v1::AttentionSchedule make_schedule(AttentionOptions& options) {
   const auto held = planner::balanced_parts(taken, options.sequence, options.ranks, row);
   std::vector<SequencePart> parts;
   for (const IndexRanges& part : held) parts.push_back({part, part});
+  const std::vector<SequencePart> members = joined_neighbours(parts, neighbours);
   v1::AttentionSchedule schedule;
   schedule.set_sequence(options.sequence);
   schedule.set_ranks_count(options.ranks);
@@ -129,40 +190,34 @@ v1::AttentionSchedule make_schedule(AttentionOptions& options) {
     schedule.set_tile_balance(planner::tile_balance_of(held, row));
   for (int r = 0; r < options.ranks; ++r) {
     v1::AttentionRank& rank = *schedule.add_ranks();
-    const auto steps = planner::attention_schedule(r, parts, row);
     rank.set_rank(r);
     rank.set_tokens(total_size(held[static_cast<std::size_t>(r)]));
     add_ranges(held[static_cast<std::size_t>(r)], rank.mutable_positions());
-    rank.set_remote_keys(planner::remote_keys(r, steps));
-    for (const planner::AttentionStep& step : steps) {
-      v1::AttentionStep& message = *rank.add_steps();
-      message.set_source(step.source);
-      add_ranges(step.keys, message.mutable_keys());
-      message.set_pairs(step.area);
-      rank.set_pairs(rank.pairs() + step.area);
-    }
+    add_steps(options, members, neighbours, row, rank, blocks.emplace_back());
   }
-  if (options.ranks > 1) add_ways(options, schedule);
+  if (options.ranks > 1) add_ways(options, parts, row, schedule);
   return schedule;
 }
 
 ExitCode run(bool json, AttentionOptions& options) {
   v1::AttentionSchedule schedule;
+  ScheduleBlocks blocks;
   try {
-    schedule = make_schedule(options);
+    schedule = make_schedule(options, blocks);
   } catch (const Error& error) {
     throw CliError(kUsage, error.what());
   }
   if (!options.svg.empty()) {
     std::ofstream file(options.svg);
-    file << attention_schedule_svg(schedule);
+    file << attention_schedule_svg(schedule, blocks);
     file.close();
     if (!file) throw CliError(kFailed, fmt::format("{} could not be written", options.svg));
   }
   if (json) {
     print_json(schedule);
   } else {
-    print_attention_schedule(schedule);
+    print_attention_schedule(schedule, blocks);
+    if (options.rotate != "auto") fmt::print("the steps are those of rotate {}\n", options.rotate);
     if (!options.svg.empty()) fmt::print("drawn in {}\n", options.svg);
   }
   return kOk;
@@ -180,10 +235,10 @@ void add_plan_attention(CLI::App& plan, CommandContext& context) {
       ->check(CLI::Range(1, kMostRanks));
   command->add_flag("--full", options->full, "Every query sees all keys; default: causal");
   command->add_option("--window", options->window, "Keys that a query sees before itself")
-      ->check(not_negative());
+      ->check(command_line::not_negative());
   command->add_option("--documents", options->documents, "Lengths of packed documents")
       ->delimiter(',')
-      ->check(positive());
+      ->check(command_line::positive());
   command->add_option("--balancer", options->balancer, planner::kLoadBalancerNames)
       ->capture_default_str();
   command->add_option("--heads", options->heads, "Query heads, by which ways of moving keys cost")
@@ -198,7 +253,12 @@ void add_plan_attention(CLI::App& plan, CommandContext& context) {
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();
   command->add_option("--ranks-per-host", options->ranks_per_host, "Default: one host")
-      ->check(positive());
+      ->check(command_line::positive());
+  command->add_option("--rotate", options->rotate, planner::kRotateNames)->capture_default_str();
+  command
+      ->add_option("--ulysses", options->ulysses_degree,
+                   "With --rotate ulysses: neighbours that exchange heads; default: all ranks")
+      ->check(command_line::positive());
   command->add_option("--svg", options->svg, "Draws it to this file, too");
   command->footer(
       "Example: meshloom plan attention --ranks 4 --documents 9000,3000,4000 --svg plan.svg");

@@ -9,11 +9,11 @@
 #include "daemon/base/message_printer.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/model_shape_reader.h"
-#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_options.h"
 #include "daemon/cli/plan_report.h"
 #include "daemon/cli/server_plans.h"
+#include "daemon/command_line/number_checks.h"
 #include "daemon/plan/plan_query.h"
 #include "kernels/base/error.h"
 
@@ -162,20 +162,20 @@ void add_search(CLI::App& plan, CommandContext& context) {
   command
       ->add_option("--ranks", options->ranks,
                    "Ranks in all; with --server-side the daemon's by default")
-      ->check(positive());
+      ->check(command_line::positive());
   add_work_options(*command, options->plan);
   add_machine_options(*command, options->plan);
   command->add_option("--max-tp", options->max_tp, "Largest tp; default: the model's heads")
-      ->check(positive());
+      ->check(command_line::positive());
   command->add_option("--styles", options->styles_file,
                       "A YAML file with plan.styles, tried on tp besides the model's default ones");
   command->add_option("--write", options->write_file,
                       "A YAML file to write the best plan to, for --plan");
   command->add_option("--top", options->top, "Plans to show")
-      ->check(positive())
+      ->check(command_line::positive())
       ->capture_default_str();
   command->add_option("--rejected", options->rejected, "Meshes that do not fit to show")
-      ->check(not_negative())
+      ->check(command_line::not_negative())
       ->capture_default_str();
   command->footer(
       "Example: meshloom plan search --model llama3_8b --ranks 64 --cluster h100 --memory 80GB "

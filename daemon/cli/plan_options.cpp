@@ -9,7 +9,7 @@
 
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/exit_code.h"
-#include "daemon/cli/number_checks.h"
+#include "daemon/command_line/number_checks.h"
 #include "daemon/plan/clusters.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
@@ -133,13 +133,13 @@ void add_mesh_options(CLI::App& command, PlanOptions& options) {
 
 void add_work_options(CLI::App& command, PlanOptions& options) {
   command.add_option("--seq", options.sequence, "Tokens of a sample; default: the model's context")
-      ->check(positive());
+      ->check(command_line::positive());
   command.add_option("--micro-batch", options.micro_batch, "Samples a rank computes at once")
-      ->check(positive());
+      ->check(command_line::positive());
   command
       .add_option("--global-batch", options.global_batch,
                   "Samples of an optimizer step over all ranks")
-      ->check(positive());
+      ->check(command_line::positive());
   command.add_option("--dtype", options.dtype, "float32, bfloat16 or auto (what is faster there)");
   command.add_option("--activation-checkpoint", options.activation_checkpoint,
                      "none, selective or full");
@@ -152,16 +152,16 @@ void add_machine_options(CLI::App& command, PlanOptions& options) {
                      fmt::format("A YAML file, or one of {}; default: local_cpu",
                                  fmt::join(plan::cluster_names(), ", ")));
   command.add_option("--flops", options.flops, "Replaces its rate of matrix products, per second")
-      ->check(positive());
+      ->check(command_line::positive());
   command
       .add_option("--bandwidth", options.bandwidth, "Replaces its memory bandwidth, bytes a second")
-      ->check(positive());
+      ->check(command_line::positive());
   command
       .add_option("--link-bandwidth", options.link_bandwidth,
                   "Replaces its bandwidth inside a host, bytes a second")
-      ->check(positive());
+      ->check(command_line::positive());
   command.add_option("--memory", options.memory, "Memory a rank may use, such as 80GB or 24GiB")
-      ->transform(size_with_unit());
+      ->transform(command_line::size_with_unit());
 }
 
 planner::MeshSizes parse_mesh(const std::string& text) {

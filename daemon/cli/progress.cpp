@@ -80,6 +80,9 @@ std::string Progress::show_tokenizing(const v1::TokenizeProgress& done, Clock::t
   const auto text = fmt::format("tokenizing {}: {} of {} ({} %)", done.field(),
                                 bytes_text(done.bytes()), bytes_text(done.total_bytes()), percent);
   const bool whole = done.bytes() == done.total_bytes();
+  // The end of a text may come as its last piece and once more as its end.
+  if (whole && text == tokenized_) return "";
+  tokenized_ = whole ? text : "";
   if (terminal_ && !whole) {
     const std::string before = bar_.empty() ? kClearLine : erase();
     bar_ = text.substr(0, static_cast<std::size_t>(std::max(columns_ - 1, 1)));

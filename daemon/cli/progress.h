@@ -47,6 +47,7 @@ class Progress {
   Clock::time_point last_line_;
   v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
   std::string bar_;
+  std::string tokenized_;  ///< the line about the text that was done last
 };
 
 }  // namespace meshloom::cli

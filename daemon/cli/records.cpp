@@ -35,6 +35,8 @@ nlohmann::ordered_json event_record(const v1::JobEvent& event) {
 nlohmann::ordered_json token_record(const v1::GenerateResponse& response) {
   nlohmann::ordered_json record = base::to_json(response);
   if (response.done()) record.erase("token_id");
+  // What ends a sequence was drawn from no weights, and of a folder's weights no step is known.
+  if (response.done() || response.weights_step() == 0) record.erase("weights_step");
   return record;
 }
 

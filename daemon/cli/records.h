@@ -15,7 +15,8 @@ nlohmann::ordered_json stream_record(const char* type, const google::protobuf::M
 /// Its type is job, step, validation, sample, tokenizing or note: the field that the event has.
 nlohmann::ordered_json event_record(const v1::JobEvent& event);
 
-/// A token with what is told of it. The record that ends a sequence is none and has no "token_id".
+/// A token with what is told of it. The record that ends a sequence is none: it has neither
+/// "token_id" nor "weights_step", which is left out where it is not known, too.
 nlohmann::ordered_json token_record(const v1::GenerateResponse& response);
 
 /// As one line, at once.

@@ -12,7 +12,7 @@
 #include "daemon/cli/operation_output.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_text.h"
-#include "daemon/cli/run_verb_commands.h"
+#include "daemon/cli/run_verb.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
@@ -20,10 +20,6 @@ namespace {
 
 struct CreateRunOptions {
   std::string file, name, request_id;
-};
-
-struct CloseOptions {
-  std::string run, token;
 };
 
 /// Where the file says what the daemon refuses: its fields are those of RunSpec, the daemon's paths
@@ -95,6 +91,12 @@ std::string state_text(const v1::SavedState& state) {
   return text;
 }
 
+/// Nothing of a run that has ended.
+void print_lease(std::int64_t left_ms) {
+  if (left_ms > 0)
+    print_line("lease", duration_text(static_cast<double>(left_ms) / 1000) + " left");
+}
+
 void print_run(const v1::Run& run) {
   print_line("run", short_name(run.name()));
   print_line("state", state_name(run.state()));
@@ -104,8 +106,7 @@ void print_run(const v1::Run& run) {
   print_line("epoch", std::to_string(run.epoch()));
   print_line("step", std::to_string(run.step()));
   print_line("next", fmt::format("number {}", run.next_seq()));
-  if (run.lease_left_ms() > 0)
-    print_line("lease", duration_text(static_cast<double>(run.lease_left_ms()) / 1000) + " left");
+  print_lease(run.lease_left_ms());
   for (const auto& note : run.notes()) print_line("note", note);
   if (run.has_resolved()) {
     print_line("mesh", mesh_text(run.resolved().mesh()));
@@ -129,18 +130,33 @@ ExitCode show_run(Client& client, bool json, const std::string& name) {
   return kOk;
 }
 
-ExitCode close(Client& client, bool json, const CloseOptions& options) {
+ExitCode close(Client& client, bool json, const RunTarget& target) {
   v1::CloseRunRequest request;
-  request.set_name(options.run);
+  request.set_name(target.run);
   const v1::Run run = client
                           .call(client.runs(), &v1::RunService::Stub::CloseRun, request,
-                                {.run_token = options.token})
+                                {.run_token = target.token})
                           .run();
   if (json) {
     print_json(run);
   } else {
     fmt::print("{}: closed; {} saved states stay\n", short_name(run.name()), run.saved_size());
   }
+  return kOk;
+}
+
+ExitCode heartbeat(Client& client, bool json, const RunTarget& target) {
+  v1::HeartbeatRequest request;
+  request.set_name(target.run);
+  const v1::HeartbeatResponse response = client.call(
+      client.runs(), &v1::RunService::Stub::Heartbeat, request, {.run_token = target.token});
+  if (json) {
+    print_json(response);
+    return kOk;
+  }
+  print_line("state", state_name(response.state()));
+  print_line("epoch", std::to_string(response.epoch()));
+  print_lease(response.lease_left_ms());
   return kOk;
 }
 
@@ -159,41 +175,33 @@ void add_create_run(CLI::App& runs, CommandContext& context) {
   command->footer(
       "The token is needed for every verb and kept nowhere.\n"
       "Example: meshloom run create run.yaml");
-  command->callback([&context, options] {
-    context.action = [&context, options](Client& client) {
-      return create_run(client, context.json, *options);
-    };
-  });
+  set_action(*command, context, options, &create_run);
 }
 
 void add_close(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand(
       "close", "End a run: what waits is cancelled, the ranks are given back, saved states stay");
-  auto options = std::make_shared<CloseOptions>();
-  add_run_and_token(*command, options->run, options->token);
-  command->callback([&context, options] {
-    context.action = [&context, options](Client& client) {
-      return close(client, context.json, *options);
-    };
-  });
+  auto target = std::make_shared<RunTarget>();
+  add_target(*command, *target);
+  set_action(*command, context, target, &close);
+}
+
+void add_heartbeat(CLI::App& runs, CommandContext& context) {
+  auto* command = runs.add_subcommand(
+      "heartbeat",
+      "Renew a run's lease, without which it is saved, closed and gives the ranks back");
+  auto target = std::make_shared<RunTarget>();
+  add_target(*command, *target);
+  command->footer(
+      "Every verb renews it, too.\nExample: meshloom run heartbeat my-run --token TOKEN");
+  set_action(*command, context, target, &heartbeat);
 }
 
 }  // namespace
 
-v1::Run get_run(Client& client, const std::string& name) {
-  v1::GetRunRequest request;
-  request.set_name(name);
-  return client.call(client.runs(), &v1::RunService::Stub::GetRun, request).run();
-}
-
-void add_run_and_token(CLI::App& command, std::string& run, std::string& token) {
-  command.add_option("run", run, "The run")->required();
-  command.add_option("--token", token, "The run's, as run create printed it")->required();
-}
-
 void add_run_commands(CLI::App& app, CommandContext& context) {
   auto* runs = app.add_subcommand(
-      "run", "Make, list, show, save, sample and close runs that are driven step by step");
+      "run", "Make, train, sample, save, list and close runs that are driven step by step");
   runs->require_subcommand(1);
   add_create_run(*runs, context);
   auto* list_command = runs->add_subcommand("list", "All runs, oldest first");
@@ -208,8 +216,12 @@ void add_run_commands(CLI::App& app, CommandContext& context) {
       return show_run(client, context.json, *name);
     };
   });
+  add_heartbeat(*runs, context);
   add_close(*runs, context);
-  add_run_verbs(*runs, context);
+  add_run_training(*runs, context);
+  add_run_sample(*runs, context);
+  add_run_states(*runs, context);
+  add_run_parameters(*runs, context);
 }
 
 }  // namespace meshloom::cli

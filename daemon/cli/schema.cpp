@@ -11,7 +11,7 @@
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/schema_descriptors.h"
-#include "daemon/cli/usage_error.h"
+#include "daemon/cli/unknown_field.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {

@@ -10,8 +10,8 @@
 #include "daemon/base/states.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/launcher_watch.h"
-#include "daemon/cli/number_checks.h"
 #include "daemon/cli/output.h"
+#include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {
 namespace {
@@ -212,8 +212,8 @@ void add_drain_commands(CLI::App& app, CommandContext& context) {
   auto drain_wait = std::make_shared<double>(0);
   auto reason = std::make_shared<std::string>();
   drain_command->add_option("--reason", *reason, "Shown by status");
-  drain_command->add_option("--wait", *drain_wait,
-                            "Wait up to so many seconds until it is drained");
+  drain_command->add_option("--wait", *drain_wait, "Wait up to so many seconds until it is drained")
+      ->check(command_line::not_negative());
   drain_command->callback([&context, drain_wait, reason] {
     context.action = [&context, drain_wait, reason](Client& client) {
       return drain(client, context.json, *reason, *drain_wait);
@@ -236,7 +236,7 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
   dump_command
       ->add_option("--entries", *entries,
                    "The last so many calls of each rank; 0: all that are recorded")
-      ->check(not_negative());
+      ->check(command_line::not_negative());
   dump_command->footer("Example: meshloom worker dump --entries 64");
   dump_command->callback([&context, entries] {
     context.action = [&context, entries](Client& client) {
@@ -250,7 +250,8 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
 void add_status_commands(CLI::App& app, CommandContext& context) {
   auto* status_command = app.add_subcommand("status", "Show the daemon and its ranks");
   auto wait = std::make_shared<double>(0);
-  status_command->add_option("--wait", *wait, "Wait up to so many seconds until all ranks serve");
+  status_command->add_option("--wait", *wait, "Wait up to so many seconds until all ranks serve")
+      ->check(command_line::not_negative());
   status_command->footer("Example: meshloom status --wait 10");
   status_command->callback([&context, wait] {
     context.action = [&context, wait](Client& client) {
@@ -262,10 +263,11 @@ void add_status_commands(CLI::App& app, CommandContext& context) {
       "shutdown",
       "Stop the daemon at a step boundary; the running job is saved and goes on at the next start");
   auto gone = std::make_shared<double>(0);
-  shutdown_command->add_option(
-      "--wait", *gone,
-      "Wait up to so many seconds until it no longer serves and mpirun, where it "
-      "runs on this host, has ended");
+  shutdown_command
+      ->add_option("--wait", *gone,
+                   "Wait up to so many seconds until it no longer serves and mpirun, where it "
+                   "runs on this host, has ended")
+      ->check(command_line::not_negative());
   shutdown_command->callback([&context, gone] {
     context.action = [&context, gone](Client& client) {
       return shutdown(client, context.json, *gone);

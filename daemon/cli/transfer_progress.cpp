@@ -24,23 +24,23 @@ void TransferProgress::begin(const std::string& name, std::int64_t size, std::in
   shown_ = {};
 }
 
-std::string TransferProgress::rate_text(std::int64_t sent, Clock::time_point now) const {
+std::string TransferProgress::rate_text(std::int64_t moved, Clock::time_point now) const {
   const double seconds = std::chrono::duration<double>(now - begin_).count();
-  if (sent <= 0 || seconds <= 0) return "";
-  return bytes_text(static_cast<std::int64_t>(static_cast<double>(sent) / seconds)) + "/s";
+  if (moved <= 0 || seconds <= 0) return "";
+  return bytes_text(static_cast<std::int64_t>(static_cast<double>(moved) / seconds)) + "/s";
 }
 
 std::string TransferProgress::show(std::int64_t done, Clock::time_point now) {
   if (!terminal_ || (shown_ != Clock::time_point{} && now - shown_ < kBetween)) return "";
   shown_ = now;
-  const std::int64_t sent = done - there_;
+  const std::int64_t moved = done - there_;
   const double seconds = std::chrono::duration<double>(now - begin_).count();
-  const std::string left = sent > 0
-                               ? "  left " + duration_text(seconds / static_cast<double>(sent) *
+  const std::string left = moved > 0
+                               ? "  left " + duration_text(seconds / static_cast<double>(moved) *
                                                            static_cast<double>(size_ - done))
                                : "";
   const std::string text = fmt::format(" {}  {} of {}  {}{}", name_, bytes_text(done),
-                                       bytes_text(size_), rate_text(sent, now), left);
+                                       bytes_text(size_), rate_text(moved, now), left);
   const int width = std::clamp(columns_ - static_cast<int>(text.size()) - 3, 0, 40);
   if (width < 4)
     return kClearLine + text.substr(0, static_cast<std::size_t>(std::max(columns_ - 1, 1)));
@@ -51,11 +51,11 @@ std::string TransferProgress::show(std::int64_t done, Clock::time_point now) {
 }
 
 std::string TransferProgress::end(Clock::time_point now) {
-  const std::int64_t sent = size_ - there_;
-  std::string how = "sent already";
-  if (sent > 0 || size_ == 0) {
-    const std::string rate = rate_text(sent, now);
-    how = fmt::format("sent {}{}{}", bytes_text(sent), rate.empty() ? "" : ", ", rate);
+  const std::int64_t moved = size_ - there_;
+  std::string how = fmt::format("{} already", done_word_);
+  if (moved > 0 || size_ == 0) {
+    const std::string rate = rate_text(moved, now);
+    how = fmt::format("{} {}{}{}", done_word_, bytes_text(moved), rate.empty() ? "" : ", ", rate);
   }
   return fmt::format("{}{}: {}, {}\n", terminal_ ? kClearLine : "", name_, bytes_text(size_), how);
 }

@@ -14,9 +14,11 @@ class TransferProgress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  TransferProgress(bool terminal, int columns) : terminal_(terminal), columns_(columns) {}
+  /// `done_word`: "sent" or "received".
+  TransferProgress(bool terminal, int columns, const char* done_word)
+      : terminal_(terminal), columns_(columns), done_word_(done_word) {}
 
-  /// A file of `size` bytes, of which `there` need not be sent.
+  /// A file of `size` bytes, of which `there` need not be transferred.
   void begin(const std::string& name, std::int64_t size, std::int64_t there, Clock::time_point now);
   /// What to print when `done` bytes are there; may be empty.
   std::string show(std::int64_t done, Clock::time_point now);
@@ -24,10 +26,11 @@ class TransferProgress {
   std::string end(Clock::time_point now);
 
  private:
-  std::string rate_text(std::int64_t sent, Clock::time_point now) const;
+  std::string rate_text(std::int64_t moved, Clock::time_point now) const;
 
   bool terminal_;
   int columns_;
+  const char* done_word_;
   std::string name_;
   std::int64_t size_ = 0;
   std::int64_t there_ = 0;

@@ -2,15 +2,13 @@
 #include "daemon/cli/upload.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cstring>
 #include <span>
 
 #include "daemon/base/crc32c.h"
 #include "daemon/base/sha256.h"
-#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 namespace {
@@ -29,6 +27,21 @@ std::string digest_of(const base::InputFile& file) {
   return digest.hex();
 }
 
+/// Bytes in memory where a file is expected.
+class MemoryBytes final : public base::InputFile::Source {
+ public:
+  explicit MemoryBytes(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  void read(const base::Stripes& stripes, std::span<std::byte> out) const override {
+    for (std::uint64_t i = 0; i < stripes.count; ++i)
+      std::memcpy(out.data() + i * stripes.bytes,
+                  bytes_.data() + stripes.offset + i * stripes.stride, stripes.bytes);
+  }
+
+ private:
+  const std::string bytes_;
+};
+
 v1::WriteUploadRequest chunk_at(const base::InputFile& file, std::int64_t offset,
                                 std::int64_t end) {
   std::string data(static_cast<std::size_t>(std::min(kChunk, end - offset)), '\0');
@@ -42,16 +55,7 @@ v1::WriteUploadRequest chunk_at(const base::InputFile& file, std::int64_t offset
 
 }  // namespace
 
-Uploader::Uploader(Client& client, bool quiet)
-    : client_(client),
-      quiet_(quiet),
-      progress_(is_terminal(STDERR_FILENO), terminal_columns(STDERR_FILENO)) {}
-
-void Uploader::show(const std::string& text) const {
-  if (quiet_ || text.empty()) return;
-  fmt::print(stderr, "{}", text);
-  std::fflush(stderr);
-}
+Uploader::Uploader(Client& client, bool quiet) : client_(client), display_(quiet, "sent") {}
 
 Transfer Uploader::begin(const std::filesystem::path& path) {
   Transfer transfer{base::InputFile(path), path.filename().string(), {}};
@@ -69,6 +73,19 @@ Transfer Uploader::begin(const std::filesystem::path& path) {
         client_.call(client_.uploads(), &v1::UploadService::Stub::CreateUpload, request).upload();
   }
   return transfer;
+}
+
+Transfer Uploader::begin(VerbData data) {
+  v1::CreateUploadRequest request;
+  request.set_request_id(make_request_id());
+  request.set_kind(v1::UPLOAD_KIND_TRANSIENT);
+  request.set_run(data.run);
+  request.set_size_bytes(static_cast<std::int64_t>(data.bytes.size()));
+  const auto response = client_.call(client_.uploads(), &v1::UploadService::Stub::CreateUpload,
+                                     request, {.run_token = data.token});
+  const std::uint64_t size = data.bytes.size();
+  const auto bytes = std::make_shared<MemoryBytes>(std::move(data.bytes));
+  return {base::InputFile(data.name, size, bytes), data.name, response.upload()};
 }
 
 bool Uploader::find_earlier(Transfer& transfer) {
@@ -102,7 +119,7 @@ grpc::Status Uploader::stream(Transfer& transfer, std::int64_t end) {
     first = false;
     offset += static_cast<std::int64_t>(chunk.data().size());
     if (!writer->Write(chunk)) break;
-    show(progress_.show(offset, TransferProgress::Clock::now()));
+    display_.show(offset);
   }
   writer->WritesDone();
   const grpc::Status status = writer->Finish();
@@ -112,8 +129,7 @@ grpc::Status Uploader::stream(Transfer& transfer, std::int64_t end) {
 
 void Uploader::send(Transfer& transfer, std::int64_t end) {
   constexpr int kAttempts = 4;  // without anything new on the daemon's disk
-  progress_.begin(transfer.name, transfer.upload.size_bytes(), transfer.upload.committed_bytes(),
-                  TransferProgress::Clock::now());
+  display_.begin(transfer.name, transfer.upload.size_bytes(), transfer.upload.committed_bytes());
   for (int attempt = 1; transfer.upload.committed_bytes() < end; ++attempt) {
     const std::int64_t before = transfer.upload.committed_bytes();
     const grpc::Status status = stream(transfer, end);
@@ -142,7 +158,7 @@ void Uploader::finish(Transfer& transfer) {
                                 {.deadline = kFinishDeadline})
                           .upload();
   }
-  show(progress_.end(TransferProgress::Clock::now()));
+  display_.end();
 }
 
 std::int64_t header_bytes(const base::InputFile& file) {

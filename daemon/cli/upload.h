@@ -9,15 +9,22 @@
 
 #include "daemon/base/input_file.h"
 #include "daemon/cli/client.h"
-#include "daemon/cli/transfer_progress.h"
+#include "daemon/cli/transfer_display.h"
 
 namespace meshloom::cli {
 
-/// A local file on its way.
+/// A local file on its way, or bytes that are sent as one.
 struct Transfer {
   base::InputFile file;
   std::string name;  ///< for the daemon
   v1::Upload upload;
+};
+
+/// Data of a verb, too large for its request.
+struct VerbData {
+  std::string run, token;
+  std::string name;   ///< for who waits
+  std::string bytes;  ///< a serialised message
 };
 
 /// Used by one thread.
@@ -29,6 +36,8 @@ class Uploader {
   /// Reads the file for its digest, and takes up an upload of the same file that this client began,
   /// or makes one. Throws CliError; Error as base::InputFile.
   Transfer begin(const std::filesystem::path& path);
+  /// Announces what goes when the verb begins. Throws CliError.
+  Transfer begin(VerbData data);
   /// Sends the file's bytes up to `end`, from where the daemon says on. After UNAVAILABLE it
   /// connects again.
   void send(Transfer& transfer, std::int64_t end);
@@ -38,11 +47,9 @@ class Uploader {
  private:
   bool find_earlier(Transfer& transfer);
   grpc::Status stream(Transfer& transfer, std::int64_t end);
-  void show(const std::string& text) const;
 
   Client& client_;
-  const bool quiet_;
-  TransferProgress progress_;
+  TransferDisplay display_;
 };
 
 /// Bytes at the beginning of a safetensors file that hold its header; all of them if it has none.

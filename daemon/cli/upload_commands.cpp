@@ -67,7 +67,9 @@ void add_upload_commands(CLI::App& app, CommandContext& context) {
       "A file that is called list or abort: meshloom upload ./list");
   upload->callback([&context, files, upload] {
     if (!upload->get_subcommands().empty()) return;
-    if (files->empty()) throw CLI::RequiredError("files, list or abort");
+    if (files->empty())
+      throw CLI::RequiredError("files to send are needed, or a command: list, abort",
+                               CLI::ExitCodes::RequiredError);
     context.action = [&context, files](Client& client) {
       return send_files(client, context.json, *files);
     };

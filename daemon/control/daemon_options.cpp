@@ -5,10 +5,13 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
+#include <sstream>
 
 #include "daemon/base/config.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/utf8.h"
+#include "daemon/command_line/documentation.h"
+#include "daemon/command_line/usage_error.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/ranks/rank_watch.h"
 #include "daemon/control/stores/upload_store.h"
@@ -126,6 +129,48 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
   parse_host_port(config.listen(), "--listen");
 }
 
+/// meshloomd's parser, which has parsed nothing.
+struct DaemonParser {
+  DaemonParser() { declare_daemon_options(app, flags); }
+  CLI::App app{"meshloomd trains Transformer models: one process per rank, driven over gRPC.",
+               "meshloomd"};
+  DaemonFlags flags;
+};
+
+constexpr int kUsage = 2;
+
+/// What the line asks for instead of a daemon, or is wrong for.
+void answer_parser(const CLI::App& app, const CLI::ParseError& error, ParsedDaemonOptions* parsed) {
+  if (error.get_exit_code() != 0) {
+    parsed->exit_code = kUsage;
+    parsed->answer = command_line::usage_text(app, error);
+    return;
+  }
+  std::ostringstream text;
+  app.exit(error, text, text);  // --help, --version
+  parsed->exit_code = 0;
+  parsed->answer = text.str();
+}
+
+/// Its flags alone: the command line is the same on all ranks, the rest of their settings may not
+/// be.
+void answer_flags(ParsedDaemonOptions* parsed) {
+  if (parsed->flags.print_manual || !parsed->flags.print_completion.empty()) {
+    const DaemonParser fresh;
+    parsed->exit_code = 0;
+    parsed->answer = parsed->flags.print_manual
+                         ? command_line::manual_page(fresh.app, kVersion)
+                         : command_line::completion(fresh.app, parsed->flags.print_completion);
+    return;
+  }
+  try {
+    check_values(merge({}, parsed->flags, {}), parsed->flags);
+  } catch (const InvalidArgument& error) {
+    parsed->exit_code = kUsage;
+    parsed->answer = error.what();
+  }
+}
+
 void fill_in(ParsedDaemonOptions* parsed) {
   DaemonOptions& options = parsed->options;
   options.version = kVersion;
@@ -191,6 +236,11 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
                  "hosts. none: all ranks are on one host");
   app.add_option("--log-level", flags.log_level,
                  "trace, debug, info, warning or error. Default info");
+  app.add_flag("--print-manual", flags.print_manual, "Print the manual page, in roff, and end");
+  app.add_option("--print-completion", flags.print_completion,
+                 "Print a script by which this shell completes options, and end")
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(command_line::kShells),
+                                                     std::end(command_line::kShells))));
   app.footer(
       "Example: mpirun -q -n 2 --bind-to none meshloomd --state-dir state --data-dir data\n"
       "The client is called meshloom. Environment: MESHLOOM_STATE_DIR, MESHLOOM_DATA_DIR, "
@@ -207,17 +257,16 @@ void take_config_text(const std::string& text, ParsedDaemonOptions* parsed) {
 }
 
 ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Environment& env) {
-  CLI::App app("meshloomd trains Transformer models: one process per rank, driven over gRPC.",
-               "meshloomd");
+  DaemonParser parser;
   ParsedDaemonOptions parsed;
-  declare_daemon_options(app, parsed.flags);
   try {
-    app.parse(argc, argv);
+    parser.app.parse(argc, argv);
+    parsed.flags = parser.flags;
+    answer_flags(&parsed);
   } catch (const CLI::ParseError& error) {
-    constexpr int kUsage = 2;
-    parsed.exit_code = app.exit(error) == 0 ? 0 : kUsage;
-    return parsed;
+    answer_parser(parser.app, error, &parsed);
   }
+  if (parsed.exit_code) return parsed;
   parsed.env = env;
   parsed.file = read_config_file(parsed.flags.config);
   fill_in(&parsed);

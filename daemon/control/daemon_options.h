@@ -2,8 +2,10 @@
 // The command line of meshloomd: flags over environment over --config over defaults.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/base/env.h"
 #include "daemon/control/daemon.h"
@@ -23,6 +25,8 @@ struct DaemonFlags {
   std::optional<std::int64_t> max_stalled_attempts;
   bool no_resume = false;
   bool insecure = false;
+  bool print_manual = false;
+  std::string print_completion;  ///< a shell; empty: not asked for
 };
 
 /// `flags` outlives the parsing.
@@ -36,14 +40,18 @@ struct ConfigFile {
 };
 
 struct ParsedDaemonOptions {
-  DaemonOptions options;         ///< those of a file that cannot be read here are missing
-  std::optional<int> exit_code;  ///< set if --help or --version was answered, or usage was wrong
+  DaemonOptions options;  ///< those of a file that cannot be read here are missing
+  /// Set if the command line asks for a text such as --help, or is wrong, which is the same on all
+  /// ranks; `answer` is to be shown then: on standard output if the code is 0.
+  std::optional<int> exit_code;
+  std::string answer;
   DaemonFlags flags;
   base::Environment env;
   ConfigFile file;
 };
 
-/// Throws InvalidArgument or NotFound for values that are wrong. A config file that is not there or
+/// Throws InvalidArgument or NotFound for values of the environment or of the config file that are
+/// wrong; those of flags are in `answer`. A config file that is not there or
 /// that may not be read is for agree_on_config to judge.
 ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Environment& env);
 

@@ -121,6 +121,8 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       evaluate_service_(store_, state_,
                         SampleSources(store_, scheduler_, sources_, state_, admission_), admission_,
                         ranks_.executor(), turn_, options.config.data_dir()),
+      data_service_(admission_, options.config.data_dir(),
+                    world.self.threads() * std::max(1, world.hosts.front().ranks)),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
                       {world.self, options.version, state_.root().string(),
                        [this](const std::string& cause) { request_stop(cause); }, world.flight,
@@ -139,12 +141,13 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       model_service_(models_, store_, run_store_),
       plan_service_(plans_, admission_, store_, run_store_) {
   ranks_.executor().set_epoch(store_.epoch());
-  server_ = std::make_unique<GrpcServer>(GrpcServerOptions{
-      listen_,
-      {&job_service_, &run_service_, &operation_service_, &generate_service_, &checkpoint_service_,
-       &evaluate_service_, &worker_service_, &upload_service_, &model_service_, &plan_service_},
-      connection_capacity(RankHub::most_connections(world.size)),
-      true});
+  server_ = std::make_unique<GrpcServer>(
+      GrpcServerOptions{listen_,
+                        {&job_service_, &run_service_, &operation_service_, &generate_service_,
+                         &checkpoint_service_, &evaluate_service_, &data_service_, &worker_service_,
+                         &upload_service_, &model_service_, &plan_service_},
+                        connection_capacity(RankHub::most_connections(world.size)),
+                        true});
 }
 
 Leader::~Leader() {
@@ -184,6 +187,7 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   operation_service_.stop();
   checkpoint_service_.stop();
   evaluate_service_.stop();
+  data_service_.stop();
   const bool hanging = admission_.hanging() || models_.hanging() || store_.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
@@ -229,6 +233,7 @@ void Leader::end_generations() {
   sources_.stop();
   checkpoint_service_.stop_exports();
   evaluate_service_.request_stop();
+  data_service_.request_stop();
 }
 
 void Leader::ranks_looked_at(const RankWatch::Findings& findings) {

@@ -19,6 +19,7 @@
 #include "daemon/control/runs/drain.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/checkpoint_service.h"
+#include "daemon/control/services/data_service.h"
 #include "daemon/control/services/evaluate_service.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
@@ -101,6 +102,7 @@ class Leader final : private RankHub::Observer {
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;
   EvaluateServiceImpl evaluate_service_;
+  DataServiceImpl data_service_;
   WorkerServiceImpl worker_service_;
   UploadServiceImpl upload_service_;
   ModelServiceImpl model_service_;

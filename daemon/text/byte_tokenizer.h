@@ -13,6 +13,8 @@ class ByteTokenizer final : public Tokenizer {
   void encode(std::string_view bytes, bool with_template, WordCache& cache,
               std::vector<TokenId>& out) const override;
   std::string decode(std::span<const TokenId> tokens, bool skip_special) const override;
+  TextCuts cuts() const override { return {.anywhere = true}; }
+  bool reads_any_bytes() const override { return true; }
   TokenId end() const override { return 256; }
   std::optional<TokenId> find(std::string_view token) const override;
 };

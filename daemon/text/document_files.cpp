@@ -9,6 +9,7 @@
 
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
+#include "daemon/base/utf8.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
@@ -16,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMostDocumentBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kReadBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kLookedAt = std::uint64_t{64} << 10;
 constexpr std::array kOthers = {".npy",         ".npz",     ".bin",   ".idx", ".pkl", ".pt",
@@ -28,29 +28,53 @@ constexpr std::array kOthers = {".npy",         ".npz",     ".bin",   ".idx", ".
                         "NOT_TEXT", {{"path", path.string()}});
 }
 
+/// "\"body\", \"n\"", cut where they are many.
+std::string keys_of(const nlohmann::json& object) {
+  constexpr std::size_t kMostKeys = 12, kMostBytes = 60;
+  std::string keys;
+  std::size_t count = 0;
+  for (const auto& [key, value] : object.items()) {
+    if (count++ == kMostKeys) return keys + ", ...";
+    keys += fmt::format("{}\"{}\"", keys.empty() ? "" : ", ",
+                        base::printable_text(key, kMostBytes, false));
+  }
+  return keys;
+}
+
+std::string what_is_there(const nlohmann::json& json, const std::string& field) {
+  if (!json.is_object()) return fmt::format("it is an {}, expected an object", json.type_name());
+  if (json.contains(field))
+    return fmt::format("what it has there is of the type {}", json.at(field).type_name());
+  return json.empty() ? "the line has no keys" : "the line has " + keys_of(json);
+}
+
 std::string document_of_line(const std::string& line, const std::string& field,
                              const fs::path& path, std::int64_t number) {
-  const auto fail = [&](const std::string& why) {
-    throw InvalidArgument(fmt::format("{}:{}: {}", path.string(), number, why), "INVALID_ARGUMENT",
+  const auto fail = [&](const char* reason, const std::string& why) {
+    throw InvalidArgument(fmt::format("{}:{}: {}", path.string(), number, why), reason,
                           {{"path", path.string()}, {"line", std::to_string(number)}});
   };
-  // Lines with bytes that are no UTF-8 are no JSON.
   const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (json.is_discarded()) fail("the line is no JSON");
+  if (json.is_discarded())
+    fail("INVALID_ARGUMENT", base::is_utf8(line) ? "the line is no JSON"
+                                                 : "the line has bytes that are no UTF-8, and is "
+                                                   "therefore no JSON");
   if (!json.is_object() || !json.contains(field) || !json.at(field).is_string())
-    fail(fmt::format("the line has no text under \"{}\"", field));
+    fail("NO_FIELD",
+         fmt::format("there is no text under \"{}\": {}", field, what_is_there(json, field)));
   return json.at(field).get<std::string>();
 }
 
+/// Until `body` returns false.
 void for_each_line(const base::InputFile& file,
-                   const std::function<void(const std::string& line)>& body) {
+                   const std::function<bool(const std::string& line)>& body) {
   std::string line, part;
   for (std::uint64_t at = 0; at < file.size(); at += part.size()) {
     part.resize(std::min(kReadBytes, file.size() - at));
     file.read(at, std::as_writable_bytes(std::span(part)));
     std::size_t from = 0;
     for (std::size_t end; (end = part.find('\n', from)) != std::string::npos; from = end + 1) {
-      body(line.append(part, from, end - from));
+      if (!body(line.append(part, from, end - from))) return;
       line.clear();
     }
     line.append(part, from);
@@ -60,6 +84,17 @@ void for_each_line(const base::InputFile& file,
                             "FILE_TOO_LARGE", {{"path", file.path().string()}});
   }
   if (!line.empty()) body(line);
+}
+
+/// The documents of JSON lines, until `body` returns false.
+void for_each_text(const DocumentFile& file, const base::InputFile& input, const std::string& field,
+                   const std::function<bool(std::string document, std::size_t line_bytes)>& body) {
+  std::int64_t number = 0;
+  for_each_line(input, [&](const std::string& line) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) return true;
+    return body(document_of_line(line, field, file.path, number), line.size());
+  });
 }
 
 }  // namespace
@@ -111,9 +146,20 @@ void check_document_size(const DocumentFile& file) {
   if (file.format != DocumentFormat::kText) return;
   if (const std::uint64_t bytes = base::InputFile(file.path).size(); bytes > kMostDocumentBytes)
     throw InvalidArgument(
-        fmt::format("{} has {} bytes, a document at most {}: divide it, or make it .jsonl",
+        fmt::format("{} has {} bytes, and this tokenizer reads a document as one, of at most {}: "
+                    "divide it, or make it .jsonl",
                     file.path.string(), bytes, kMostDocumentBytes),
         "FILE_TOO_LARGE", {{"path", file.path.string()}});
+}
+
+void check_first_lines(const DocumentFile& file, const std::string& field) {
+  if (file.format != DocumentFormat::kJsonLines) return;
+  std::size_t seen = 0;
+  for_each_text(file, base::InputFile(file.path), field,
+                [&](const std::string&, std::size_t bytes) {
+                  seen += bytes;
+                  return seen < kLookedAt;
+                });
 }
 
 void for_each_document(const DocumentFile& file, const std::string& field,
@@ -124,12 +170,9 @@ void for_each_document(const DocumentFile& file, const std::string& field,
     if (!text.empty()) body(std::move(text));
     return;
   }
-  std::int64_t number = 0;
-  for_each_line(input, [&](const std::string& line) {
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) return;
-    std::string document = document_of_line(line, field, file.path, number);
+  for_each_text(file, input, field, [&](std::string document, std::size_t) {
     if (!document.empty()) body(std::move(document));
+    return true;
   });
 }
 

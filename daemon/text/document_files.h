@@ -2,6 +2,7 @@
 // Files of text as documents: what is a document in which kind of file.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -34,13 +35,21 @@ DocumentFile document_file(const std::filesystem::path& path,
 /// followed; one to a folder below the folder is refused in the same way.
 std::vector<DocumentFile> find_document_files(const std::filesystem::path& path);
 
+/// Bytes of text that are held as one: of a line of JSON, and of a document that cannot be divided.
+inline constexpr std::uint64_t kMostDocumentBytes = std::uint64_t{128} << 20;
+
 /// Throws InvalidArgument (FILE_TOO_LARGE) for a file of text that for_each_document would refuse
 /// by its size.
 void check_document_size(const DocumentFile& file);
 
+/// Throws as for_each_document where the first lines of a file of JSON lines, as many as are a few
+/// KiB, have no text under `field`.
+void check_first_lines(const DocumentFile& file, const std::string& field);
+
 /// Calls body(document) for the documents of a file, in order; empty ones are left out. `field` is
-/// that of JSON lines. Throws InvalidArgument naming file and line where a line has no such text,
-/// and (FILE_TOO_LARGE) for a document of more than 128 MiB.
+/// that of JSON lines. Throws InvalidArgument naming file and line where a line is no JSON, or
+/// (NO_FIELD, with what the line has instead) has no such text, and (FILE_TOO_LARGE) for a document
+/// of more than kMostDocumentBytes.
 void for_each_document(const DocumentFile& file, const std::string& field,
                        const std::function<void(std::string document)>& body);
 

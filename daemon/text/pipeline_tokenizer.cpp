@@ -16,6 +16,7 @@ PipelineTokenizer::PipelineTokenizer(Parts parts)
       pre_tokenizers_(std::move(parts.pre_tokenizers)),
       around_(std::move(parts.around)),
       decoder_(std::move(parts.decoder)),
+      cuts_(parts.cuts),
       added_(std::move(parts.added_tokens), normalizer_) {
   const Vocabulary& known = vocabulary_of(model_);
   for (TokenId id = 0; id < known.end(); ++id)

@@ -31,6 +31,7 @@ class PipelineTokenizer : public Tokenizer {
     PreTokenizers pre_tokenizers = {};
     Template around = {};
     Decoder decoder = nullptr;  ///< null: tokens with blanks between them
+    TextCuts cuts = {};         ///< that all of the parts above allow
   };
 
   /// Throws InvalidArgument where added tokens contradict the model's vocabulary.
@@ -40,6 +41,7 @@ class PipelineTokenizer : public Tokenizer {
   void encode(std::string_view bytes, bool with_template, WordCache& cache,
               std::vector<TokenId>& out) const override;
   std::string decode(std::span<const TokenId> tokens, bool skip_special) const override;
+  TextCuts cuts() const override { return cuts_; }
   TokenId end() const override { return all_tokens_.end(); }
   std::optional<TokenId> find(std::string_view token) const override {
     return all_tokens_.find(token);
@@ -53,6 +55,7 @@ class PipelineTokenizer : public Tokenizer {
   PreTokenizers pre_tokenizers_;
   Template around_;
   Decoder decoder_;
+  TextCuts cuts_;
   AddedTokens added_;
   Vocabulary all_tokens_;  ///< the model's and the added ones
   std::unordered_set<TokenId> special_;

@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
+#include <cerrno>
+#include <cstring>
 #include <limits>
 #include <span>
-#include <thread>
 
 #include "daemon/base/files.h"
 #include "kernels/base/error.h"
@@ -22,54 +21,40 @@ namespace fs = std::filesystem;
 using Header = std::array<std::int32_t, 256>;
 constexpr std::int32_t kMagic = 20240801, kVersion = 7;
 constexpr std::int64_t kMostInFile = std::numeric_limits<std::int32_t>::max();
-/// Text that is held at once.
-constexpr std::uint64_t kBatchBytes = std::uint64_t{32} << 20;
+// Words of the header behind llm.c's own, which are not read there.
+constexpr std::size_t kSummaryWord = 4;
+constexpr std::int32_t kHasSummary = 1;
 
-/// Encodes documents in several threads, each with a cache of its own.
-class ParallelEncoder {
- public:
-  ParallelEncoder(const Tokenizer& tokenizer, int threads)
-      : tokenizer_(tokenizer), caches_(static_cast<std::size_t>(std::max(threads, 1))) {}
+std::array<std::int64_t, 4> numbers_of(const TokenizeSummary& summary) {
+  return {summary.files, summary.documents, static_cast<std::int64_t>(summary.bytes),
+          summary.replaced_documents};
+}
 
-  /// The tokens of each document. Throws what the first thread that failed threw.
-  std::vector<std::vector<TokenId>> encode(const std::vector<std::string>& documents) {
-    std::vector<std::vector<TokenId>> tokens(documents.size());
-    std::atomic<std::size_t> next = 0;
-    std::vector<std::exception_ptr> errors(caches_.size());
-    const auto work = [&](std::size_t thread) {
-      try {
-        for (std::size_t i; (i = next++) < documents.size();)
-          tokenizer_.encode(documents[i], false, caches_[thread], tokens[i]);
-      } catch (...) {
-        errors[thread] = std::current_exception();
-        next = documents.size();
-      }
-    };
-    {
-      std::vector<std::jthread> threads;
-      for (std::size_t i = 1; i < std::min(caches_.size(), documents.size()); ++i)
-        threads.emplace_back(work, i);
-      work(0);
-    }
-    for (const std::exception_ptr& error : errors)
-      if (error) std::rethrow_exception(error);
-    return tokens;
-  }
+void put_summary(const TokenizeSummary& summary, Header& header) {
+  header[kSummaryWord] = kHasSummary;
+  const auto numbers = numbers_of(summary);
+  std::memcpy(&header[kSummaryWord + 2], numbers.data(), sizeof(numbers));
+}
 
- private:
-  const Tokenizer& tokenizer_;
-  std::vector<WordCache> caches_;
-};
+std::optional<TokenizeSummary> summary_in(const Header& header) {
+  if (header[kSummaryWord] != kHasSummary) return std::nullopt;
+  std::array<std::int64_t, 4> numbers{};
+  std::memcpy(numbers.data(), &header[kSummaryWord + 2], sizeof(numbers));
+  return TokenizeSummary{numbers[0], numbers[1], header[2], static_cast<std::uint64_t>(numbers[2]),
+                         numbers[3]};
+}
 
-/// PATH.new, which becomes PATH when it is whole, and is removed otherwise.
+/// A hidden file beside PATH, which becomes PATH when it is whole, and is removed otherwise.
 class TokenWriter {
  public:
   TokenWriter(const fs::path& path, std::int64_t most_tokens)
       : path_(path),
-        next_(path.string() + ".new"),
+        next_(path.parent_path() / ("." + path.filename().string() + ".new")),
         most_(std::min(most_tokens, kMostInFile)),
-        fd_(base::open_output(next_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644)) {
-    write_header();
+        fd_(::open(next_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644)) {
+    if (fd_.get() < 0) base::throw_io_error("cannot write", path_, errno);
+    const Header header{};
+    write(std::as_bytes(std::span(header)));
   }
   ~TokenWriter() {
     std::error_code ignored;
@@ -78,8 +63,6 @@ class TokenWriter {
   TokenWriter(const TokenWriter&) = delete;
   TokenWriter& operator=(const TokenWriter&) = delete;
 
-  std::int64_t tokens() const { return tokens_; }
-
   void write(const std::vector<TokenId>& tokens) {
     tokens_ += static_cast<std::int64_t>(tokens.size());
     if (tokens_ > most_)
@@ -87,25 +70,22 @@ class TokenWriter {
           fmt::format("{}: more than {} tokens do not fit in one file: give fewer files at once",
                       path_.string(), most_),
           "TOO_MANY_TOKENS", {{"path", path_.string()}});
-    base::write_all(fd_.get(), std::as_bytes(std::span(tokens)), next_);
+    write(std::as_bytes(std::span(tokens)));
   }
 
-  void commit() {
-    write_header();
-    base::sync_file(fd_.get(), next_);
+  void commit(const TokenizeSummary& summary) {
+    Header header{kMagic, kVersion, static_cast<std::int32_t>(tokens_)};
+    put_summary(summary, header);
+    base::write_all_at(fd_.get(), {reinterpret_cast<const char*>(header.data()), sizeof(header)}, 0,
+                       path_);
+    base::sync_file(fd_.get(), path_);
     base::rename_file(next_, path_);
     is_done_ = true;
     base::sync_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
   }
 
  private:
-  void write_header() {
-    Header header{kMagic, kVersion, static_cast<std::int32_t>(tokens_)};
-    const auto bytes = std::as_bytes(std::span(header));
-    if (tokens_ == 0) return base::write_all(fd_.get(), bytes, next_);
-    base::write_all_at(fd_.get(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, 0,
-                       next_);
-  }
+  void write(std::span<const std::byte> bytes) { base::write_all(fd_.get(), bytes, path_); }
 
   fs::path path_, next_;
   const std::int64_t most_;
@@ -122,36 +102,12 @@ std::int64_t tokens_of_file(std::uint64_t bytes) {
 }
 
 TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,
-                                 const TokenizeOptions& options, const fs::path& out) {
-  TokenizeSummary summary;
-  ParallelEncoder encoder(tokenizer, options.threads);
+                                 const TokenFileOptions& options, const fs::path& out) {
   TokenWriter writer(out, options.most_tokens);
-  std::vector<std::string> batch;
-  std::uint64_t held = 0;
-  const auto flush = [&] {
-    for (std::vector<TokenId>& tokens : encoder.encode(batch)) {
-      if (options.end) tokens.push_back(*options.end);
-      writer.write(tokens);
-    }
-    batch.clear();
-    held = 0;
-    if (options.progress) options.progress(summary.bytes);
-  };
-  for (const DocumentFile& file : files) {
-    ++summary.files;
-    for_each_document(file, options.field, [&](std::string document) {
-      ++summary.documents;
-      summary.bytes += document.size();
-      // Documents of a few bytes take more memory than their text.
-      held += document.size() + sizeof(document) + sizeof(std::vector<TokenId>);
-      batch.push_back(std::move(document));
-      if (held >= kBatchBytes) flush();
-    });
-  }
-  flush();
-  check(writer.tokens() > 0, "{}: there is no text, of which tokens could be made", out.string());
-  summary.tokens = writer.tokens();
-  writer.commit();
+  const TokenizeSummary summary =
+      encode_documents(files, tokenizer, options.encode,
+                       [&](const std::vector<TokenId>& tokens) { writer.write(tokens); });
+  writer.commit(summary);
   return summary;
 }
 
@@ -162,6 +118,7 @@ TokenFile::TokenFile(const fs::path& path) : file_(path) {
                       file_.size() == sizeof(header) + sizeof(TokenId) * std::uint64_t(header[2]);
   check(is_one, "{} is no file of uint32 tokens as \"data tokenize\" writes them", path.string());
   size_ = header[2];
+  summary_ = summary_in(header);
 }
 
 std::vector<TokenId> TokenFile::read(std::int64_t begin, std::int64_t count) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/text/bpe.h"
+#include "daemon/text/text_cuts.h"
 #include "daemon/text/vocabulary.h"
 
 namespace meshloom::text {
@@ -27,6 +28,11 @@ class Tokenizer {
   /// The text of tokens. Ids that the vocabulary has not are left out, special tokens too if
   /// `skip_special`. Bytes that make no character become U+FFFD.
   virtual std::string decode(std::span<const TokenId> tokens, bool skip_special) const = 0;
+
+  /// Where a text that is encoded without the template may be divided.
+  virtual TextCuts cuts() const { return {}; }
+  /// Whether what is no UTF-8 is encoded as it is.
+  virtual bool reads_any_bytes() const { return false; }
 
   /// One more than the largest id.
   virtual TokenId end() const = 0;

@@ -117,6 +117,7 @@ PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& 
   if (root.has("normalizer")) parts.normalizer = read_normalizer(root.at("normalizer"));
   if (root.has("post_processor")) parts.around = read_template(root.at("post_processor"));
   if (root.has("decoder")) parts.decoder = read_decoder(root.at("decoder"));
+  parts.cuts = text_cuts(root);
   return PipelineTokenizer(std::move(parts));
 }
 

@@ -9,6 +9,7 @@ JobCourse::JobCourse(const v1::RunConfig& config, Begin begin)
     : config_(config),
       schedule_(make_lr_schedule(config.lr_scheduler(), config.training().steps())),
       flops_per_token_(begin.flops_per_token),
+      peak_flops_(begin.peak_flops),
       step_(begin.step),
       next_position_(begin.progress.data_position),
       position_(begin.progress.data_position),
@@ -34,8 +35,8 @@ v1::StepMetrics JobCourse::done(std::int64_t tokens, const StepOutput& output) {
   metrics.set_lr(output.values.lr());
   metrics.set_tokens(tokens_);
   metrics.set_tokens_per_second(static_cast<double>(tokens) / output.step_seconds);
-  if (training.peak_flops() > 0.0) {
-    const double peak = training.peak_flops() * mesh_layout(config_.mesh()).size();
+  if (peak_flops_ > 0.0) {
+    const double peak = peak_flops_ * mesh_layout(config_.mesh()).size();
     const auto positions = static_cast<double>(training.global_batch_size() * training.seq_len());
     metrics.set_mfu(positions * flops_per_token_ / (output.step_seconds * peak));
   }

@@ -18,6 +18,7 @@ class JobCourse {
     std::int64_t step = 0;         ///< Run::step()
     JobProgress progress = {};     ///< Run::job_progress()
     double flops_per_token = 0.0;  ///< Run::flops_per_token()
+    double peak_flops = 0.0;  ///< of a rank, per second: what mfu is a share of; 0: none is told
   };
   /// `config` is the job's, resolved.
   JobCourse(const v1::RunConfig& config, Begin begin);
@@ -41,7 +42,7 @@ class JobCourse {
  private:
   v1::RunConfig config_;
   LrSchedule schedule_;
-  double flops_per_token_;
+  double flops_per_token_, peak_flops_;
   std::int64_t step_;               ///< of which next() was asked last
   std::int64_t next_position_;      ///< of the step behind it
   std::int64_t position_, tokens_;  ///< of the steps that are done

@@ -106,6 +106,11 @@ double RankRun::flops_per_token() const {
   return nn::flops_per_token(model_->model_config(), config_.training().seq_len());
 }
 
+DataSize RankRun::data_size() const {
+  if (!feed_) return {};
+  return {feed_->identity().tokens(), feed_->training_samples()};
+}
+
 const DataFeed& RankRun::own_data(const char* verb) const {
   if (feed_) return *feed_;
   throw FailedPrecondition(

@@ -32,6 +32,7 @@ class RankRun final : public Run {
   PromptLimits prompt_limits() const override;
   LossBatchLimits limits() const override;
   double flops_per_token() const override;
+  DataSize data_size() const override;
   JobProgress job_progress() const override { return progress_; }
   bool weights_undefined() const override { return undefined_; }
 

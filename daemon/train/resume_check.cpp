@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kField = "run.checkpoint.resume_from";
+constexpr const char* kResumeField = "run.checkpoint.resume_from";
 
 Json value_of(const Json& object, const std::string& key) {
   return object.contains(key) ? object.at(key) : Json();
@@ -138,7 +138,7 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
                         const std::filesystem::path& model_folder) {
   const v1::RunConfig& resolved = *config;
   const std::string& label = resolved.checkpoint().resume_from();
-  base::with_field(kField, [&] {
+  base::with_field(kResumeField, [&] {
     const Manifest manifest = read_manifest(folder);
     if (dtype_is_auto(given.plan())) keep_dtype(manifest, config->mutable_plan());
     if (rotate_is_auto(given.plan())) keep_rotate(manifest, config);

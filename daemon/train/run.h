@@ -188,6 +188,10 @@ struct StepOutput {
   std::vector<v1::CollectiveMetrics> collectives;  ///< since the step before
 };
 
+struct DataSize {
+  std::int64_t tokens = 0, samples = 0;
+};
+
 /// What of a job is in its checkpoints beside weights and optimizer.
 struct JobProgress {
   std::int64_t data_position = 0;  ///< samples drawn
@@ -221,6 +225,8 @@ class Run {
   virtual PromptLimits prompt_limits() const { return {}; }
   /// What batches have to fit (check_loss_batch, before their data are cut over the ranks).
   virtual LossBatchLimits limits() const = 0;
+  /// Tokens of config.data.path and samples to train on; zeros without data of its own.
+  virtual DataSize data_size() const { return {}; }
   /// Of one token of a sample of config.training.seq_len, forward and backward; 0: not known.
   virtual double flops_per_token() const { return 0.0; }
   /// That of the checkpoint that a job began with.

@@ -88,6 +88,39 @@ TEST_F(CheckpointsE2e, AnExportBesideAJobThatTrainsHasTheBytesOfTheJobsOwn) {
   EXPECT_EQ(names().size(), 5u);
 }
 
+TEST_F(CheckpointsE2e, ADamagedExportIsFoundWhenItIsCopiedOrVerified) {
+  start();
+  train_first();
+  const auto copy = [&](const std::string& to) {
+    return client({"checkpoint", "download", "checkpoints/first/hf", (folder_ / to).string()});
+  };
+  const auto whole = copy("whole");
+  EXPECT_NE(whole.output.find("digests right"), std::string::npos) << whole.output;
+  EXPECT_TRUE(fs::exists(folder_ / "whole/meshloom_digests.json"));
+  const auto verify = [&] {
+    return client({"checkpoint", "list", "--verify", "--job", "first"}).output;
+  };
+  EXPECT_EQ(verify().find("damaged"), std::string::npos) << verify();
+
+  std::fstream file(files_of("hf/model.safetensors"),
+                    std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-5, std::ios::end);
+  file.put('!');
+  file.close();
+  EXPECT_NE(verify().find("model.safetensors is damaged"), std::string::npos) << verify();
+  expect_refused_for(
+      {"checkpoint", "download", "checkpoints/first/hf", (folder_ / "damaged").string()},
+      "CHECKPOINT_DAMAGED");
+  EXPECT_FALSE(fs::exists(folder_ / "damaged"));
+
+  // As of a daemon from before exports had digests.
+  fs::remove(files_of("hf/meshloom_digests.json"));
+  const auto older = copy("older");
+  EXPECT_EQ(older.exit_code, 0) << older.errors;
+  EXPECT_NE(older.output.find("no digests to compare with"), std::string::npos) << older.output;
+  EXPECT_NE(verify().find("no digests"), std::string::npos) << verify();
+}
+
 TEST_F(CheckpointsE2e, WhatIsDeletedStaysSoAndWhatIsNeededIsKept) {
   start();
   train_first();

@@ -56,7 +56,11 @@ class RunE2e : public DaemonTest {
  protected:
   /// The samples of the job's steps, in their order.
   std::vector<v1::LossBatch> batches(const v1::RunConfig& config) const {
-    const v1::RunConfig resolved = train::resolve_run_config(config, 2, data_);
+    int ranks = 1;
+    for (const int dim :
+         {config.mesh().dp(), config.mesh().fsdp(), config.mesh().cp(), config.mesh().tp()})
+      ranks *= std::max(dim, 1);
+    const v1::RunConfig resolved = train::resolve_run_config(config, ranks, data_);
     const auto model = train::load_model_config(resolved.model(), data_);
     const train::RunData data = train::open_run_data(resolved, model, data_);
     const train::BatchLoader loader(data.training, {kBatch, kBatch, 1}, resolved.training().seed(),
@@ -126,24 +130,11 @@ class RunE2e : public DaemonTest {
     const auto result = client({"job", "submit", file, "--name", name});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
   }
-};
 
-v1::Mesh mesh_of(int dp, int fsdp, int cp, int tp) {
-  v1::Mesh mesh;
-  mesh.set_dp(dp);
-  mesh.set_fsdp(fsdp);
-  mesh.set_cp(cp);
-  mesh.set_tp(tp);
-  return mesh;
-}
-
-TEST_F(RunE2e, VerbsGiveTheLossesAndWeightsOfAJobBitForBit) {
-  start();
-  int number = 0;
-  for (const v1::Mesh& mesh :
-       {mesh_of(2, 1, 1, 1), mesh_of(1, 2, 1, 1), mesh_of(1, 1, 2, 1), mesh_of(1, 1, 1, 2)}) {
+  /// Batches that are sent, and those that the ranks read themselves, bit for bit as a job's.
+  void verbs_equal_a_job(const v1::Mesh& mesh) {
     SCOPED_TRACE(mesh.ShortDebugString());
-    const std::string id = std::to_string(++number);
+    const std::string id = std::to_string(++meshes_);
     submit_job(mesh, "job" + id);
     ASSERT_TRUE(reaches("job" + id, "succeeded")) << job("job" + id).dump(2);
     const std::map<int, double> expected = step_losses("job" + id);
@@ -162,6 +153,37 @@ TEST_F(RunE2e, VerbsGiveTheLossesAndWeightsOfAJobBitForBit) {
       EXPECT_TRUE(client.close().ok());
     }
   }
+
+ private:
+  int meshes_ = 0;  ///< compared so far
+};
+
+v1::Mesh mesh_of(int dp, int fsdp, int cp, int tp) {
+  v1::Mesh mesh;
+  mesh.set_dp(dp);
+  mesh.set_fsdp(fsdp);
+  mesh.set_cp(cp);
+  mesh.set_tp(tp);
+  return mesh;
+}
+
+TEST_F(RunE2e, VerbsGiveTheLossesAndWeightsOfAJobBitForBit) {
+  start();
+  for (const v1::Mesh& mesh :
+       {mesh_of(2, 1, 1, 1), mesh_of(1, 2, 1, 1), mesh_of(1, 1, 2, 1), mesh_of(1, 1, 1, 2)})
+    verbs_equal_a_job(mesh);
+  shut_down();
+}
+
+TEST_F(RunE2e, SoTheyDoOnOneRank) {
+  start(1);
+  verbs_equal_a_job(mesh_of(1, 1, 1, 1));
+  shut_down();
+}
+
+TEST_F(RunE2e, SoTheyDoWhereParametersAndLayersAreSharded) {
+  start(4);
+  verbs_equal_a_job(mesh_of(1, 2, 1, 2));
   shut_down();
 }
 
@@ -419,8 +441,8 @@ TEST_F(RunE2e, TheClientMakesShowsSamplesSavesAndClosesARun) {
   const Json stepped =
       client_json({"run", "optim-step", "by-hand", "--token", token, "--lr", "0.001"});
   EXPECT_EQ(stepped["result"]["optim_step"]["step"], 1) << stepped.dump();
-  const auto beyond = client({"run", "forward-backward", "by-hand", "--token", token, "--data",
-                              "text.txt", "--first", "1000000", "--forward-only", "--json"});
+  const auto beyond = client({"run", "forward", "by-hand", "--token", token, "--data", "text.txt",
+                              "--first", "1000000", "--json"});
   EXPECT_NE(beyond.output.find("DATA_OUT_OF_RANGE"), std::string::npos)
       << beyond.output << beyond.errors;
   const Json drawn = client_json({"run", "sample", "by-hand", "--token", token, "--prompt", "ab",

@@ -142,31 +142,48 @@ class TextE2e : public DaemonTest {
 
 TEST_F(TextE2e, IsTokenizedTrainedOnAndSampled) {
   make_model();
-  fs::create_directories(folder_ / "corpus");
-  std::ofstream lines(folder_ / "corpus" / "lines.jsonl");
-  for (int i = 0; i < 300; ++i)
-    lines << "{\"text\": \"Der Fuchs fraß größtenteils Äpfel, it's what they've said.\"}\n";
-  lines.close();
-
-  const std::string model = data_ / "model", tokens = data_ / "corpus.bin";
-  const Json made =
-      client_json({"data", "tokenize", "--tokenizer", model, "--out", tokens, folder_ / "corpus"});
-  EXPECT_EQ(made["documents"], 300);
-  const Json seen = client_json({"data", "inspect", "--tokenizer", model, tokens});
-  EXPECT_EQ(seen["tokens"], made["tokens"]);
-  const Json read =
-      client_json({"data", "inspect", "--tokenizer", model, folder_ / "corpus" / "lines.jsonl"});
-  EXPECT_EQ(read["documents"], 300);
-  EXPECT_EQ(read["tokens"].get<int>() + 300, made["tokens"]);
-  EXPECT_EQ(read["sample"].get<std::string>(), kLine);
-  EXPECT_EQ(seen["eos_tokens"], 300);
-  EXPECT_EQ(seen["outside_vocabulary"], 0);
-  EXPECT_TRUE(seen["sample"].get<std::string>().starts_with("Der Fuchs fraß größtenteils"));
-
   start(1);
+  write_lines("corpus/lines.jsonl", 300);
+  const Arguments tokenize = {"data",  "tokenize",   "--tokenizer", "model",
+                              "--out", "corpus.bin", "corpus"};
+  const Json made = client_json(tokenize);
+  EXPECT_EQ(made["documents"], 300);
+  EXPECT_EQ(made["path"], "corpus.bin");
+  const auto again_there = client(tokenize);
+  EXPECT_NE(again_there.exit_code, 0);
+  EXPECT_NE(again_there.errors.find("corpus.bin is there already"), std::string::npos)
+      << again_there.errors;
+  Arguments overwriting = tokenize;
+  overwriting.emplace_back("--overwrite");
+  const auto shown = client(overwriting);
+  ASSERT_EQ(shown.exit_code, 0) << shown.errors;
+  EXPECT_NE(shown.output.find("\n  data: {path: corpus.bin, format: llmc, document_end: 0}\n"),
+            std::string::npos)
+      << shown.output;
+  const Json seen = client_json({"data", "inspect", "--tokenizer", "model", "corpus.bin"});
+  EXPECT_EQ(seen["tokens"], made["tokens"]);
+  EXPECT_EQ(seen["documents"], 300);
+  EXPECT_EQ(seen["outside_vocabulary"], 0);
+  EXPECT_EQ(seen["seq_len_source"], "model");
+  EXPECT_EQ(seen["seq_len"], 128);
+  EXPECT_TRUE(seen["sample"].get<std::string>().starts_with("Der Fuchs fraß größtenteils"));
+  const Json read =
+      client_json({"data", "inspect", "--tokenizer", "model", "--seq", "8", "corpus"});
+  EXPECT_EQ(read["documents"], 300);
+  EXPECT_EQ(read["tokens"], made["tokens"]);
+  EXPECT_EQ(read["sample_tokens"], 8);
+  EXPECT_EQ(read["samples"], (made["tokens"].get<int>() - 1) / 8);
+  EXPECT_TRUE(kLine.starts_with(read["sample"].get<std::string>()));
+  const auto text = client({"data", "inspect", "corpus"}).output;
+  EXPECT_NE(text.find(", of 1,024 tokens (the default: --seq says another)"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("sample      the first 1,024 tokens\n\nDer Fuchs"), std::string::npos)
+      << text;
+
   ASSERT_NO_FATAL_FAILURE(train_text("corpus.bin"));
-  const auto sample = client({"generate", "--job", "text", "--tokenizer", model, "--prompt",
-                              "Der Fuchs fra", "--temperature", "0", "--max-tokens", "40"});
+  const auto sample =
+      client({"generate", "--job", "text", "--tokenizer", data_ / "model", "--prompt",
+              "Der Fuchs fra", "--temperature", "0", "--max-tokens", "40"});
   ASSERT_EQ(sample.exit_code, 0) << sample.errors;
   EXPECT_NE(sample.output.find(" Äpfel, it's what they've said."), std::string::npos)
       << sample.output;
@@ -184,18 +201,43 @@ TEST_F(TextE2e, IsTokenizedTrainedOnAndSampled) {
 
 TEST_F(TextE2e, WhatIsNoTextOrHasNoTokenizerIsNamed) {
   make_model();
-  const std::string model = data_ / "model", out = folder_ / "out.bin";
-  write_text("array.npy", "no text");
-  write_text("text.txt", "some text");
-  const auto array = client(
-      {"data", "tokenize", "--tokenizer", model, "--out", out, (folder_ / "array.npy").string()});
-  EXPECT_EQ(array.exit_code, 2);
-  EXPECT_NE(array.errors.find("array.npy ends in .npy"), std::string::npos) << array.errors;
-  const auto none = client(
-      {"data", "tokenize", "--tokenizer", folder_, "--out", out, (folder_ / "text.txt").string()});
-  EXPECT_EQ(none.exit_code, 2);
-  EXPECT_NE(none.errors.find("has no tokenizer"), std::string::npos) << none.errors;
-  EXPECT_FALSE(fs::exists(out));
+  start(1);
+  const auto write_data = [&](const char* name, const std::string& text) {
+    std::ofstream(data_ / name) << text;
+  };
+  write_data("array.npy", "no text");
+  write_data("text.txt", "some text");
+  write_data("empty.txt", "");
+  write_data("body.jsonl", "{\"body\": \"x\"}\n");
+  fs::create_directories(data_ / "nothing");
+  const auto expect_refused = [&](const std::string& tokenizer, const std::string& out,
+                                  const std::string& path, const std::string& why) {
+    const auto result = client({"data", "tokenize", "--tokenizer", tokenizer, "--out", out, path});
+    EXPECT_NE(result.exit_code, 0) << path;
+    EXPECT_NE(result.errors.find(why), std::string::npos) << result.errors;
+    EXPECT_EQ(result.errors.find(".new"), std::string::npos) << result.errors;
+  };
+  expect_refused("model", "out.bin", "array.npy", "array.npy ends in .npy");
+  expect_refused("nothing", "out.bin", "text.txt", "has no tokenizer");
+  expect_refused("gpt2_124m", "out.bin", "text.txt", "has 50257 tokens and no tokenizer");
+  expect_refused("auto", "out.bin", "text.txt", "here is no job");
+  expect_refused("model", "out.bin", "empty.txt", "empty.txt: there is no text");
+  expect_refused("model", "out.bin", "body.jsonl", "run.data.field: ");
+  expect_refused("model", "out.bin", "/etc/passwd", "outside the data folder");
+  expect_refused("model", "../out.bin", "text.txt", "\"..\"");
+  expect_refused("model", "/tmp/out.bin", "text.txt", "outside the data folder");
+  expect_refused("model", "no/out.bin", "text.txt", "does not exist below");
+  EXPECT_FALSE(fs::exists(data_ / "out.bin"));
+  EXPECT_FALSE(fs::exists(data_ / ".out.bin.new"));
+  // And by jobs, before they wait for their turn.
+  TinyJob job;
+  job.model = "{config: model/config.json}";
+  job.data = "body.jsonl";
+  const auto checked = client({"job", "submit", write_job(job), "--dry-run"});
+  EXPECT_NE(checked.exit_code, 0) << checked.output;
+  EXPECT_NE(checked.errors.find("no text under \"text\": the line has \"body\""), std::string::npos)
+      << checked.errors;
+  shut_down();
 }
 
 TEST_F(TextE2e, IsFineTunedFromFilesOfTextToASampleOfText) {
@@ -229,7 +271,14 @@ TEST_F(TextE2e, IsFineTunedFromFilesOfTextToASampleOfText) {
   const auto followed =
       client({"job", "submit", write_job(tuned), "--name", "tuned", "--follow"}, 120s);
   ASSERT_EQ(followed.exit_code, 0) << followed.output << followed.errors;
-  EXPECT_NE(followed.output.find(" of text\n"), std::string::npos) << followed.output;
+  // Once before the tokens are made, and again with all.
+  const std::string tokens = "data        corpus: 1 file, 300 documents, ";
+  EXPECT_NE(followed.output.find(" of text; its tokens are made"), std::string::npos)
+      << followed.output;
+  EXPECT_NE(followed.output.find(tokens), std::string::npos) << followed.output;
+  const std::string shown = client({"job", "show", "tuned"}).output;
+  EXPECT_NE(shown.find(tokens), std::string::npos) << shown;
+  EXPECT_NE(shown.find(" samples to train on, "), std::string::npos) << shown;
   const Json ended = job("tuned");
   EXPECT_EQ(ended["resolved"]["data"]["document_end"], 0);
   EXPECT_LT(ended["last_validation"]["loss"].get<double>(), 1.0);

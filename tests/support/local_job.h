@@ -30,7 +30,8 @@ class LocalJob {
     options.with_data = true;
     train::run_in_step(world_, [&] { run_ = train::Run::create(resources, resolved, options); });
     course_.emplace(resolved, train::JobCourse::Begin{run_->step(), run_->job_progress(),
-                                                      run_->flops_per_token()});
+                                                      run_->flops_per_token(),
+                                                      resolved.training().peak_flops()});
   }
 
   const v1::RunConfig& config() const { return config_; }

@@ -74,6 +74,9 @@ class Admission {
   /// no more of an estimate.
   virtual v1::PlanEstimate estimate(const v1::RunConfig& resolved,
                                     std::vector<std::string>* warnings) = 0;
+  /// What a rank could compute per second by what was measured for this daemon's ranks, in the
+  /// dtype of a resolved config; 0 if it was not.
+  virtual double measured_peak_flops(const v1::RunConfig& resolved) = 0;
   /// What the model of a resolved config can continue, with its tokenizer.
   virtual train::PromptLimits prompt_limits(const v1::RunConfig& resolved) = 0;
   /// Counts the memory of a copy of the weights of a run that has the ranks until the result is let

@@ -154,8 +154,10 @@ bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
     store_.publish_tokenizing(id_, done);
   };
   try {
-    set_tokenized(admission_.tokenize(config_, folders_.model, folders_.tokenizer, progress),
-                  create);
+    const train::TokenizedText text =
+        admission_.tokenize(config_, folders_.model, folders_.tokenizer, progress);
+    set_tokenized(text, create);
+    text_ = text.made_of;
     return true;
   } catch (const Interrupted&) {
     return false;
@@ -174,6 +176,38 @@ void JobAttempt::note_choices() {
                            : ", to fit the memory or as it did before the checkpoint"));
 }
 
+double JobAttempt::peak_flops() {
+  if (config_.training().peak_flops() > 0.0) return config_.training().peak_flops();
+  const double measured = admission_.measured_peak_flops(config_);
+  const std::string note =
+      fmt::format("mfu is a share of {:.4g} operations a second of a rank, as measured", measured);
+  const auto& notes = job_.notes();
+  if (measured > 0.0 && std::find(notes.begin(), notes.end(), note) == notes.end()) add_note(note);
+  return measured;
+}
+
+void JobAttempt::note_replaced_text() {
+  for (const auto& [field, summary] : text_)
+    if (summary.replaced_documents > 0)
+      add_note(
+          fmt::format("{}: {} of {} documents {} bytes that are no UTF-8: the tokenizer has "
+                      "read U+FFFD for them",
+                      field, summary.replaced_documents, summary.documents,
+                      summary.replaced_documents == 1 ? "has" : "have"));
+}
+
+v1::JobData JobAttempt::job_data(const v1::CreateRunResult& created) const {
+  v1::JobData data;
+  data.set_tokens(created.data_tokens());
+  data.set_samples(created.training_samples());
+  for (const auto& [field, summary] : text_) {
+    if (field != "run.data.path") continue;
+    data.set_documents(summary.documents);
+    data.set_replaced_documents(summary.replaced_documents);
+  }
+  return data;
+}
+
 bool JobAttempt::prepare() {
   std::filesystem::create_directories(folders_.checkpoints);
   write_resolved(folders_.job / "resolved.yaml", job_);
@@ -189,11 +223,14 @@ bool JobAttempt::prepare() {
   create.set_tokenizer_folder(folders_.tokenizer.string());
   if (!tokenize(&create)) return false;
   run_exists_ = true;
-  if (job_.attempt() == 1) note_choices();
+  if (job_.attempt() == 1) {
+    note_choices();
+    note_replaced_text();
+  }
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   submitted_ = done_ = saved_ = created.step_count();
   course_.emplace(config_, train::JobCourse::Begin{done_, to_progress(created.job()),
-                                                   created.flops_per_token()});
+                                                   created.flops_per_token(), peak_flops()});
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
@@ -207,6 +244,7 @@ bool JobAttempt::prepare() {
     job->set_vocab_size(created.vocab_size());
     job->set_plan(created.plan());
     job->clear_tokenizing();
+    *job->mutable_data() = job_data(created);
   });
   stop_early();
   // One that a stop has interrupted is made up for.

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/base/metrics_log.h"
 #include "daemon/control/jobs/admission.h"
@@ -63,8 +64,12 @@ class JobAttempt {
 
   /// False if it was interrupted.
   bool tokenize(v1::CreateRunCommand* create);
-  /// What was chosen for the user, as notes.
+  /// What was chosen for the user, and text that is not as it should be, as notes.
   void note_choices();
+  void note_replaced_text();
+  /// That the config gives, else as it was measured: that is of this host, not of the job.
+  double peak_flops();
+  v1::JobData job_data(const v1::CreateRunResult& created) const;
   /// False if it was interrupted.
   bool prepare();
   /// Why an interrupted attempt ends, all saved that can be.
@@ -132,6 +137,7 @@ class JobAttempt {
   std::optional<v1::ValidationMetrics> validation_;  ///< of the step that was done last
   std::string stopped_early_;                        ///< why it ends now; empty: it goes on
   std::unique_ptr<JobSamples> samples_;
+  std::vector<train::TokenizedFiles> text_;  ///< what tokens were made of
   bool run_exists_ = false;
 };
 

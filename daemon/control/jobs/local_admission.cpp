@@ -165,13 +165,11 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
                                       folder, ranks_per_host(options_), find_tokenizer(given));
         job->hold = both(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
                                                               options_.data_dir, folder));
-        if (job->resolved.training().peak_flops() == 0.0)
-          job->resolved.mutable_training()->set_peak_flops(peak_of(job->resolved));
       });
   return with_hold(std::move(admitted), std::move(hold));
 }
 
-double LocalAdmission::peak_of(const v1::RunConfig& resolved) const {
+double LocalAdmission::measured_peak_flops(const v1::RunConfig& resolved) {
   const auto peak = base::read_peak_flops(
       state_.root(), kernels::backend_for(kCpuDevice).describe().compute_class, options_.threads);
   return peak ? peak->of(resolved.plan().dtype()) : 0.0;

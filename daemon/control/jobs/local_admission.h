@@ -56,6 +56,7 @@ class LocalAdmission final : public Admission {
                                 const train::TextProgress& progress) override;
   v1::PlanEstimate estimate(const v1::RunConfig& resolved,
                             std::vector<std::string>* warnings) override;
+  double measured_peak_flops(const v1::RunConfig& resolved) override;
   /// The config of a model that a client names, its files looked at.
   nn::ModelConfig model_config(const v1::ModelSource& source);
   /// What a rank may use, of the host where it is least; 0: not known.
@@ -83,8 +84,6 @@ class LocalAdmission final : public Admission {
   /// As resolve_evaluation, without halving, on the calling thread.
   v1::RunConfig resolve_as_given(const v1::RunConfig& given, const std::filesystem::path& folder,
                                  const train::TokenizedText& text);
-  /// As it was measured for this daemon's ranks; 0 if it was not.
-  double peak_of(const v1::RunConfig& resolved) const;
   /// As model_folder, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
   /// Of the model that run.data.tokenizer names; empty if it names none.

@@ -25,6 +25,8 @@ void describe(const train::Run& run, v1::CreateRunResult* result) {
   for (const auto& note : run.notes()) result->add_notes(note);
   result->set_plan(run.plan_text());
   result->set_flops_per_token(run.flops_per_token());
+  result->set_data_tokens(run.data_size().tokens);
+  result->set_training_samples(run.data_size().samples);
   const train::LossBatchLimits batches = run.limits();
   v1::LossLimits& limits = *result->mutable_loss_limits();
   limits.set_vocab_size(batches.vocab_size);

@@ -28,6 +28,7 @@ class DataFeed {
   DataFeed(const v1::RunConfig& config, const RunData& data, const comm::ProcessGroup& data_ranks);
 
   const v1::DataIdentity& identity() const { return identity_; }
+  std::int64_t training_samples() const { return training_->dataset().size(); }
 
   /// The global batch that begins at the training's sample `position`. Every rank of `world` calls
   /// it; `counts`: this rank speaks for those that share its samples. If one rank's data are bad,

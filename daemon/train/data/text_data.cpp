@@ -6,6 +6,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/sha256.h"
 #include "daemon/text/byte_tokenizer.h"
+#include "daemon/text/token_file.h"
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/model_source.h"
@@ -31,11 +32,6 @@ TokenFormat format_of(v1::DataFormat format) {
   }
 }
 
-/// What an empty tokenizer_folder stands for.
-text::FolderTokenizer byte_tokenizer() {
-  return {std::make_shared<text::ByteTokenizer>(), std::nullopt, kBytes};
-}
-
 /// Tokens of the same text are the same where this is.
 std::string identity_of(const v1::DataConfig& data, const text::FolderTokenizer& tokenizer) {
   base::Sha256 digest;
@@ -44,15 +40,6 @@ std::string identity_of(const v1::DataConfig& data, const text::FolderTokenizer&
                   data.append_eos() ? tokenizer.eos.value_or(-1) : -1);
   digest.update(std::as_bytes(std::span(parts)));
   return digest.hex();
-}
-
-std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format) {
-  std::optional<text::DocumentFormat> given;
-  if (format == v1::DATA_FORMAT_TEXT) given = text::DocumentFormat::kText;
-  if (format == v1::DATA_FORMAT_JSONL) given = text::DocumentFormat::kJsonLines;
-  std::vector<text::DocumentFile> documents;
-  for (const fs::path& file : files.files) documents.push_back(text::document_file(file, given));
-  return documents;
 }
 
 [[noreturn]] void throw_tokenizer_needed(const v1::DataConfig& data, std::int64_t vocab_size,
@@ -88,15 +75,33 @@ void check_vocabulary(const text::Tokenizer& tokenizer, const fs::path& folder,
 }
 
 /// That each file will be read as documents.
-void check_documents(const DataFiles& files, const v1::DataConfig& data, const std::string& field) {
+void check_documents(const DataFiles& files, const v1::DataConfig& data,
+                     const text::Tokenizer& tokenizer, const std::string& field,
+                     const std::string& path_field) {
   if (!is_tokenized(data, files.format)) return;
-  base::with_field(field, [&] {
-    for (const text::DocumentFile& document : documents_of(files, data.format()))
-      text::check_document_size(document);
+  base::with_field(path_field, [&] {
+    for (const text::DocumentFile& document : documents_of(files, data.format())) {
+      if (!tokenizer.cuts().any()) text::check_document_size(document);
+      with_text_field(field, [&] { text::check_first_lines(document, data.field()); });
+    }
   });
 }
 
-/// Whether and by which token documents end.
+}  // namespace
+
+text::FolderTokenizer byte_tokenizer() {
+  return {std::make_shared<text::ByteTokenizer>(), std::nullopt, kBytes};
+}
+
+std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format) {
+  std::optional<text::DocumentFormat> given;
+  if (format == v1::DATA_FORMAT_TEXT) given = text::DocumentFormat::kText;
+  if (format == v1::DATA_FORMAT_JSONL) given = text::DocumentFormat::kJsonLines;
+  std::vector<text::DocumentFile> documents;
+  for (const fs::path& file : files.files) documents.push_back(text::document_file(file, given));
+  return documents;
+}
+
 void resolve_document_end(v1::DataConfig& data, std::optional<text::TokenId> eos, bool is_bytes,
                           const std::string& field) {
   if (!data.has_append_eos()) data.set_append_eos(!is_bytes);
@@ -105,8 +110,6 @@ void resolve_document_end(v1::DataConfig& data, std::optional<text::TokenId> eos
   if (!eos) refuse_without_eos(field);
   if (!data.has_document_end()) data.set_document_end(*eos);
 }
-
-}  // namespace
 
 fs::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source) {
   constexpr const char* kField = "run.data.tokenizer";
@@ -186,10 +189,13 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
         "is needed to find documents in tokens of text that have no eos between them "
         "({}.append_eos: true puts one there)",
         field);
-  check_documents(files.training, data, field + ".path");
-  if (files.validation) check_documents(*files.validation, data, field + ".validation_path");
+  const auto check_files = [&](const DataFiles& found, const std::string& path_field) {
+    check_documents(found, data, *tokenizer.tokenizer, field, path_field);
+  };
+  check_files(files.training, field + ".path");
+  if (files.validation) check_files(*files.validation, field + ".validation_path");
   for (std::size_t i = 0; i < files.sets.size(); ++i)
-    check_documents(files.sets[i], data, validation_set_field(i));
+    check_files(files.sets[i], validation_set_field(i));
   return identity_of(data, tokenizer);
 }
 
@@ -220,8 +226,13 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_si
                                 .tokenizer = tokenizer->tokenizer.get(),
                                 .identity = made.tokenizer,
                                 .threads = threads};
-    return cache.get(
-        text, [&](std::uint64_t bytes, std::uint64_t total) { progress(field, bytes, total); });
+    fs::path tokens = with_text_field("run.data", [&] {
+      return cache.get(
+          text, [&](std::uint64_t bytes, std::uint64_t total) { progress(field, bytes, total); });
+    });
+    if (const auto summary = text::TokenFile(tokens).summary())
+      made.made_of.push_back({field, *summary});
+    return tokens;
   };
   const RunFiles files = find_run_files(resolved, data_dir, "run.data");
   made.tokens = tokens_of(files.training, "run.data.path");

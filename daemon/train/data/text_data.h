@@ -8,7 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/field_error.h"
+#include "daemon/text/document_encoder.h"
 #include "daemon/text/tokenizer_cache.h"
+#include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/data/token_cache.h"
 #include "daemon/train/data/token_stream.h"
 #include "v1/config.pb.h"
@@ -28,13 +31,23 @@ struct TokenizerSource {
 /// folder is named that is not there.
 std::filesystem::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source);
 
+/// What a file of tokens was made of.
+struct TokenizedFiles {
+  std::string field;  ///< of their path: "run.data.path"
+  text::TokenizeSummary summary;
+};
+
 /// Files of tokens that were made of the text of a config.
 struct TokenizedText {
   std::filesystem::path tokens;                   ///< of data.path; empty if it is no text
   std::filesystem::path validation_tokens;        ///< of data.validation_path; empty likewise
   std::string tokenizer;                          ///< DataIdentity.tokenizer
   std::vector<std::filesystem::path> set_tokens;  ///< by validation set; empty likewise
+  std::vector<TokenizedFiles> made_of = {};       ///< where the files of tokens say so
 };
+
+/// What an empty tokenizer_folder stands for.
+text::FolderTokenizer byte_tokenizer();
 
 /// Whether files of a format are tokenized before they are trained on: all text but that whose
 /// bytes are the tokens.
@@ -49,6 +62,23 @@ struct RunFiles {
 /// `field` is the path of config.data in messages.
 RunFiles find_run_files(const v1::RunConfig& config, const std::filesystem::path& data_dir,
                         const std::string& field, base::Disk& disk = base::own_disk());
+/// Each file as it will be read. `format`: DataConfig.format. Throws as text::document_file.
+std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format);
+/// Fills in and checks data.append_eos and document_end, for a tokenizer with or without an eos.
+void resolve_document_end(v1::DataConfig& data, std::optional<text::TokenId> eos, bool is_bytes,
+                          const std::string& field);
+/// What `body` throws about lines of JSON without the field of text gets that field of the section
+/// `data`.
+template <typename Body>
+auto with_text_field(const std::string& data, Body&& body) {
+  try {
+    return body();
+  } catch (const InvalidArgument& error) {
+    if (error.reason() != "NO_FIELD") throw;
+    base::with_field(data + ".field", [] { throw; });
+    throw;
+  }
+}
 /// "run.validation.sets[1].path"
 std::string validation_set_field(std::size_t set);
 
@@ -56,7 +86,8 @@ std::string validation_set_field(std::size_t set);
 /// document_end, and checks the tokenizer against the model's vocabulary. `folder` comes from
 /// tokenizer_folder, `files` from find_run_files. Returns the tokenizer's identity; empty if
 /// nothing is to be tokenized. Throws InvalidArgument with the field: TOKENIZER_NEEDED,
-/// TOKENIZER_TOO_LARGE, what text::open_tokenizer, document_file and check_document_size throw.
+/// TOKENIZER_TOO_LARGE, NO_FIELD where the first lines of JSON lines have no text under data.field,
+/// what text::open_tokenizer, document_file and check_document_size throw.
 std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
                          const std::filesystem::path& folder, text::TokenizerCache& opened,
                          const RunFiles& files, const std::string& field);

@@ -139,15 +139,12 @@ fs::path TokenCache::get(const Text& text, const Progress& progress) {
   if (!is_there(path)) {
     remove_leftovers(folder_);
     make_room(std::min(total, most_bytes_));
-    text::TokenizeOptions options;
-    options.field = text.field;
-    options.end = text.end;
-    options.threads = text.threads;
-    options.progress = [&](std::uint64_t bytes) {
+    const auto told = [&](std::uint64_t bytes) {
       progress(bytes, total);
       if (stamps_of(text.files) != stamps)
         throw FailedPrecondition("files of text change while they are tokenized", "DATA_CHANGED");
     };
+    text::TokenFileOptions options{{text.field, text.end, text.threads, told}};
     const std::int64_t most = text::tokens_of_file(most_bytes_);
     const bool is_less = most < options.most_tokens;
     if (is_less) options.most_tokens = most;

@@ -57,6 +57,8 @@ class TokenStream {
   }
 
   TokenFormat format() const { return format_; }
+  /// Of the first file.
+  int token_bytes() const { return parts_.front().width; }
   /// Tokens in all.
   std::int64_t size() const { return size_; }
   /// Positions where a file begins; the first is 0.

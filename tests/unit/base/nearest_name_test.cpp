@@ -41,6 +41,8 @@ TEST(NearestName, FarNamesAreNotOffered) {
   EXPECT_EQ(nearest_name("seqlen", names), "seq_len");
   EXPECT_EQ(nearest_name("sede", names), "seed");
   EXPECT_EQ(nearest_name("zzzzzzzz", names), "");
+  EXPECT_EQ(nearest_name("blah", {"plan", "bleh"}), "bleh");
+  EXPECT_EQ(nearest_name("blah", {"plan"}), "") << "two of four letters";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/cli/documentation.h"
+#include "daemon/command_line/documentation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,12 +9,14 @@
 #include <fstream>
 
 #include "daemon/cli/commands.h"
+#include "daemon/command_line/command_list.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/cli/program.h"
 
 namespace meshloom::cli {
 namespace {
 
+using namespace command_line;
 using ::testing::Contains;
 using ::testing::Field;
 using ::testing::HasSubstr;

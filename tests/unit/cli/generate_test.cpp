@@ -9,6 +9,7 @@
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/generate_printer.h"
 #include "daemon/cli/generate_prompts.h"
+#include "daemon/cli/records.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::cli {
@@ -105,18 +106,22 @@ TEST(GeneratePrinter, ShowsOneSequenceAsItComesAndTokensWithoutText) {
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "40000 40001 \n");
 }
 
-TEST(GeneratePrinter, TheRecordThatEndsASequenceHasNoToken) {
+TEST(GeneratePrinter, TheRecordThatEndsASequenceHasNoTokenAndNoWeights) {
   GeneratePrinter printer(true, {""}, 0);
   ::testing::internal::CaptureStdout();
   v1::GenerateResponse zero;
+  zero.set_weights_step(30);
   printer.print(zero);
   printer.print(end_of(0));
   const std::string lines = ::testing::internal::GetCapturedStdout();
   const auto first = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
   const auto last = nlohmann::json::parse(lines.substr(lines.find('\n')));
   EXPECT_EQ(first["token_id"], 0) << "a token like any other";
+  EXPECT_EQ(first["weights_step"], 30);
   EXPECT_FALSE(last.contains("token_id"));
+  EXPECT_FALSE(last.contains("weights_step"));
   EXPECT_EQ(last["done"], true);
+  EXPECT_FALSE(token_record(token(0, 'a')).contains("weights_step")) << "not known";
 }
 
 }  // namespace

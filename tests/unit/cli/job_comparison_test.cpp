@@ -131,6 +131,29 @@ TEST(Chart, SvgHasACurveForEachJobAndNoTextThatIsMarkup) {
   EXPECT_THAT(svg_chart({{"a", {{1, 1e6}, {2, close}}}}, "flat"), HasSubstr("</svg>\n"));
 }
 
+TEST(JobFacts, SayWhatTextBecame) {
+  v1::Job job;
+  job.set_steps(10);
+  v1::RunConfig& run = *job.mutable_resolved();
+  run.mutable_data()->set_path("corpus");
+  run.mutable_data()->mutable_identity()->set_bytes(4404019);
+  run.mutable_data()->mutable_identity()->set_file_count(3);
+  run.mutable_training()->set_seq_len(128);
+  run.mutable_training()->set_global_batch_size(4);
+  EXPECT_FALSE(tokens_are_known(job));
+  EXPECT_EQ(job_facts(job, 0, 0)[0].text,
+            "corpus: 3 files, 4.2 MiB of text; its tokens are made when the job begins");
+  job.mutable_data()->set_tokens(1'234'567);
+  job.mutable_data()->set_samples(9'162);
+  job.mutable_data()->set_documents(40);
+  EXPECT_TRUE(tokens_are_known(job));
+  EXPECT_EQ(job_facts(job, 0, 0)[0].text,
+            "corpus: 3 files, 40 documents, 1,234,567 tokens, 9,162 samples to train on, 0.0044 "
+            "epochs");
+  job.set_steps(1200);
+  EXPECT_THAT(job_facts(job, 0, 0)[0].text, HasSubstr(", 0.52 epochs"));
+}
+
 TEST(JobFacts, SayDataModelBatchMeshAndTime) {
   v1::Job job;
   job.set_state(v1::JOB_STATE_RUNNING);

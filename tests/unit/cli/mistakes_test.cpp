@@ -6,7 +6,10 @@
 
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/commands.h"
-#include "daemon/cli/usage_error.h"
+#include "daemon/cli/model_shape_reader.h"
+#include "daemon/cli/schema.h"
+#include "daemon/cli/unknown_field.h"
+#include "daemon/command_line/usage_error.h"
 #include "kernels/base/error.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
@@ -26,7 +29,7 @@ std::string refusal_of(const std::string& line) {
   try {
     app.parse(line);
   } catch (const CLI::ParseError& error) {
-    return usage_text(app, error);
+    return command_line::usage_text(app, error, field_hint);
   }
   return "";
 }
@@ -54,8 +57,36 @@ TEST(Mistakes, OfTheCommandLine) {
       {"plan estimate", "--model is required"},
       {"plan search --model gpt2_124m --rejected -1", "--rejected: is -1, expected 0 or more"},
       {"worker dump --entries -1", "--entries: is -1, expected 0 or more"},
-      {"generate --job a --prompt x --samples 0", "--samples: Value 0 not in range 1 to 64"},
+      {"generate --job a --prompt x --samples 0",
+       "--samples: is 0, expected a whole number, 1 to 64"},
       {"checkpoint", "a command is needed: list, "},
+      {"run", "a command is needed: create, "},
+      {"run forwrad r", "unknown command \"forwrad\"; did you mean forward?"},
+      {"run heartbeat r", "--token is required"},
+      {"run load-state r --token t", "state is required"},
+      {"run delete-state --token t", "name is required"},
+      {"run skip r --token t", "number is required"},
+      {"run skip r 0 --token t", "number: is 0, expected a number above 0"},
+      {"run skip r 3 --token t --verb optimstep", "or set_parameters; did you mean optim_step?"},
+      {"run get-parameters r --token t", "names is required"},
+      {"run set-parameters r --token t", "file is required"},
+      {"run forward-backward r --token t", "one of --data, --batch is needed"},
+      {"run forward-backward r --token t --data a --train", "unknown option --train"},
+      {"run forward r --token t --data a --tarin", "unknown option --tarin; did you mean --train?"},
+      {"run forward r --token t --batch b --first 2", "--first requires --data"},
+      {"run optim-step r --token t --beta2 -1", "--beta2: is -1, expected 0 or more"},
+      {"run optim-step r --token t --betas 0.9", "did you mean --beta"},
+      {"run save-state r s --token t --ttl -1", "--ttl: is -1, expected 0 or more"},
+      {"upload", "files to send are needed, or a command: list, abort"},
+      {"job edit long --steps 200",
+       "unknown option --steps; a job's field is written training.steps=200"},
+      {"job edit long --steps=200", "a job's field is written training.steps=200"},
+      {"job edit long --learning-rate", "a job's field is written optimizer.lr=VALUE"},
+      {"job submit a.yaml --steps 200", "a job's field is written --set training.steps=200"},
+      {"job show long --steps 200", "unknown option --steps"},
+      {"shutdown --wait -1", "--wait: is -1, expected 0 or more"},
+      {"drain --wait -1", "--wait: is -1, expected 0 or more"},
+      {"status --wait -1", "--wait: is -1, expected 0 or more"},
   };
   for (const auto& [line, expected] : mistakes) {
     const std::string refusal = refusal_of(line);
@@ -64,6 +95,57 @@ TEST(Mistakes, OfTheCommandLine) {
     EXPECT_THAT(refusal, HasSubstr("--help\" for what there is.")) << line;
   }
   EXPECT_THAT(refusal_of("job sbumit"), HasSubstr("Run \"meshloom job --help\""));
+}
+
+TEST(Mistakes, OfValues) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"generate --job a --prompt x --max-tokens abc",
+       "--max-tokens: is abc, expected a whole number"},
+      {"generate --job a --prompt x --max-tokens 99999999999",
+       "--max-tokens: is 99999999999, expected a smaller whole number"},
+      {"generate --job a --prompt x --temperature hot", "--temperature: is hot, expected a number"},
+      {"generate --job a --prompt x --samples 99",
+       "--samples: is 99, expected a whole number, 1 to 64"},
+      {"generate --job a --prompt x --stop-token 1 --stop-token two",
+       "--stop-token: is two, expected a whole number"},
+      {"generate --prompt x --job", "--job needs a value"},
+      {"generate --job --prompt x", "--job needs a value, and --prompt is an option"},
+      {"generate --job a --prompt x --samples", "--samples needs a value: a whole number, 1 to 64"},
+      {"generate --job a --job b --prompt x", "--job: given 2 times, expected once"},
+      {"generate --prompt x", "one of --job, --checkpoint, "},
+      {"generate --job a --model b --prompt x",
+       "--job and --model exclude each other: give one of them"},
+      {"job show a --json=abc", "--json: is abc, expected no value, true or false"},
+      {"status --color foo", "--color: is foo, expected auto, always or never"},
+      {"status --color alwyas", "expected auto, always or never; did you mean always?"},
+      {"completion bahs", "shell: is bahs, expected bash, zsh or fish; did you mean bash?"},
+      {"plan attention --ranks 99999", "--ranks: is 99999, expected a whole number, 1 to 4096"},
+      {"plan estimate --model gpt2_124m --memory 2XB",
+       "--memory: is 2XB, expected a number with its unit, such as 24GiB or 80GB"},
+  };
+  for (const auto& [line, expected] : mistakes)
+    EXPECT_THAT(first_line(refusal_of(line)), HasSubstr(expected)) << line;
+}
+
+/// What a call throws.
+template <typename Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const CliError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Mistakes, OfNamesAreAnsweredByNearOnesAlone) {
+  EXPECT_THAT(error_of([] { read_model_shape("gpt2_124"); }),
+              HasSubstr("--model gpt2_124: is neither a preset nor a file that is here; did you "
+                        "mean gpt2_124m?"));
+  const std::string far = error_of([] { find_schema("blah"); });
+  EXPECT_THAT(far, HasSubstr("unknown field \"blah\" (valid here: "));
+  EXPECT_THAT(error_of([] { find_schema("plam"); }), HasSubstr("did you mean \"plan\"?"));
+  EXPECT_THAT(first_line(refusal_of("job show a --greedy")), Not(HasSubstr("did you mean")));
 }
 
 template <typename Message = v1::JobSpec>

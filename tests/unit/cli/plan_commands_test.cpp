@@ -64,6 +64,30 @@ TEST(PlanCommands, AttentionShowsWhoReadsWhoseKeys) {
   const Answer table = run("plan attention --ranks 2 --documents 20,10,6");
   EXPECT_EQ(table.code, kOk) << table.text;
   EXPECT_THAT(table.text, HasSubstr("36 tokens over 2 ranks, causal"));
+  // The last rank sees all keys of the first under `none`, and its own under the diagonal.
+  const std::string halves = run("plan attention --ranks 2 --seq 16 --balancer none").text;
+  EXPECT_THAT(halves, HasSubstr("[8, 16) x [8, 16): later keys masked"));
+  EXPECT_THAT(halves, HasSubstr("[8, 16) x [0, 8): whole"));
+}
+
+TEST(PlanCommands, AttentionFollowsTheWayThatIsAskedFor) {
+  const auto pairs_of = [](const json& schedule) {
+    std::int64_t pairs = 0;
+    for (const json& rank : schedule["ranks"]) pairs += rank["pairs"].get<std::int64_t>();
+    return pairs;
+  };
+  const std::string documents = "plan attention --ranks 4 --documents 40,24,33,31 ";
+  const json pull = run_json(documents + "--rotate pull");
+  const json both = run_json(documents + "--rotate ulysses --ulysses 2");
+  const json heads = run_json(documents + "--rotate ulysses");
+  EXPECT_EQ(pull["ranks"][0]["steps"].size(), 4u);
+  EXPECT_EQ(both["ranks"][0]["steps"].size(), 2u) << "two pairs of neighbours";
+  EXPECT_EQ(heads["ranks"][0]["steps"].size(), 1u);
+  // Shares of the heads are rounded down, for each step of each rank.
+  EXPECT_NEAR(static_cast<double>(pairs_of(both)), static_cast<double>(pairs_of(pull)), 8);
+  EXPECT_NEAR(static_cast<double>(pairs_of(heads)), static_cast<double>(pairs_of(pull)), 4);
+  // A rank of the second pair reads the keys of those at its place in the first.
+  EXPECT_EQ(both["ranks"][3]["steps"][1]["source"], 1);
 }
 
 TEST(PlanCommands, AttentionSaysWhichBalancerAutoTakes) {
@@ -110,6 +134,9 @@ TEST(PlanCommands, AttentionRefusesWhatDoesNotFit) {
        {std::pair{"plan attention --ranks 2", "--seq is 0"},
         {"plan attention --ranks 2 --seq 9 --documents 4,4", "--documents have 8 tokens"},
         {"plan attention --ranks 2 --seq 9 --balancer even", "--balancer is 'even'"},
+        {"plan attention --ranks 2 --seq 9 --rotate ring", "--rotate is 'ring'"},
+        {"plan attention --ranks 2 --seq 9 --rotate pull --ulysses 2", "--ulysses is 2"},
+        {"plan attention --ranks 4 --seq 9 --rotate ulysses --ulysses 3", "does not divide"},
         {"plan attention --ranks 2 --seq 9 --balancer per_document", "needs documents"}}) {
     const Answer answer = run(arguments);
     EXPECT_EQ(answer.code, kUsage) << arguments;

@@ -76,7 +76,9 @@ TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
   EXPECT_EQ(planner::parameter_count(read_model_shape(folder.path().string())), expected);
   EXPECT_EQ(planner::parameter_count(read_model_shape((folder.path() / "config.json").string())),
             expected);
-  EXPECT_THAT(plan_refusal([] { read_model_shape("gpt9"); }), HasSubstr("no model preset 'gpt9'"));
+  EXPECT_THAT(
+      plan_refusal([] { read_model_shape("gpt9"); }),
+      HasSubstr("--model gpt9: is neither a preset nor a file that is here (presets: bert_base"));
   write(folder.path() / "config.json", "{");
   EXPECT_THAT(plan_refusal([&] { read_model_shape(folder.path().string()); }),
               HasSubstr("not valid JSON"));

@@ -75,6 +75,7 @@ TEST(Progress, TokenizingIsALineNowAndThenAndABarOnATerminal) {
   EXPECT_EQ(plain.show(tokenizing(250), now), "tokenizing run.data.path: 250 B of 1000 B (25 %)\n");
   EXPECT_EQ(plain.show(tokenizing(500), now + milliseconds(10)), "");
   EXPECT_THAT(plain.show(tokenizing(1000), now + milliseconds(20)), HasSubstr("(100 %)\n"));
+  EXPECT_EQ(plain.show(tokenizing(1000), now + milliseconds(25)), "") << "the end, once more";
   EXPECT_THAT(plain.show(step(1), now + milliseconds(30)), HasSubstr("step 1/"));
 
   Progress terminal(true, 20);

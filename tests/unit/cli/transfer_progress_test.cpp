@@ -12,7 +12,7 @@ using namespace std::chrono_literals;
 constexpr std::int64_t kMiB = 1 << 20;
 
 TEST(TransferProgress, ABarHasRateAndTimeLeft) {
-  TransferProgress progress(true, 80);
+  TransferProgress progress(true, 80, "sent");
   const auto begin = TransferProgress::Clock::now();
   progress.begin("model.safetensors", 100 * kMiB, 20 * kMiB, begin);
   const std::string bar = progress.show(60 * kMiB, begin + 4s);
@@ -26,7 +26,7 @@ TEST(TransferProgress, ABarHasRateAndTimeLeft) {
 }
 
 TEST(TransferProgress, ANarrowTerminalGetsTheTextAlone) {
-  TransferProgress progress(true, 20);
+  TransferProgress progress(true, 20, "sent");
   const auto begin = TransferProgress::Clock::now();
   progress.begin("model.safetensors", 100, 0, begin);
   const std::string text = progress.show(50, begin + 1s);
@@ -35,15 +35,15 @@ TEST(TransferProgress, ANarrowTerminalGetsTheTextAlone) {
 }
 
 TEST(TransferProgress, ElsewhereThereIsALineAFile) {
-  TransferProgress progress(false, 80);
+  TransferProgress progress(false, 80, "received");
   const auto begin = TransferProgress::Clock::now();
   progress.begin("a.bin", 2 * kMiB, 0, begin);
   EXPECT_EQ(progress.show(kMiB, begin + 1s), "");
-  EXPECT_EQ(progress.end(begin + 1s), "a.bin: 2.0 MiB, sent 2.0 MiB, 2.0 MiB/s\n");
+  EXPECT_EQ(progress.end(begin + 1s), "a.bin: 2.0 MiB, received 2.0 MiB, 2.0 MiB/s\n");
   progress.begin("a.bin", 2 * kMiB, 2 * kMiB, begin);
-  EXPECT_EQ(progress.end(begin), "a.bin: 2.0 MiB, sent already\n");
+  EXPECT_EQ(progress.end(begin), "a.bin: 2.0 MiB, received already\n");
   progress.begin("empty.bin", 0, 0, begin);
-  EXPECT_EQ(progress.end(begin), "empty.bin: 0 B, sent 0 B\n");
+  EXPECT_EQ(progress.end(begin), "empty.bin: 0 B, received 0 B\n");
 }
 
 }  // namespace

@@ -21,17 +21,57 @@ TEST(DaemonOptions, NoTwoShareAName) {
   EXPECT_THAT(test::SharedOptionNames::of(app), ::testing::IsEmpty());
 }
 
+ParsedDaemonOptions parse(std::vector<std::string> words) {
+  words.insert(words.begin(), "meshloomd");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return parse_daemon_options(static_cast<int>(argv.size()), argv.data(), {});
+}
+
+TEST(DaemonOptions, AWrongLineSaysWhatToWriteInstead) {
+  const std::pair<std::vector<std::string>, const char*> mistakes[] = {
+      {{"--state-dr", "x"}, "unknown option --state-dr; did you mean --state-dir?"},
+      {{"--threads", "abc"}, "--threads: is abc, expected a whole number"},
+      {{"--threads", "0"}, "--threads is 0, expected 1 to 4096"},
+      {{"--state-dir"}, "--state-dir needs a value"},
+      {{"--log-level", "loud"}, "--log-level is \"loud\", expected trace"},
+      {{"start"}, "\"start\" is one argument too many"},
+      {{"--print-completion", "sh"}, "--print-completion: is sh, expected bash, zsh or fish"},
+  };
+  for (const auto& [words, expected] : mistakes) {
+    const auto parsed = parse(words);
+    EXPECT_EQ(parsed.exit_code, 2) << expected;
+    EXPECT_THAT(parsed.answer, ::testing::HasSubstr(expected));
+  }
+  EXPECT_THAT(parse({"--state-dr", "x"}).answer, ::testing::HasSubstr("Run \"meshloomd --help\""));
+}
+
+TEST(DaemonOptions, ALineMayAskForTexts) {
+  const std::pair<std::vector<std::string>, const char*> asked[] = {
+      {{"--help"}, "--state-dir TEXT"},
+      {{"--version"}, "meshloomd "},
+      {{"--print-manual"}, ".TH MESHLOOMD 1"},
+      {{"--print-completion", "bash"}, "complete -o default -F _meshloomd meshloomd\n"},
+      {{"--print-completion", "zsh"}, "#compdef meshloomd\n"},
+      {{"--print-completion", "fish"}, "complete -c meshloomd "},
+  };
+  for (const auto& [words, expected] : asked) {
+    const auto parsed = parse(words);
+    EXPECT_EQ(parsed.exit_code, 0) << expected;
+    EXPECT_THAT(parsed.answer, ::testing::HasSubstr(expected));
+  }
+}
+
 /// The data dir that the flags make; the error's text where they are refused.
 std::string data_dir_of(const std::vector<std::string>& folders) {
-  std::vector<std::string> words = {"meshloomd"};
+  std::vector<std::string> words;
   for (const std::string& folder : folders) {
     words.emplace_back("--data-dir");
     words.push_back(folder);
   }
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
   try {
-    const auto parsed = parse_daemon_options(static_cast<int>(argv.size()), argv.data(), {});
+    const auto parsed = parse(words);
+    if (parsed.exit_code) return parsed.answer;
     check_data_dir(parsed.options.config);
     return parsed.options.config.data_dir();
   } catch (const Error& error) {

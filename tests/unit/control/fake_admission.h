@@ -65,6 +65,7 @@ class FakeAdmission final : public Admission {
     estimate.set_ranks(resolved.mesh().dp());
     return estimate;
   }
+  double measured_peak_flops(const v1::RunConfig&) override { return plan_.measured_peak_flops; }
   train::PromptLimits prompt_limits(const v1::RunConfig&) override { return plan_.limits(); }
   std::shared_ptr<const void> hold_snapshot(const v1::RunConfig&) override {
     plan_.on_hold_snapshot();

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "daemon/text/byte_tokenizer.h"
 #include "daemon/text/pipeline_tokenizer.h"
 #include "kernels/base/error.h"
 #include "tests/support/reason_of.h"
@@ -88,9 +89,9 @@ TEST(TokenFile, HasTheTokensOfAllDocumentsInOrderWhateverTheThreads) {
   }
   folder.write("text/t.jsonl", lines);
   for (const int threads : {1, 4}) {
-    TokenizeOptions options;
-    options.end = 99;
-    options.threads = threads;
+    TokenFileOptions options;
+    options.encode.end = 99;
+    options.encode.threads = threads;
     const auto summary = write_token_file(find_document_files(folder / "text"), letters(), options,
                                           folder / "out.bin");
     EXPECT_EQ(summary.documents, 500);
@@ -98,7 +99,8 @@ TEST(TokenFile, HasTheTokensOfAllDocumentsInOrderWhateverTheThreads) {
     const TokenFile file(folder / "out.bin");
     EXPECT_EQ(file.read(0, file.size()), expected);
     EXPECT_EQ(file.read(file.size() - 1, 10), std::vector<TokenId>{99});
-    EXPECT_FALSE(fs::exists(folder / "out.bin.new"));
+    EXPECT_EQ(file.summary(), summary);
+    EXPECT_FALSE(fs::exists(folder / ".out.bin.new"));
   }
 }
 
@@ -114,8 +116,63 @@ TEST(TokenFile, StaysWhatItWasWhenTokenizingFails) {
                                 folder / "out.bin"),
                InvalidArgument);
   EXPECT_EQ(fs::file_size(folder / "out.bin"), 3u);
-  EXPECT_FALSE(fs::exists(folder / "out.bin.new"));
+  EXPECT_FALSE(fs::exists(folder / ".out.bin.new"));
   EXPECT_THROW(TokenFile(folder / "out.bin"), InvalidArgument);
+}
+
+TEST(TokenFile, ErrorsNameTheFilesThatWereReadOrTheOneThatWasAskedFor) {
+  const test::TempFolder folder;
+  const auto error_of = [&](const fs::path& text, const fs::path& out) -> std::string {
+    try {
+      write_token_file(find_document_files(text), letters(), {}, out);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const fs::path numbers = folder.write("text/numbers.txt", "123");
+  EXPECT_EQ(error_of(numbers, folder / "out.bin"),
+            numbers.string() + ": 3 bytes of text make no token");
+  EXPECT_EQ(error_of(folder.write("blank.jsonl", "\n{\"text\": \"\"}\n"), folder / "out.bin"),
+            (folder / "blank.jsonl").string() + ": there is no text under \"text\"");
+  const fs::path missing = folder / "no/folder/out.bin";
+  EXPECT_EQ(error_of(folder.write("a.txt", "abc"), missing),
+            "cannot write " + missing.string() + ": No such file or directory");
+}
+
+TEST(TokenFile, SaysHowManyDocumentsAreNoUtf8) {
+  const test::TempFolder folder;
+  folder.write("text/a.txt", "good");
+  folder.write("text/b.txt",
+               "ba\xFF"
+               "d");
+  folder.write("text/c.jsonl", "{\"text\": \"good\"}\n");
+  const auto files = find_document_files(folder / "text");
+  EXPECT_EQ(write_token_file(files, letters(), {}, folder / "out.bin").replaced_documents, 1);
+  EXPECT_EQ(write_token_file(files, ByteTokenizer(), {}, folder / "out.bin").replaced_documents, 0)
+      << "bytes are what they are";
+}
+
+TEST(DocumentFiles, LinesWithoutTheFieldTellWhatTheyHave) {
+  const test::TempFolder folder;
+  const auto error_of = [&](const std::string& lines) -> std::string {
+    const fs::path path = folder.write("a.jsonl", lines);
+    try {
+      check_first_lines(document_file(path), "text");
+    } catch (const Error& error) {
+      return error.reason() + std::string(error.what()).substr(path.string().size());
+    }
+    return "";
+  };
+  EXPECT_EQ(error_of("\n{\"text\": \"good\"}\n{\"body\": \"x\", \"id\": 1}\n"),
+            "NO_FIELD:3: there is no text under \"text\": the line has \"body\", \"id\"");
+  EXPECT_EQ(error_of("{\"text\": 5}"),
+            "NO_FIELD:1: there is no text under \"text\": what it has there is of the type number");
+  EXPECT_EQ(error_of("[1]"),
+            "NO_FIELD:1: there is no text under \"text\": it is an array, expected an object");
+  EXPECT_EQ(error_of("{\"text\": \"\xFF\"}"),
+            "INVALID_ARGUMENT:1: the line has bytes that are no UTF-8, and is therefore no JSON");
+  EXPECT_EQ(error_of("{\"text\": \"good\"}\n"), "");
 }
 
 }  // namespace

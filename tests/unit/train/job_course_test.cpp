@@ -60,8 +60,7 @@ TEST(JobCourse, GoesOnWhereACheckpointWas) {
 
 TEST(JobCourse, TellsWhatAStepDidAndHowFastItWas) {
   v1::RunConfig config = falling();
-  config.mutable_training()->set_peak_flops(1000);
-  JobCourse course(config, {0, {}, 10.0});
+  JobCourse course(config, {0, {}, 10.0, 1000.0});
   course.next();
   StepOutput output = output_of(1, 0.5);
   output.collectives.emplace_back().set_collective("all_reduce");

@@ -121,12 +121,14 @@ TEST_F(LocalAdmissionTest, AnOpenMicroBatchIsTheLargestEvenPartThatFits) {
 
 TEST_F(LocalAdmissionTest, WhatWasMeasuredIsThePeakOfJobsThatGiveNone) {
   auto one_rank = admission(1);
-  EXPECT_EQ(one_rank.admit(job(1)).resolved.training().peak_flops(), 0.0);
+  EXPECT_EQ(one_rank.measured_peak_flops(one_rank.admit(job(1)).resolved), 0.0);
   const std::string here = kernels::backend_for(kCpuDevice).describe().compute_class;
   base::write_peak_flops(state_.root(), {here, 1, 4e10, 7e10});
   v1::JobSpec spec = job(1);
   spec.mutable_run()->mutable_plan()->set_dtype("bfloat16");
-  EXPECT_EQ(one_rank.admit(spec).resolved.training().peak_flops(), 7e10);
+  const v1::RunConfig resolved = one_rank.admit(spec).resolved;
+  EXPECT_EQ(one_rank.measured_peak_flops(resolved), 7e10);
+  EXPECT_EQ(resolved.training().peak_flops(), 0.0) << "a config is carried to other hosts";
   spec.mutable_run()->mutable_training()->set_peak_flops(1e9);
   EXPECT_EQ(one_rank.admit(spec).resolved.training().peak_flops(), 1e9);
 }

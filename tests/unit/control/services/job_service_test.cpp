@@ -2,6 +2,8 @@
 // The ends of jobs over real gRPC, with fake runs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/control/fake_daemon.h"
 #include "tests/unit/control/status_info.h"
 
@@ -73,6 +75,27 @@ TEST_F(JobServiceTest, ACancelAndAStopWithoutRoomForALastCheckpointFailNoJob) {
   EXPECT_EQ(job.state(), v1::JOB_STATE_RECOVERING) << job.error().message();
   EXPECT_NE(last_note("stopped").find("no space left"), std::string::npos);
   EXPECT_EQ(job.stalled_attempts(), 0);
+}
+
+TEST_F(JobServiceTest, AMeasuredPeakIsToldBesideTheConfigAndNotInIt) {
+  plan_.measured_peak_flops = 7e10;
+  start();
+  v1::SubmitJobRequest request;
+  request.mutable_spec()->set_name("measured");
+  v1::RunConfig& run = *request.mutable_spec()->mutable_run();
+  run.mutable_training()->set_steps(3);
+  run.mutable_mesh()->set_dp(2);
+  run.mutable_mesh()->set_fsdp(1);
+  run.mutable_mesh()->set_cp(1);
+  run.mutable_mesh()->set_tp(1);
+  grpc::ClientContext context;
+  v1::SubmitJobResponse response;
+  ASSERT_TRUE(jobs_->SubmitJob(&context, request, &response).ok());
+  const v1::Job job = daemon_->wait_for("measured", v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(job.resolved().training().peak_flops(), 0.0);
+  EXPECT_TRUE(job.last_step().has_mfu());
+  const std::string note = "mfu is a share of 7e+10 operations a second of a rank, as measured";
+  EXPECT_EQ(std::count(job.notes().begin(), job.notes().end(), note), 1);
 }
 
 TEST_F(JobServiceTest, EndedJobsAreDeletedAndHeldOnesReleased) {

@@ -12,6 +12,7 @@
 #include "daemon/train/resolve.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
+#include "tests/support/file_text.h"
 #include "tests/unit/train/data_files.h"
 #include "tests/unit/train/tiny_model.h"
 
@@ -238,6 +239,51 @@ TEST_F(TextDataTest, WhatCannotBecomeDocumentsIsRefusedAtSubmission) {
                 set.set_path("large.txt");
               }),
               HasSubstr("FILE_TOO_LARGE run.validation.sets[0].path"));
+}
+
+TEST_F(TextDataTest, LargeTextIsTakenWhereTheTokenizerCanDivideIt) {
+  const auto large = folder_.write_text("large.txt", std::string(1 << 16, 'a'));
+  std::filesystem::resize_file(large, (std::uint64_t{128} << 20) + 1);
+  const auto path = folder_.path() / "model/tokenizer.json";
+  nlohmann::json json = nlohmann::json::parse(test::file_text(path));
+  json["pre_tokenizer"] = {{"type", "Whitespace"}};
+  folder_.write_text("model/tokenizer.json", json.dump());
+  EXPECT_EQ(refused_when([](auto& c) { c.mutable_data()->set_path("large.txt"); }), "accepted");
+}
+
+TEST_F(TextDataTest, LinesWithoutTheFieldAreRefusedAtSubmission) {
+  folder_.write_text("body/a.jsonl", "{\"body\": \"x\", \"id\": \"y\"}\n");
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_path("body"); }),
+              AllOf(HasSubstr("NO_FIELD run.data.field: "), HasSubstr("a.jsonl:1: "),
+                    HasSubstr("no text under \"text\": the line has \"body\", \"id\"")));
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_validation_path("body"); }),
+              HasSubstr("NO_FIELD run.data.field: "));
+  folder_.write_text("broken.jsonl", "no json\n");
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_path("broken.jsonl"); }),
+              HasSubstr("run.data.path: "));
+  // What only a later line lacks is found when the text is read.
+  folder_.write_text("late.jsonl",
+                     "{\"text\": \"" + std::string(1 << 16, 'x') + "\"}\n{\"body\": \"x\"}\n");
+  v1::RunConfig given = config();
+  given.mutable_data()->set_path("late.jsonl");
+  const v1::RunConfig resolved = resolve(given);
+  try {
+    tokenize(resolved);
+    ADD_FAILURE() << "taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("run.data.field: "), HasSubstr("late.jsonl:2: ")));
+  }
+}
+
+TEST_F(TextDataTest, TextThatIsNoUtf8IsCounted) {
+  folder_.write_text("text/c.txt", "a\xFFz");
+  const TokenizedText text = tokenize(resolve(config()));
+  ASSERT_EQ(text.made_of.size(), 1u);
+  EXPECT_EQ(text.made_of[0].field, "run.data.path");
+  EXPECT_EQ(text.made_of[0].summary.documents, 4);
+  EXPECT_EQ(text.made_of[0].summary.replaced_documents, 1);
+  EXPECT_EQ(tokenize(resolve(config())).made_of[0].summary, text.made_of[0].summary)
+      << "the file that is kept says the same";
 }
 
 TEST_F(TextDataTest, TokenizersAreNotLinkedFromOutside) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shell completions and the manual page, made from the commands of a parser that has parsed
-// nothing: one that has shows the help of what it has found.
+// The commands of a parser, with what may stand behind each.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
-namespace meshloom::cli {
+namespace meshloom::command_line {
 
 /// A word that may stand behind a command: a command below it, or an option.
 struct CommandWord {
@@ -25,12 +24,8 @@ struct CommandEntry {
 /// Every command of the program, each before those below it.
 std::vector<CommandEntry> list_commands(const CLI::App& app);
 
-/// A script that the shell reads: completes commands and options, and files elsewhere.
-std::string bash_completion(const CLI::App& app);
-std::string zsh_completion(const CLI::App& app);
-std::string fish_completion(const CLI::App& app);
+/// Whether this is a group of options, which has no name, or a command. Filters of get_subcommands.
+bool is_group(const CLI::App* app);
+bool is_command(const CLI::App* app);
 
-/// meshloom.1 in roff: what --help says of the program and of every command.
-std::string manual_page(const CLI::App& app, const std::string& version);
-
-}  // namespace meshloom::cli
+}  // namespace meshloom::command_line

@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-namespace meshloom::cli {
+namespace meshloom::command_line {
 
 namespace number_checks {
 
@@ -39,13 +39,18 @@ inline CLI::Validator not_negative() {
 /// leaves open what it counts. For transform().
 inline CLI::Validator size_with_unit() {
   return CLI::Validator(
-      [as_size = CLI::AsSizeValue(true)](std::string& text) {
+      [as_size = CLI::AsSizeValue(true)](std::string& text) -> std::string {
+        const std::string seen = text;  // of a wrong one the number alone may be left
         const bool bare =
             !text.empty() && text.find_first_not_of("0123456789.+-") == std::string::npos;
-        if (!bare) return as_size(text);
-        return fmt::format("is {}, expected a number with its unit, such as 24GiB or 80GB", text);
+        try {
+          if (!bare && as_size(text).empty()) return std::string();
+        } catch (const CLI::ValidationError&) {
+          // A number without a unit, or a unit that is none: the message below is for both.
+        }
+        return fmt::format("is {}, expected a number with its unit, such as 24GiB or 80GB", seen);
       },
       "SIZE");
 }
 
-}  // namespace meshloom::cli
+}  // namespace meshloom::command_line

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with a command line, in one sentence that says what to write instead.
+// Fields of config files that are not there, and options that are fields.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "daemon/cli/exit_code.h"
+#include "daemon/command_line/usage_error.h"
 
 namespace meshloom::cli {
-
-/// Of a line that `app` has refused with `error`: the command it is about, what was seen, what was
-/// meant perhaps or what there is, and where help is. Without the program's name.
-std::string usage_text(const CLI::App& app, const CLI::ParseError& error);
 
 /// A field of a config file that is none of `names`: the nearest of them and all. `where` is what
 /// the field stands in, or empty.
 CliError unknown_field(const std::string& where, const std::string& name,
                        const std::vector<std::string>& names);
+
+/// How a job's field is written behind a command that takes fields, for one that was written as an
+/// option of that name: "a job's field is written training.steps=200". Empty for other commands and
+/// names.
+std::string field_hint(const command_line::UnknownOption& option);
 
 }  // namespace meshloom::cli

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// run sample: tokens that a run's weights draw.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "daemon/cli/commands.h"
+#include "daemon/cli/operation_watch.h"
+#include "daemon/cli/output.h"
+#include "daemon/cli/run_verb.h"
+#include "daemon/cli/sampling_options.h"
+
+namespace meshloom::cli {
+namespace {
+
+struct SampleOptions : SamplingOptions {
+  RunTarget target;
+  std::string weights;
+  bool prompt_log_probs = false, exact_log_probs = false;
+  bool watch = false, ids = false;
+};
+
+v1::SampleRequest sample_request(const v1::Run& run, const SampleOptions& options) {
+  v1::SampleRequest request;
+  request.set_run(run.name());
+  request.set_epoch(run.epoch());
+  for (const v1::Prompt& prompt : read_prompts(options.prompts)) *request.add_prompts() = prompt;
+  request.set_samples(options.samples);
+  *request.mutable_params() = options.params();
+  request.set_weights(options.weights);
+  *request.mutable_stop() = options.stop();
+  request.set_prompt_logprobs(options.prompt_log_probs);
+  request.set_exact_logprobs(options.exact_log_probs);
+  return request;
+}
+
+/// What the daemon makes of the tokens of a sample that has ended, a text for each sequence: of
+/// models of bytes and those with a tokenizer.
+std::vector<std::string> drawn_texts(Client& client, const std::string& operation, int sequences) {
+  grpc::ClientContext context;
+  client.introduce(context);
+  v1::WatchOperationRequest request;
+  request.set_name(operation);
+  const auto stream = client.operations().WatchOperation(&context, request);
+  std::vector<std::string> texts(static_cast<std::size_t>(sequences));
+  for (v1::WatchOperationResponse response; stream->Read(&response);)
+    if (response.has_tokens())
+      texts.at(static_cast<std::size_t>(response.tokens().sequence())) += response.tokens().text();
+  const grpc::Status status = stream->Finish();
+  if (!status.ok()) client.fail(status);
+  return texts;
+}
+
+/// As token ids where `texts` is empty or has nothing.
+void print_sequences(const v1::SampleRequest& request, const v1::SampleOutput& output,
+                     const std::vector<std::string>& texts) {
+  const bool has_text = std::any_of(texts.begin(), texts.end(),
+                                    [](const std::string& text) { return !text.empty(); });
+  for (int i = 0; i < output.sequences_size(); ++i) {
+    const v1::SampledSequence& sequence = output.sequences(i);
+    if (output.sequences_size() > 1) fmt::print("--- prompt {}\n", sequence.prompt());
+    if (has_text)
+      fmt::print("{}{}\n", request.prompts(sequence.prompt()).prompt(),
+                 texts[static_cast<std::size_t>(i)]);
+    else
+      fmt::print("{}\n", fmt::join(sequence.token_ids(), " "));
+  }
+}
+
+ExitCode sample(Client& client, bool json, const SampleOptions& options) {
+  const v1::Run run = get_run(client, options.target.run);
+  const v1::SampleRequest request = sample_request(run, options);
+  const auto response = client.call(client.runs(), &v1::RunService::Stub::Sample, request,
+                                    {.run_token = options.target.token});
+  if (options.watch) return watch_operation(client, {response.operation().name(), json});
+  const v1::Operation operation =
+      wait_for_operation(client, json, response.operation().name(), options.target.token);
+  if (json) {
+    print_json(operation);
+    return kOk;
+  }
+  const v1::SampleOutput& output = operation.result().sample();
+  const int sequences = output.sequences_size();
+  print_sequences(
+      request, output,
+      options.ids ? std::vector<std::string>() : drawn_texts(client, operation.name(), sequences));
+  return kOk;
+}
+
+}  // namespace
+
+void add_run_sample(CLI::App& runs, CommandContext& context) {
+  auto* command =
+      runs.add_subcommand("sample", "Draw tokens from a run's weights, as they are or as saved");
+  auto options = std::make_shared<SampleOptions>();
+  add_target(*command, options->target);
+  add_sampling_options(*command, *options);
+  command->add_option(
+      "--weights", options->weights,
+      "Saved weights to draw from, runs/RUN/weights/NAME, instead of the run's own");
+  command->add_flag("--prompt-logprobs", options->prompt_log_probs,
+                    "Log-probs of the prompts' tokens too");
+  command->add_flag("--exact-logprobs", options->exact_log_probs,
+                    "Log-probs of the drawn tokens as forward gives them, bit for bit");
+  auto* watch = command->add_flag("--watch", options->watch, "Show tokens as they are drawn");
+  command->add_flag("--ids", options->ids, "Show token ids, also where there is text")
+      ->excludes(watch);
+  command->footer(
+      "Example: meshloom run sample my-run --token TOKEN --prompt \"And God said\" --watch");
+  set_action(*command, context, options, &sample);
+}
+
+}  // namespace meshloom::cli

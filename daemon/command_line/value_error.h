@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is wrong with the value of an option: the value that was seen, and what is expected.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+namespace meshloom::command_line {
+
+/// The options that are understood behind a command, those of the commands above it and of groups
+/// included.
+std::vector<const CLI::Option*> options_of(const CLI::App& command);
+
+/// Of a line that was refused for a value: "--seed: is abc, expected a whole number". Empty where
+/// the refusal is about something else, or says so itself.
+std::string value_problem(const CLI::App& command, const CLI::ParseError& error);
+
+/// "; did you mean NAME?", or nothing where none of the candidates is near.
+std::string nearest_hint(const std::string& seen, const std::vector<std::string>& candidates);
+
+}  // namespace meshloom::command_line

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/data_inspection.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "daemon/base/field_error.h"
+#include "daemon/base/input_file.h"
+#include "daemon/base/utf8.h"
+#include "daemon/text/token_file.h"
+#include "daemon/train/data/npy_tokens.h"
+#include "daemon/train/data/token_stream.h"
+#include "daemon/train/paths.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kDefaultSeqLen = 1024;
+constexpr std::int64_t kMostSeqLen = std::int64_t{1} << 24;
+/// Of the sample's text: messages are limited.
+constexpr std::size_t kMostSampleBytes = std::size_t{1} << 20;
+constexpr std::int64_t kTokensAtOnce = std::int64_t{1} << 20;
+
+void choose_seq_len(const DataReading& reading, std::int64_t given, v1::DataInspection* told) {
+  if (given < 0 || given > kMostSeqLen)
+    base::refuse_field("seq_len", "got {}, expected 1 to {}", given, kMostSeqLen);
+  told->set_seq_len(given > 0             ? given
+                    : reading.context > 0 ? std::min(reading.context, kMostSeqLen)
+                                          : kDefaultSeqLen);
+  told->set_seq_len_source(given > 0             ? v1::SEQ_LEN_SOURCE_REQUEST
+                           : reading.context > 0 ? v1::SEQ_LEN_SOURCE_MODEL
+                                                 : v1::SEQ_LEN_SOURCE_DEFAULT);
+}
+
+void tell_size(std::int64_t tokens, v1::DataInspection* told) {
+  told->set_tokens(tokens);
+  // A sample's labels are its tokens one further on.
+  told->set_samples(std::max<std::int64_t>(0, (tokens - 1) / told->seq_len()));
+}
+
+void tell_sample(const DataReading& reading, const std::vector<text::TokenId>& tokens,
+                 v1::DataInspection* told) {
+  told->set_sample_tokens(static_cast<std::int64_t>(tokens.size()));
+  std::string sample = reading.tokenizer.tokenizer
+                           ? reading.tokenizer.tokenizer->decode(tokens, false)
+                           : fmt::format("{}", fmt::join(tokens, " "));
+  if (sample.size() > kMostSampleBytes) {
+    std::size_t end = kMostSampleBytes;
+    while (end > 0 && base::utf8_continues(sample[end])) --end;
+    sample.resize(end);
+    told->set_sample_is_cut(true);
+  }
+  told->set_sample(std::move(sample));
+}
+
+void inspect_text(const train::DataFiles& files, DataReading& reading,
+                  const InspectionOptions& options, v1::DataInspection* told) {
+  resolve_reading(reading);
+  const v1::DataConfig& data = reading.config.data();
+  if (data.append_eos()) told->set_document_end(data.document_end());
+  told->set_tokenizer(data.tokenizer());
+  const auto wanted = static_cast<std::size_t>(told->seq_len());
+  std::vector<text::TokenId> first;
+  const std::uint64_t total = bytes_of_files(files.files);
+  text::EncodeOptions encode;
+  encode.field = data.field();
+  if (data.append_eos()) encode.end = static_cast<text::TokenId>(data.document_end());
+  encode.threads = options.threads;
+  encode.progress = [&](std::uint64_t bytes) { options.progress(bytes, total); };
+  const text::TokenizeSummary summary = train::with_text_field("run.data", [&] {
+    return text::encode_documents(
+        train::documents_of(files, data.format()), *reading.tokenizer.tokenizer, encode,
+        [&](const std::vector<text::TokenId>& tokens) {
+          const std::size_t more = std::min(wanted - first.size(), tokens.size());
+          first.insert(first.end(), tokens.begin(), tokens.begin() + static_cast<long>(more));
+        });
+  });
+  told->set_documents(summary.documents);
+  told->set_bytes(static_cast<std::int64_t>(summary.bytes));
+  told->set_replaced_documents(summary.replaced_documents);
+  tell_size(summary.tokens, told);
+  tell_sample(reading, first, told);
+}
+
+/// Documents by what "data tokenize" has written into the files; nothing if one does not say.
+std::optional<std::int64_t> documents_in(const train::DataFiles& files, bool is_uint32) {
+  std::int64_t documents = 0;
+  for (const fs::path& path : files.files) {
+    if (!is_uint32) return std::nullopt;
+    const auto summary = text::TokenFile(path).summary();
+    if (!summary) return std::nullopt;
+    documents += summary->documents;
+  }
+  return documents;
+}
+
+void inspect_tokens(const train::DataFiles& files, const DataReading& reading,
+                    const InspectionOptions& options, v1::DataInspection* told) {
+  const train::TokenStream stream =
+      base::with_field("run.data.path", [&] { return train::TokenStream::open(files); });
+  const text::FolderTokenizer& tokenizer = reading.tokenizer;
+  told->set_tokenizer(reading.config.data().tokenizer());
+  told->set_bytes(static_cast<std::int64_t>(bytes_of_files(files.files)));
+  told->set_dtype(stream.token_bytes() == 2 ? "uint16" : "uint32");
+  tell_size(stream.size(), told);
+  std::vector<text::TokenId> first;
+  std::int64_t ends = 0, outside = 0;
+  std::vector<std::int64_t> part;
+  for (std::int64_t at = 0; at < stream.size(); at += kTokensAtOnce) {
+    part.resize(static_cast<std::size_t>(std::min(kTokensAtOnce, stream.size() - at)));
+    stream.read(at, part);
+    for (const std::int64_t token : part) {
+      if (first.size() < static_cast<std::size_t>(told->seq_len()))
+        first.push_back(static_cast<text::TokenId>(token));
+      ends += token == tokenizer.eos;
+      outside += tokenizer.tokenizer && token >= tokenizer.tokenizer->end();
+    }
+    options.progress(static_cast<std::uint64_t>(at) * stream.token_bytes(),
+                     static_cast<std::uint64_t>(told->bytes()));
+  }
+  if (ends > 0) told->set_document_end(*tokenizer.eos);
+  if (const auto documents = documents_in(files, stream.token_bytes() == 4))
+    told->set_documents(*documents);
+  else if (ends > 0)
+    told->set_documents(ends);
+  told->set_outside_vocabulary(outside);
+  tell_sample(reading, first, told);
+}
+
+void inspect_npy(const fs::path& path, const DataReading& reading, v1::DataInspection* told) {
+  const train::NpyTokens array(path);
+  told->set_format("npy");
+  told->set_files(1);
+  told->set_tokenizer(reading.config.data().tokenizer());
+  told->set_bytes(static_cast<std::int64_t>(array.file_bytes()));
+  told->set_dtype(array.dtype());
+  told->set_not_trained_on(
+      "no job reads .npy: write its numbers as uint16 into a .bin (nanogpt), or as llm.c does");
+  tell_size(array.size(), told);
+  if (!array.is_readable()) return;
+  const std::vector<std::int64_t> first = array.read_first(told->seq_len());
+  std::int64_t outside = 0;
+  for (const std::int64_t token : first)
+    outside +=
+        token < 0 || (reading.tokenizer.tokenizer && token >= reading.tokenizer.tokenizer->end());
+  told->set_outside_vocabulary(outside);
+  std::vector<text::TokenId> tokens(first.size());
+  std::transform(first.begin(), first.end(), tokens.begin(),
+                 [](std::int64_t token) { return static_cast<text::TokenId>(token); });
+  tell_sample(reading, tokens, told);
+}
+
+}  // namespace
+
+std::uint64_t bytes_of_files(const std::vector<fs::path>& files) {
+  std::uint64_t bytes = 0;
+  for (const fs::path& file : files) bytes += base::InputFile(file).size();
+  return bytes;
+}
+
+v1::DataInspection inspect_data(const std::string& path, DataReading reading,
+                                const InspectionOptions& options) {
+  v1::DataInspection told;
+  told.set_path(path);
+  choose_seq_len(reading, options.seq_len, &told);
+  if (fs::path(path).extension() == ".npy") {
+    const fs::path file = train::resolve_path(path, options.data_dir, "run.data.path");
+    base::with_field("run.data.path", [&] { inspect_npy(file, reading, &told); });
+    return told;
+  }
+  const train::DataFiles files = find_files(reading, path, options.data_dir);
+  told.set_format(train::token_format_name(files.format));
+  told.set_files(static_cast<std::int64_t>(files.files.size()));
+  const bool is_text =
+      files.format == train::TokenFormat::kText || files.format == train::TokenFormat::kJsonLines;
+  if (is_text)
+    inspect_text(files, reading, options, &told);
+  else
+    inspect_tokens(files, reading, options, &told);
+  return told;
+}
+
+}  // namespace meshloom::control

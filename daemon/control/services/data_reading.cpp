@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/data_reading.h"
+
+#include <algorithm>
+
+#include "daemon/base/field_error.h"
+#include "daemon/base/input_file.h"
+#include "daemon/nn/models/model_config.h"
+#include "daemon/nn/models/presets.h"
+#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/paths.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTokenizerField = "run.data.tokenizer";
+constexpr std::uint64_t kMostModelConfigBytes = std::uint64_t{1} << 20;
+
+bool is_preset(const std::string& name) {
+  const std::vector<std::string> names = nn::preset_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Of the model whose folder it is; 0 if it is none that is known.
+std::int64_t context_of(const fs::path& folder) {
+  try {
+    const base::InputFile file(folder / "config.json");
+    return nn::parse_hf_config(file.read_text(kMostModelConfigBytes)).max_position_embeddings;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+void read_preset(const std::string& name, DataReading& reading) {
+  const nn::ModelConfig model = nn::preset_config(name);
+  if (model.vocab_size != train::kByteVocabulary)
+    throw InvalidArgument(
+        fmt::format("{}: the preset {} has {} tokens and no tokenizer: name a Hugging Face folder "
+                    "below the daemon's --data-dir that has one, or a model of the daemon",
+                    kTokenizerField, name, model.vocab_size),
+        "TOKENIZER_NEEDED", {{"field", kTokenizerField}, {"preset", name}});
+  reading.tokenizer = train::byte_tokenizer();
+  reading.context = model.max_position_embeddings;
+  reading.config.mutable_data()->set_tokenizer("bytes");
+}
+
+}  // namespace
+
+DataReading open_reading(const v1::TextReading& given, Admission& admission,
+                         const fs::path& data_dir) {
+  DataReading reading;
+  v1::DataConfig& data = *reading.config.mutable_data();
+  data.set_tokenizer(given.tokenizer());
+  data.set_format(given.format());
+  data.set_field(given.field().empty() ? "text" : given.field());
+  if (given.has_append_eos()) data.set_append_eos(given.append_eos());
+  const std::string& name = given.tokenizer();
+  if (name.empty()) return reading;
+  if (name == "auto")
+    base::refuse_field(kTokenizerField,
+                       "\"auto\" is that of a job's model, and here is no job: name a folder, "
+                       "\"models/NAME\", a preset or \"bytes\"");
+  if (name == "bytes") {
+    reading.tokenizer = train::byte_tokenizer();
+    return reading;
+  }
+  std::error_code unknown;
+  if (is_preset(name) && !fs::exists(train::below_data_folders(name, data_dir), unknown)) {
+    read_preset(name, reading);
+    return reading;
+  }
+  reading.hold = admission.hold_models(reading.config);
+  const fs::path folder = admission.tokenizer_folder(reading.config, {});
+  reading.tokenizer =
+      base::with_field(kTokenizerField, [&] { return text::open_tokenizer(folder); });
+  reading.context = context_of(folder);
+  return reading;
+}
+
+void resolve_reading(DataReading& reading) {
+  if (!reading.tokenizer.tokenizer) {
+    reading.tokenizer = train::byte_tokenizer();
+    reading.config.mutable_data()->set_tokenizer("bytes");
+  }
+  train::resolve_document_end(*reading.config.mutable_data(), reading.tokenizer.eos,
+                              reading.config.data().tokenizer() == "bytes", "run.data");
+}
+
+train::DataFiles find_files(const DataReading& reading, const std::string& path,
+                            const fs::path& data_dir) {
+  v1::RunConfig config = reading.config;
+  config.mutable_data()->set_path(path);
+  return train::find_run_files(config, data_dir, "run.data").training;
+}
+
+}  // namespace meshloom::control

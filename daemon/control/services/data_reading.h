@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// DataReading: by what a client wants text and tokens to be read, outside of any job.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "daemon/control/jobs/admission.h"
+#include "daemon/text/tokenizer_folder.h"
+#include "v1/data_service.pb.h"
+
+namespace meshloom::control {
+
+struct DataReading {
+  v1::RunConfig config;                  ///< data: as of a job, without a path
+  text::FolderTokenizer tokenizer = {};  ///< its tokenizer is null if none was named
+  std::int64_t context = 0;              ///< tokens that its model reads at once; 0: not known
+  std::shared_ptr<const void> hold;      ///< keeps the model of the daemon that it is of
+};
+
+/// Throws with the fields of a job ("run.data.tokenizer"): TOKENIZER_NEEDED for a preset that has
+/// none, what Admission and text::open_tokenizer throw.
+DataReading open_reading(const v1::TextReading& given, Admission& admission,
+                         const std::filesystem::path& data_dir);
+
+/// Text without a tokenizer that was named is read as bytes. Fills in whether and by which token
+/// documents end, as a job does; throws with the field where there is none.
+void resolve_reading(DataReading& reading);
+
+/// The files of `path`, as a job with this reading takes them.
+train::DataFiles find_files(const DataReading& reading, const std::string& path,
+                            const std::filesystem::path& data_dir);
+
+}  // namespace meshloom::control

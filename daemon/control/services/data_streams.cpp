@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/data_streams.h"
+
+#include "daemon/base/field_error.h"
+#include "daemon/control/host/background_thread.h"
+#include "daemon/control/services/data_inspection.h"
+#include "daemon/text/token_file.h"
+#include "daemon/train/paths.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kOutField = "out";
+
+/// Where a file that a client names is to be written.
+fs::path output_path(const std::string& out, bool overwrite, const fs::path& data_dir) {
+  const fs::path given(out);
+  if (out.empty() || given.filename().empty() || given.filename() == "." ||
+      given.filename() == "..")
+    base::refuse_field(kOutField, "\"{}\" names no file below the daemon's --data-dir", out);
+  const std::string parent = given.parent_path().empty() ? "." : given.parent_path().string();
+  const fs::path path = train::resolve_path(parent, data_dir, kOutField) / given.filename();
+  std::error_code unknown;
+  const fs::file_status status = fs::symlink_status(path, unknown);
+  if (fs::is_directory(status)) base::refuse_field(kOutField, "\"{}\" is a folder", out);
+  if (fs::exists(status) && !overwrite)
+    throw AlreadyExists(
+        fmt::format("{}: {} is there already; overwrite it (--overwrite), or name another file",
+                    kOutField, path.string()),
+        "ALREADY_EXISTS", {{"field", kOutField}, {"path", path.string()}});
+  return path.lexically_normal();
+}
+
+/// As a job names it: relative to its data folder, if that is where a job would find it.
+std::string name_for_jobs(const fs::path& path, const fs::path& data_dir) {
+  for (const fs::path& folder : train::data_folders(data_dir)) {
+    const fs::path name = path.lexically_relative(folder.lexically_normal());
+    if (name.empty() || *name.begin() == "..") continue;
+    if (train::below_data_folders(name, data_dir).lexically_normal() == path) return name.string();
+  }
+  return path.string();
+}
+
+std::vector<text::DocumentFile> find_documents(const v1::TokenizeDataRequest& request,
+                                               const DataReading& reading,
+                                               const fs::path& data_dir) {
+  if (request.paths().empty()) base::refuse_field("paths", "is empty");
+  std::vector<text::DocumentFile> documents;
+  for (const std::string& path : request.paths()) {
+    const train::DataFiles files = find_files(reading, path, data_dir);
+    if (files.format != train::TokenFormat::kText && files.format != train::TokenFormat::kJsonLines)
+      base::refuse_field("paths", "{} holds tokens already ({})", path,
+                         train::token_format_name(files.format));
+    for (text::DocumentFile& file : train::documents_of(files, reading.config.data().format()))
+      documents.push_back(std::move(file));
+  }
+  return documents;
+}
+
+v1::TokenFileSummary to_message(const text::TokenizeSummary& summary) {
+  v1::TokenFileSummary told;
+  told.set_files(summary.files);
+  told.set_documents(summary.documents);
+  told.set_bytes(static_cast<std::int64_t>(summary.bytes));
+  told.set_tokens(summary.tokens);
+  told.set_replaced_documents(summary.replaced_documents);
+  return told;
+}
+
+}  // namespace
+
+bool InspectDataStream::produce() {
+  give_way_to_training();
+  check_wanted();
+  InspectionOptions options;
+  options.data_dir = world_.data_dir;
+  options.seq_len = request_.seq_len();
+  options.threads = world_.threads;
+  options.progress = [this](std::uint64_t bytes, std::uint64_t total) {
+    part_done(request_.path(), bytes, total);
+  };
+  v1::InspectDataResponse last;
+  *last.mutable_result() =
+      inspect_data(request_.path(),
+                   open_reading(request_.reading(), world_.admission, world_.data_dir), options);
+  write(std::move(last));
+  finish();
+  return false;
+}
+
+v1::TokenFileSummary TokenizeDataStream::write_tokens() {
+  if (request_.reading().tokenizer().empty())
+    base::refuse_field("run.data.tokenizer",
+                       "is needed: a Hugging Face folder below the daemon's --data-dir, "
+                       "\"models/NAME\", a preset or \"bytes\"");
+  DataReading reading = open_reading(request_.reading(), world_.admission, world_.data_dir);
+  resolve_reading(reading);
+  return write_tokens(reading);
+}
+
+v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading) {
+  const v1::DataConfig& data = reading.config.data();
+  const fs::path out = output_path(request_.out(), request_.overwrite(), world_.data_dir);
+  const auto documents = find_documents(request_, reading, world_.data_dir);
+  std::uint64_t total = 0;
+  for (const text::DocumentFile& file : documents) total += bytes_of_files({file.path});
+  text::TokenFileOptions options;
+  options.encode.field = data.field();
+  if (data.append_eos()) options.encode.end = static_cast<text::TokenId>(data.document_end());
+  options.encode.threads = world_.threads;
+  options.encode.progress = [&](std::uint64_t bytes) {
+    part_done(request_.paths(0), bytes, total);
+  };
+  const text::TokenizeSummary summary = train::with_text_field("run.data", [&] {
+    return text::write_token_file(documents, *reading.tokenizer.tokenizer, options, out);
+  });
+  spdlog::info("{} has {} tokens of {} documents", out.string(), summary.tokens, summary.documents);
+  v1::TokenFileSummary told = to_message(summary);
+  told.set_path(name_for_jobs(out, world_.data_dir));
+  if (data.append_eos()) told.set_document_end(data.document_end());
+  return told;
+}
+
+bool TokenizeDataStream::produce() {
+  give_way_to_training();
+  check_wanted();
+  v1::TokenizeDataResponse last;
+  *last.mutable_result() = write_tokens();
+  write(std::move(last));
+  finish();
+  return false;
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// InspectData and TokenizeData: how far a call is, then what it found or made.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+
+#include "daemon/control/jobs/admission.h"
+#include "daemon/control/services/data_reading.h"
+#include "daemon/control/services/stream.h"
+#include "v1/data_service.pb.h"
+
+namespace meshloom::control {
+
+/// What they share. Outlives them.
+struct DataWorld {
+  Admission& admission;
+  std::filesystem::path data_dir;
+  int threads = 1;                    ///< of rank 0's host, which give way to training
+  const std::atomic<bool>& stopping;  ///< what is under way is given up
+};
+
+/// When a stream tells how far it is, and whether anybody still wants to know.
+template <typename Response>
+class DataStream : public Stream<Response> {
+ protected:
+  DataStream(StreamHost& host, grpc::CallbackServerContext& context, const char* method,
+             const DataWorld& world)
+      : Stream<Response>(host, context, method), world_(world) {}
+
+  void part_done(const std::string& path, std::uint64_t bytes, std::uint64_t total) {
+    check_wanted();
+    if (std::chrono::steady_clock::now() < told_ + std::chrono::milliseconds(500)) return;
+    told_ = std::chrono::steady_clock::now();
+    Response response;
+    v1::TokenizeProgress& progress = *response.mutable_progress();
+    progress.set_field(path);
+    progress.set_bytes(static_cast<std::int64_t>(bytes));
+    progress.set_total_bytes(static_cast<std::int64_t>(total));
+    this->write(std::move(response));
+  }
+  void check_wanted() const {
+    if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
+    if (this->ended()) throw Cancelled("the client has gone");
+  }
+
+  const DataWorld& world_;
+
+ private:
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+};
+
+class InspectDataStream final : public DataStream<v1::InspectDataResponse> {
+ public:
+  InspectDataStream(StreamHost& host, grpc::CallbackServerContext& context, const DataWorld& world,
+                    const v1::InspectDataRequest& request)
+      : DataStream(host, context, "InspectData", world), request_(request) {}
+
+ private:
+  bool produce() override;
+
+  const v1::InspectDataRequest request_;
+};
+
+class TokenizeDataStream final : public DataStream<v1::TokenizeDataResponse> {
+ public:
+  TokenizeDataStream(StreamHost& host, grpc::CallbackServerContext& context, const DataWorld& world,
+                     const v1::TokenizeDataRequest& request)
+      : DataStream(host, context, "TokenizeData", world), request_(request) {}
+
+ private:
+  bool produce() override;
+  v1::TokenFileSummary write_tokens();
+  v1::TokenFileSummary write_tokens(const DataReading& reading);
+
+  const v1::TokenizeDataRequest request_;
+};
+
+}  // namespace meshloom::control
