@@ -91,8 +91,8 @@ void resolve_fully_shard(v1::ParallelPlan& plan) {
   if (!options.has_reshard_after_forward()) options.set_reshard_after_forward(true);
 }
 
-/// What a plan says of a way to cut must not contradict its mesh dim; one rank alone cuts nothing
-/// and takes any plan.
+/// What a plan says of a way to shard must not contradict its mesh dim; one rank alone shards
+/// nothing and takes any plan.
 void check_against_mesh(bool said, bool wanted, const char* way, const char* dim, int size,
                         int world_size) {
   if (!said || world_size == 1 || wanted == (size > 1)) return;

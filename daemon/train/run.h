@@ -223,7 +223,7 @@ class Run {
   virtual std::string plan_text() const { return {}; }
   /// What its model can continue.
   virtual PromptLimits prompt_limits() const { return {}; }
-  /// What batches have to fit (check_loss_batch, before their data are cut over the ranks).
+  /// What batches have to fit (check_loss_batch, before their data are sharded over the ranks).
   virtual LossBatchLimits limits() const = 0;
   /// Tokens of config.data.path and samples to train on; zeros without data of its own.
   virtual DataSize data_size() const { return {}; }

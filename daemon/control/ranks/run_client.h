@@ -57,7 +57,7 @@ class RunClient {
   Step step(const train::TrainingBatch& batch, const v1::OptimStepParams& params) const;
   /// Losses of batches of the run's own data.
   Answer<v1::DataLoss> loss(const train::ValidationBatches& batches) const;
-  /// What the batches of a run are checked against and cut by.
+  /// What the batches of a run are checked against and sharded by.
   struct BatchRules {
     train::LossBatchLimits limits;
     planner::MeshLayout mesh;
