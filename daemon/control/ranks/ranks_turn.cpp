@@ -58,7 +58,8 @@ std::string RanksTurn::holder() const {
 std::vector<std::string> RanksTurn::ahead_of(const std::string& who, Place place) const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> ahead;
-  if (!holder_.empty() && holder_ != who) ahead.push_back(holder_);
+  if (holder_ == who) return ahead;
+  if (!holder_.empty()) ahead.push_back(holder_);
   auto own = std::find(queue_.begin(), queue_.end(), who);
   if (own == queue_.end() && place == Place::kFirst) own = queue_.begin();
   ahead.insert(ahead.end(), queue_.begin(), own);

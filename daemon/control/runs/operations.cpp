@@ -192,6 +192,12 @@ bool Operations::has(const std::string& name) const {
   return entries_.count(name) > 0;
 }
 
+bool Operations::is_open(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(name);
+  return found != entries_.end() && !found->second.has_ended();
+}
+
 std::string Operations::run_of(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   return entry(name).run;

@@ -56,6 +56,8 @@ class Operations {
   /// With a result of at most kInlineBytes, which is then told.
   v1::Operation get(const std::string& name);
   bool has(const std::string& name) const;
+  /// It is kept, and has not ended.
+  bool is_open(const std::string& name) const;
   std::string run_of(const std::string& name) const;
   /// Operations of the run that have not ended.
   std::int64_t open_of(const std::string& run) const;

@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 
+#include "daemon/base/as_error.h"
 #include "daemon/base/field_error.h"
 #include "daemon/base/timestamp.h"
 #include "daemon/control/net/status.h"
@@ -112,6 +113,8 @@ void RunManager::drive(const SessionPtr& session) {
     session->drive();
   } catch (const std::exception& error) {
     spdlog::error("run {}: {}", session->id(), error.what());
+    // One that the daemon's end has caught goes on with the next.
+    if (!world_.stopping) session->give_up(base::as_error(std::current_exception()));
   }
   parts_.turn.release(name);
 }

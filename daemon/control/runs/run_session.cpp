@@ -216,18 +216,22 @@ v1::Operation RunSession::submit(Verb::Request request) {
 
 std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& request) const {
   const v1::VerbId id = id_of(request);
-  const std::string name = operation_name(id.epoch(), std::to_string(id.seq()));
-  if (id.epoch() >= run_.epoch() || !world_.operations.has(name)) return std::nullopt;
-  v1::Operation operation = world_.operations.get(name);
   std::string wanted;
   if (const auto* state = std::get_if<v1::SaveStateRequest>(&request))
     wanted = state_resource(id_, state->name());
   else if (const auto* weights = std::get_if<v1::SaveWeightsRequest>(&request))
     wanted = weights_resource(id_, weights->name());
-  const v1::VerbResult& result = operation.result();
-  const bool same = !wanted.empty() && (result.saved_state().name() == wanted ||
-                                        result.saved_weights().name() == wanted);
-  return same ? std::optional(std::move(operation)) : std::nullopt;
+  if (wanted.empty() || id.epoch() >= run_.epoch()) return std::nullopt;
+  const std::string name = operation_name(id.epoch(), std::to_string(id.seq()));
+  try {
+    const Operations::Result result = world_.operations.result(name);
+    if (!result) return std::nullopt;
+    const bool same =
+        result->saved_state().name() == wanted || result->saved_weights().name() == wanted;
+    return same ? std::optional(world_.operations.get(name)) : std::nullopt;
+  } catch (const NotFound&) {
+    return std::nullopt;
+  }
 }
 
 std::shared_ptr<const void> RunSession::hold_lease() {
@@ -257,6 +261,16 @@ void RunSession::close(const std::optional<Error>& cause) {
   end_as(v1::RUN_STATE_CLOSED);  // the ranks know nothing of it
 }
 
+void RunSession::give_up(const Error& cause) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_ended()) return;
+    if (!end_) *run_.mutable_cause() = to_details(cause);
+    end_ = End{false};
+  }
+  end_as(v1::RUN_STATE_CLOSED);
+}
+
 void RunSession::drain() {
   bool driven = false;
   {
@@ -276,6 +290,7 @@ Error RunSession::closed_error() const {
 void RunSession::end_as(v1::RunState state) {
   {
     const std::lock_guard lock(mutex_);
+    if (!end_) end_ = End{false};  // nothing more is taken, which nobody would end
     fail_waiting(closed_error());
   }
   set_state(state);

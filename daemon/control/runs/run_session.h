@@ -95,6 +95,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Cancels what has not begun and lets the ranks go when what has begun is done. Saved first as
   /// "lease-STEP" if a cause is given.
   void close(const std::optional<Error>& cause = std::nullopt);
+  /// Ends a run that nobody drives, or not to its end.
+  void give_up(const Error& cause);
   /// Once what has begun is done, saves the run as where its lease ends, and closes it (DRAINED).
   /// Where it cannot be saved it goes on, with a note. Closes one that has no weights yet at once.
   void drain();
@@ -182,6 +184,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   v1::Operation add_sample(std::int64_t epoch, const std::shared_ptr<SampleProgress>& progress);
   void begin_sample(std::int64_t epoch, const std::string& operation, SampleOrder order,
                     const std::shared_ptr<SampleProgress>& progress);
+  /// For one more that waits. Throws ResourceExhausted (VERBS_FULL).
+  void make_room_for(const SampleOrder& order);
   /// Those that were taken before the ranks had the run. Without the mutex.
   void begin_waiting_samples();
   /// As SampleOrder::lost_with_run of an operation of `epoch`: one that finds the run lost waits
@@ -253,7 +257,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
     std::shared_ptr<SampleProgress> progress;
   };
   std::vector<WaitingSample> waiting_samples_;  ///< for the ranks, oldest first
-  std::size_t waiting_prompt_tokens_ = 0;       ///< of these
+  std::size_t waiting_room_ = 0;                ///< that these take, in tokens
   /// Operations of samples that found what the run held lost; the next epoch ends them.
   std::vector<std::string> lost_samples_;
   /// Weights in memory, by their name; samples hold what they draw from as well.

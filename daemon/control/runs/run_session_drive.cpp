@@ -68,7 +68,7 @@ bool RunSession::make_on_ranks() {
     const Error error = base::as_error(std::current_exception());
     spdlog::error("run {} cannot be made: {}", id_, error.what());
     const std::lock_guard lock(mutex_);
-    *run_.mutable_cause() = to_details(error);
+    if (!end_) *run_.mutable_cause() = to_details(error);
     return false;
   }
 }
@@ -101,8 +101,8 @@ void RunSession::create_on_ranks(const v1::SavedState* own) {
   const v1::LossLimits& limits = made.loss_limits();
   rules_ = {{limits.vocab_size(), limits.positions(), limits.tokens(), limits.micro_batch_size()},
             train::mesh_layout(run_.resolved().mesh())};
-  // What else than a damaged state began this epoch is over.
-  if (run_.cause().info().reason() != kStateDamaged) run_.clear_cause();
+  // What else than a damaged state began this epoch is over; why the run ends is not.
+  if (!end_ && run_.cause().info().reason() != kStateDamaged) run_.clear_cause();
 }
 
 void RunSession::skip_state(const std::string& name, const Error& damage) {
@@ -192,12 +192,14 @@ void RunSession::start_next(Lock& lock) {
 }
 
 void RunSession::start_safely(Lock& lock) {
+  const std::string operation = sequence_.front()->operation;
   try {
     start_next(lock);
   } catch (...) {
     // The ranks may have a part of it, or the verb may be taken and not begun.
     if (!lock.owns_lock()) lock.lock();
     if (!lost_) lost_ = base::as_error(std::current_exception());
+    if (!operation.empty()) world_.operations.fail(operation, to_details(std::current_exception()));
   }
 }
 
@@ -216,7 +218,7 @@ v1::ErrorDetails RunSession::details_of(const VerbInFlight& verb, const std::exc
 void RunSession::take_step(const v1::VerbResult& result, const VerbInFlight& verb) {
   if (result.has_optim_step()) run_.set_step(result.optim_step().step());
   if (verb.loaded_step) run_.set_step(*verb.loaded_step);
-  if (result.has_optim_step() || verb.loaded_step) failed_gradients_.reset();
+  if (result.has_optim_step() || verb.drops_gradients) failed_gradients_.reset();
 }
 
 void RunSession::collect() {
@@ -262,7 +264,7 @@ void RunSession::begin_epoch(const Error& cause) {
   drop_snapshots();
   sequence_ = VerbSequence(state ? state->next_seq() : 1, sequence_.gap_timeout());
   run_.set_step(state ? state->step() : 0);
-  *run_.mutable_cause() = to_details(cause);
+  if (!end_) *run_.mutable_cause() = to_details(cause);
   const Error recovered = recovered_error(cause.what());
   fail_verbs(verbs, recovered);
   fail_lost_samples(recovered);
@@ -400,7 +402,8 @@ void RunSession::finish(bool made) {
   if (made && save && !lost) save_last(closed ? "lease" : "stop", closed ? kLeaseStateSeconds : 0);
   {
     const std::lock_guard lock(mutex_);
-    if (save && (lost || !made)) run_.add_notes(kNotSaved + std::string("its weights were lost"));
+    if (save && (lost || !made))
+      run_.add_notes(kNotSaved + std::string(lost ? "its weights were lost" : "it was not made"));
     if (end_) end_->save = false;
     drop_snapshots();
   }

@@ -14,13 +14,17 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kMostSnapshots = 8;                   // in memory
-constexpr std::size_t kMostWaitingPromptTokens = 32 << 20;  // of samples that wait for the ranks
+constexpr std::size_t kMostSnapshots = 8;  // in memory
+// Of samples that wait for the ranks, in tokens of their prompts.
+constexpr std::size_t kMostWaitingRoom = 32 << 20;
 
-std::size_t prompt_tokens_of(const SampleOrder& order) {
-  std::size_t tokens = 0;
-  for (const train::SampleStart& start : order.starts) tokens += start.prompt.size();
-  return tokens;
+/// A sequence takes memory beside its prompt, too.
+std::size_t room_of(const SampleOrder& order) {
+  constexpr std::size_t kLeast = 1024;
+  std::size_t room = 0;
+  for (const train::SampleStart& start : order.starts)
+    room += std::max(kLeast, start.prompt.size());
+  return room;
 }
 
 }  // namespace
@@ -98,14 +102,9 @@ v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
     renewed_ = Clock::now();
     check_open(epoch);
     if (run_.state() != v1::RUN_STATE_READY) {
-      const std::size_t tokens = waiting_prompt_tokens_ + prompt_tokens_of(order);
-      if (tokens > kMostWaitingPromptTokens)
-        throw ResourceExhausted(
-            fmt::format("prompts of {} tokens would wait for run \"{}\" to have the ranks, {} may",
-                        tokens, id_, kMostWaitingPromptTokens),
-            "VERBS_FULL", {{"run", id_}});
+      make_room_for(order);
       v1::Operation operation = add_sample(epoch, progress);
-      waiting_prompt_tokens_ = tokens;
+      waiting_room_ += room_of(order);
       waiting_samples_.push_back({epoch, operation.name(), std::move(order), progress});
       return operation;
     }
@@ -138,15 +137,33 @@ void RunSession::begin_sample(std::int64_t epoch, const std::string& operation, 
   }
 }
 
+void RunSession::make_room_for(const SampleOrder& order) {
+  const std::size_t wanted = room_of(order);
+  if (waiting_room_ + wanted <= kMostWaitingRoom) return;
+  // Those that were cancelled make room.
+  std::erase_if(waiting_samples_, [&](const WaitingSample& sample) {
+    return !world_.operations.is_open(sample.operation);
+  });
+  waiting_room_ = 0;
+  for (const WaitingSample& sample : waiting_samples_) waiting_room_ += room_of(sample.order);
+  if (waiting_room_ + wanted > kMostWaitingRoom)
+    throw ResourceExhausted(
+        fmt::format("samples with room for {} tokens wait for run \"{}\" to have the ranks, {} may",
+                    waiting_room_ + wanted, id_, kMostWaitingRoom),
+        "VERBS_FULL", {{"run", id_}});
+}
+
 void RunSession::begin_waiting_samples() {
   std::vector<WaitingSample> samples;
   {
     const std::lock_guard lock(mutex_);
     samples.swap(waiting_samples_);
-    waiting_prompt_tokens_ = 0;
+    waiting_room_ = 0;
   }
   for (WaitingSample& sample : samples) {
+    if (!world_.operations.is_open(sample.operation)) continue;  // it was cancelled
     try {
+      if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
       {
         const std::lock_guard lock(mutex_);
         check_open(sample.epoch);
@@ -184,7 +201,7 @@ bool RunSession::take_lost_sample(std::int64_t epoch, const std::string& operati
 
 void RunSession::fail_lost_samples(const Error& error) {
   const v1::ErrorDetails details = to_details(error);
-  waiting_prompt_tokens_ = 0;
+  waiting_room_ = 0;
   for (const WaitingSample& sample : std::exchange(waiting_samples_, {}))
     world_.operations.fail(sample.operation, details);
   for (const std::string& operation : std::exchange(lost_samples_, {}))

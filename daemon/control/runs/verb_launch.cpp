@@ -170,6 +170,8 @@ std::string state_folder_of(const VerbPlace& place, const std::string& state, st
 
 VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place) {
   VerbInFlight launched{verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request)};
+  launched.drops_gradients = std::holds_alternative<v1::LoadStateRequest>(verb.request) ||
+                             std::holds_alternative<v1::SetParametersRequest>(verb.request);
   if (const auto* load = std::get_if<v1::LoadStateRequest>(&verb.request))
     launched.loaded_step = load->without_optimizer() ? 0 : place.find_state(load->state()).step();
   if (const std::string upload = upload_of(verb.request); !upload.empty()) {

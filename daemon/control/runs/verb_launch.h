@@ -21,6 +21,7 @@ struct VerbInFlight {
   std::string operation;
   std::int64_t seq = 0;
   bool adds_gradients = false;
+  bool drops_gradients = false;
   std::optional<std::int64_t> loaded_step = std::nullopt;  ///< at which the run then stands
   std::int64_t upload_bytes = 0;                           ///< that it has taken
   std::shared_ptr<const void> upload_memory = nullptr;     ///< of these

@@ -44,6 +44,8 @@ class UploadServiceImpl final : public v1::UploadService::Service {
                            v1::ListUploadsResponse* response) override;
 
  private:
+  /// Of the run that it is for, held; null if there is none.
+  std::shared_ptr<const void> lease_of(const v1::Upload& upload) const;
   std::int64_t receive(grpc::ServerContext& context,
                        grpc::ServerReader<v1::WriteUploadRequest>& chunks);
 

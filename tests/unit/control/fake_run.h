@@ -379,6 +379,9 @@ class FakeSteppedRun final : public FakeRunBase {
   }
   void set_parameters(const std::vector<v1::ParameterValue>& values) override {
     for (const v1::ParameterValue& value : values) weight_ = std::stod(value.data());
+    gradient_ = 0;
+    has_gradients_ = false;
+    poison_.clear();
   }
   void keep_snapshot(const std::string& name) override { snapshots_[name] = step_; }
   void drop_snapshot(const std::string& name) override { snapshots_.erase(name); }

@@ -139,6 +139,7 @@ class RunPropertyTest : public RunServiceTest {
       case Kind::kSetWeight:
         EXPECT_TRUE(succeeded);
         model.weight = verb.amount;
+        model.drop_gradients();
         break;
       case Kind::kSave:
         EXPECT_EQ(result.saved_state().step(), model.step);

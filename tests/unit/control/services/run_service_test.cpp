@@ -245,6 +245,17 @@ TEST_F(RunServiceTest, WhatPoisonsIsNamedUntilItsGradientsAreDiscarded) {
   EXPECT_EQ(client.wait(6).error().info().metadata().at("seq"), "4");
 }
 
+TEST_F(RunServiceTest, ParametersThatAreSetDropTheGradientsThatFailed) {
+  start();
+  Client client = with_run();
+  client.forward_backward(1, {kBadToken});
+  client.set_weight(2, 1.0);
+  client.wait(2);
+  client.forward_backward(3, {kBadToken});
+  client.optim_step(4);
+  EXPECT_EQ(client.wait(4).error().info().metadata().at("seq"), "3");
+}
+
 TEST_F(RunServiceTest, ACancelledVerbThatIsNoLongerKeptIsPassedOver) {
   start();
   Client first = with_run();
