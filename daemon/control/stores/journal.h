@@ -76,7 +76,7 @@ class Journal {
   std::uint64_t reserved_ = 0;          ///< up to which byte there is space
   bool reserves_ = true;
   int reserve_error_ = 0;  ///< errno of the last attempt
-  bool named_ = true;      ///< false while a crash of the machine may bring back the file before it
+  bool named_ = false;     ///< false while a crash of the machine may bring back the file before it
   std::uint64_t cut_bytes_ = 0;
   std::optional<std::filesystem::path> cut_file_;
 };
