@@ -121,7 +121,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       evaluate_service_(store_, state_,
                         SampleSources(store_, scheduler_, sources_, state_, admission_), admission_,
                         ranks_.executor(), turn_, options.config.data_dir()),
-      data_service_(admission_, options.config.data_dir(),
+      data_service_(admission_, options.config.data_dir(), state_.root(),
                     world.self.threads() * std::max(1, world.hosts.front().ranks)),
       worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
                       {world.self, options.version, state_.root().string(),

@@ -98,6 +98,14 @@ class PartBatch {
     if (held_ >= batch_bytes_) flush();
   }
 
+  /// A line whose text may be nothing: whoever wants to stop is asked in time.
+  void line_read(std::size_t bytes) {
+    read_ += bytes;
+    if (read_ < batch_bytes_) return;
+    read_ = 0;
+    if (options_.progress) options_.progress(summary_.bytes);
+  }
+
   void flush() {
     std::vector<Encoded> encoded = encoder_.encode(parts_);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -125,6 +133,7 @@ class PartBatch {
   const std::uint64_t batch_bytes_;
   std::vector<DocumentPart> parts_;
   std::uint64_t held_ = 0;
+  std::uint64_t read_ = 0;    ///< of lines since the last look
   bool is_replaced_ = false;  ///< of the document so far
   TokenizeSummary summary_;
 };
@@ -157,13 +166,18 @@ void for_each_part(const DocumentFile& document, const TextCuts& cuts,
   if (file.size() > 0) body({std::move(text), true});
 }
 
-void for_each_part(const DocumentFile& document, const Tokenizer& tokenizer,
-                   const std::string& field, const std::function<void(DocumentPart)>& body) {
+void add_parts(const DocumentFile& document, const Tokenizer& tokenizer, const std::string& field,
+               PartBatch& batch) {
   const TextCuts cuts = tokenizer.cuts();
   if (document.format == DocumentFormat::kText && cuts.any())
-    for_each_part(document, cuts, body);
+    for_each_part(document, cuts, [&](DocumentPart part) { batch.add(std::move(part)); });
   else
-    for_each_document(document, field, [&](std::string text) { body({std::move(text), true}); });
+    for_each_document(
+        document, field,
+        [&](std::string text) {
+          batch.add({std::move(text), true});
+        },
+        [&](std::size_t bytes) { batch.line_read(bytes); });
 }
 
 [[noreturn]] void throw_no_text(const std::vector<DocumentFile>& files, const std::string& field,
@@ -187,8 +201,7 @@ TokenizeSummary encode_documents(const std::vector<DocumentFile>& files, const T
   PartBatch batch(tokenizer, options, sink);
   for (const DocumentFile& file : files) {
     batch.begin_file();
-    for_each_part(file, tokenizer, options.field,
-                  [&](DocumentPart part) { batch.add(std::move(part)); });
+    add_parts(file, tokenizer, options.field, batch);
   }
   batch.flush();
   if (batch.summary().tokens == 0) throw_no_text(files, options.field, batch.summary());

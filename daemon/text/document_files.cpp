@@ -163,15 +163,17 @@ void check_first_lines(const DocumentFile& file, const std::string& field) {
 }
 
 void for_each_document(const DocumentFile& file, const std::string& field,
-                       const std::function<void(std::string document)>& body) {
+                       const std::function<void(std::string document)>& body,
+                       const std::function<void(std::size_t bytes)>& read) {
   const base::InputFile input(file.path);
   if (file.format == DocumentFormat::kText) {
     std::string text = input.read_text(kMostDocumentBytes);
     if (!text.empty()) body(std::move(text));
     return;
   }
-  for_each_text(file, input, field, [&](std::string document, std::size_t) {
+  for_each_text(file, input, field, [&](std::string document, std::size_t bytes) {
     if (!document.empty()) body(std::move(document));
+    read(bytes);
     return true;
   });
 }

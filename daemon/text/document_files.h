@@ -49,8 +49,11 @@ void check_first_lines(const DocumentFile& file, const std::string& field);
 /// Calls body(document) for the documents of a file, in order; empty ones are left out. `field` is
 /// that of JSON lines. Throws InvalidArgument naming file and line where a line is no JSON, or
 /// (NO_FIELD, with what the line has instead) has no such text, and (FILE_TOO_LARGE) for a document
-/// of more than kMostDocumentBytes.
-void for_each_document(const DocumentFile& file, const std::string& field,
-                       const std::function<void(std::string document)>& body);
+/// of more than kMostDocumentBytes. Calls read(bytes) for every line of JSON, also one without
+/// text.
+void for_each_document(
+    const DocumentFile& file, const std::string& field,
+    const std::function<void(std::string document)>& body,
+    const std::function<void(std::size_t bytes)>& read = [](std::size_t) {});
 
 }  // namespace meshloom::text

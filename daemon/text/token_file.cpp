@@ -48,11 +48,7 @@ std::optional<TokenizeSummary> summary_in(const Header& header) {
 class TokenWriter {
  public:
   TokenWriter(const fs::path& path, std::int64_t most_tokens)
-      : path_(path),
-        next_(path.parent_path() / ("." + path.filename().string() + ".new")),
-        most_(std::min(most_tokens, kMostInFile)),
-        fd_(::open(next_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644)) {
-    if (fd_.get() < 0) base::throw_io_error("cannot write", path_, errno);
+      : TokenWriter(Open{}, path, most_tokens) {
     const Header header{};
     write(std::as_bytes(std::span(header)));
   }
@@ -85,6 +81,15 @@ class TokenWriter {
   }
 
  private:
+  struct Open {};
+  /// The file is made, and removed again whatever comes next.
+  TokenWriter(Open, const fs::path& path, std::int64_t most_tokens)
+      : path_(path),
+        next_(path.parent_path() / ("." + path.filename().string() + ".new")),
+        most_(std::min(most_tokens, kMostInFile)),
+        fd_(::open(next_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644)) {
+    if (fd_.get() < 0) base::throw_io_error("cannot write", path_, errno);
+  }
   void write(std::span<const std::byte> bytes) { base::write_all(fd_.get(), bytes, path_); }
 
   fs::path path_, next_;

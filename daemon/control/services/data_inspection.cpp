@@ -86,13 +86,16 @@ void inspect_text(const train::DataFiles& files, DataReading& reading,
 }
 
 /// Documents by what "data tokenize" has written into the files; nothing if one does not say.
-std::optional<std::int64_t> documents_in(const train::DataFiles& files, bool is_uint32) {
+std::optional<std::int64_t> documents_in(const train::DataFiles& files) {
   std::int64_t documents = 0;
-  for (const fs::path& path : files.files) {
-    if (!is_uint32) return std::nullopt;
-    const auto summary = text::TokenFile(path).summary();
-    if (!summary) return std::nullopt;
-    documents += summary->documents;
+  try {
+    for (const fs::path& path : files.files) {
+      const auto summary = text::TokenFile(path).summary();
+      if (!summary) return std::nullopt;
+      documents += summary->documents;
+    }
+  } catch (const InvalidArgument&) {
+    return std::nullopt;  // of another program
   }
   return documents;
 }
@@ -122,7 +125,7 @@ void inspect_tokens(const train::DataFiles& files, const DataReading& reading,
                      static_cast<std::uint64_t>(told->bytes()));
   }
   if (ends > 0) told->set_document_end(*tokenizer.eos);
-  if (const auto documents = documents_in(files, stream.token_bytes() == 4))
+  if (const auto documents = documents_in(files))
     told->set_documents(*documents);
   else if (ends > 0)
     told->set_documents(ends);

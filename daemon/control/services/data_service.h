@@ -12,8 +12,9 @@ class DataServiceImpl final
     : public v1::DataService::WithCallbackMethod_InspectData<
           v1::DataService::WithCallbackMethod_TokenizeData<v1::DataService::Service>> {
  public:
-  DataServiceImpl(Admission& admission, const std::filesystem::path& data_dir, int threads)
-      : world_{admission, data_dir, threads, stopping_} {}
+  DataServiceImpl(Admission& admission, const std::filesystem::path& data_dir,
+                  const std::filesystem::path& state_dir, int threads)
+      : world_{admission, data_dir, state_dir, threads, stopping_} {}
 
   grpc::ServerWriteReactor<v1::InspectDataResponse>* InspectData(
       grpc::CallbackServerContext* context, const v1::InspectDataRequest* request) override;

@@ -16,13 +16,16 @@ namespace fs = std::filesystem;
 constexpr const char* kOutField = "out";
 
 /// Where a file that a client names is to be written.
-fs::path output_path(const std::string& out, bool overwrite, const fs::path& data_dir) {
+fs::path output_path(const std::string& out, bool overwrite, const DataWorld& world) {
   const fs::path given(out);
-  if (out.empty() || given.filename().empty() || given.filename() == "." ||
-      given.filename() == "..")
+  if (out.empty() || out.find('\0') != std::string::npos || given.filename().empty() ||
+      given.filename() == "." || given.filename() == "..")
     base::refuse_field(kOutField, "\"{}\" names no file below the daemon's --data-dir", out);
   const std::string parent = given.parent_path().empty() ? "." : given.parent_path().string();
-  const fs::path path = train::resolve_path(parent, data_dir, kOutField) / given.filename();
+  const fs::path folder = train::resolve_path(parent, world.data_dir, kOutField);
+  if (train::is_inside(train::followed(folder), train::followed(world.state_dir)))
+    base::refuse_field(kOutField, "\"{}\" is in the daemon's state folder", out);
+  const fs::path path = folder / given.filename();
   std::error_code unknown;
   const fs::file_status status = fs::symlink_status(path, unknown);
   if (fs::is_directory(status)) base::refuse_field(kOutField, "\"{}\" is a folder", out);
@@ -103,7 +106,7 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens() {
 
 v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading) {
   const v1::DataConfig& data = reading.config.data();
-  const fs::path out = output_path(request_.out(), request_.overwrite(), world_.data_dir);
+  const fs::path out = output_path(request_.out(), request_.overwrite(), world_);
   const auto documents = find_documents(request_, reading, world_.data_dir);
   std::uint64_t total = 0;
   for (const text::DocumentFile& file : documents) total += bytes_of_files({file.path});

@@ -17,6 +17,7 @@ namespace meshloom::control {
 struct DataWorld {
   Admission& admission;
   std::filesystem::path data_dir;
+  std::filesystem::path state_dir;    ///< where nothing is written for a client
   int threads = 1;                    ///< of rank 0's host, which give way to training
   const std::atomic<bool>& stopping;  ///< what is under way is given up
 };
