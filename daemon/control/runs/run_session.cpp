@@ -93,8 +93,7 @@ void RunSession::renew_lease() {
   renewed_ = Clock::now();
 }
 
-v1::HeartbeatResponse RunSession::heartbeat() {
-  renew_lease();
+v1::HeartbeatResponse RunSession::heartbeat() const {
   v1::HeartbeatResponse response;
   const std::lock_guard lock(mutex_);
   check_not_ended_locked();
@@ -174,7 +173,6 @@ v1::Operation RunSession::submit(Verb::Request request) {
   const std::string digest = digest_of(request);
   const std::size_t bytes = bytes_of(request);
   const std::lock_guard lock(mutex_);
-  renewed_ = Clock::now();
   if (auto saved = finished_save(request)) return *std::move(saved);
   check_open(id.epoch());
   if (id.seq() < 1 || id.seq() - sequence_.next() > kMostAhead)

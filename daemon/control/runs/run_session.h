@@ -78,12 +78,13 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void check_token(const std::string& token) const;
   /// A repeat of the creation: the token before it ends.
   void replace_token(const std::string& digest);
+  /// Whoever lets a client's call through to the run does so.
   void renew_lease();
   /// Throws FailedPrecondition (LEASE_ENDED, RUN_CLOSED) for a run that has ended or is about to,
   /// and Unavailable (LEASE_ENDING) until the state is saved that the former names.
   void check_not_ended() const;
   /// Throws as check_not_ended.
-  v1::HeartbeatResponse heartbeat();
+  v1::HeartbeatResponse heartbeat() const;
   v1::Operation submit(Verb::Request request);
   /// The order's starts fit what the model can continue. While the run does not have the ranks the
   /// operation waits, and fails with what is thrown later: FailedPrecondition (WEIGHTS_STALE,
@@ -203,6 +204,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// From its newest state that can be read, else as its spec says; false, with the cause, if it
   /// cannot be made.
   bool make_on_ranks();
+  bool make_ready();  ///< and takes what has waited for that
   void create_on_ranks(const v1::SavedState* own);
   void skip_state(const std::string& name, const Error& damage);
   /// The next epoch, from the newest state; verbs that wait fail. With the mutex.

@@ -73,6 +73,13 @@ bool RunSession::make_on_ranks() {
   }
 }
 
+bool RunSession::make_ready() {
+  if (!make_on_ranks()) return false;
+  set_state(v1::RUN_STATE_READY);
+  begin_waiting_samples();
+  return true;
+}
+
 void RunSession::create_on_ranks(const v1::SavedState* own) {
   v1::CreateRunCommand command;
   {
@@ -277,11 +284,7 @@ bool RunSession::begin_anew(Lock& lock) {
                     fmt::format("its weights were lost: {}", lost.what()), lost.metadata()));
   lock.unlock();
   set_state(v1::RUN_STATE_RECOVERING);
-  const bool made = make_on_ranks();
-  if (made) {
-    set_state(v1::RUN_STATE_READY);
-    begin_waiting_samples();
-  }
+  const bool made = make_ready();
   lock.lock();
   return made;
 }
@@ -353,13 +356,7 @@ void RunSession::drive() {
     if (first) base::move_to(run_, v1::RUN_STATE_CREATING);
   }
   if (first) set_state(v1::RUN_STATE_CREATING);
-  bool made = make_on_ranks();
-  if (made) {
-    set_state(v1::RUN_STATE_READY);
-    begin_waiting_samples();
-    made = carry_out();
-  }
-  finish(made);
+  finish(make_ready() && carry_out());
 }
 
 bool RunSession::carry_out() {

@@ -99,7 +99,6 @@ v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
   const auto progress = RunSample::make_progress(order);
   {
     const std::lock_guard lock(mutex_);
-    renewed_ = Clock::now();
     check_open(epoch);
     if (run_.state() != v1::RUN_STATE_READY) {
       make_room_for(order);
