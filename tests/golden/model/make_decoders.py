@@ -23,7 +23,7 @@ from transformers import MistralConfig, Qwen2Config, Qwen3Config
 HERE = pathlib.Path(__file__).resolve().parent
 OPTIMIZER = {"type": "adamw", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-5, "weight_decay": 0.1,
              "decay": "ndim>=2", "clip_grad_norm": 1.0, "steps": 5}
-TOLERANCE = {"out": [1e-5, 1e-5], "grad": [2e-6, 1e-4], "param_after": [1e-5, 1e-5]}
+TOLERANCE = {"out": [1e-5, 1e-5], "grad": [2e-6, 1e-5], "param_after": [1e-5, 1e-5]}
 # A parameter that rounding errors of float32 move by more in the steps is left out of param_after.
 MOST_DISTURBED = 3e-6
 
