@@ -50,18 +50,18 @@ std::string what_is_there(const nlohmann::json& json, const std::string& field) 
 
 std::string document_of_line(const std::string& line, const std::string& field,
                              const fs::path& path, std::int64_t number) {
-  const auto fail = [&](const char* reason, const std::string& why) {
-    throw InvalidArgument(fmt::format("{}:{}: {}", path.string(), number, why), reason,
-                          {{"path", path.string()}, {"line", std::to_string(number)}});
-  };
+  const std::string place = fmt::format("{}:{}: ", path.string(), number);
+  const Error::Metadata metadata{{"path", path.string()}, {"line", std::to_string(number)}};
   const auto json = nlohmann::json::parse(line, nullptr, false);
   if (json.is_discarded())
-    fail("INVALID_ARGUMENT", base::is_utf8(line) ? "the line is no JSON"
-                                                 : "the line has bytes that are no UTF-8, and is "
-                                                   "therefore no JSON");
+    throw InvalidArgument(place + (base::is_utf8(line) ? "the line is no JSON"
+                                                       : "the line has bytes that are no UTF-8, "
+                                                         "and is therefore no JSON"),
+                          "INVALID_ARGUMENT", metadata);
   if (!json.is_object() || !json.contains(field) || !json.at(field).is_string())
-    fail("NO_FIELD",
-         fmt::format("there is no text under \"{}\": {}", field, what_is_there(json, field)));
+    throw NoTextField(
+        place + fmt::format("there is no text under \"{}\": {}", field, what_is_there(json, field)),
+        metadata);
   return json.at(field).get<std::string>();
 }
 

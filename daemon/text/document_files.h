@@ -7,9 +7,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/disk.h"
+#include "kernels/base/error.h"
 
 namespace meshloom::text {
 
@@ -21,6 +23,13 @@ enum class DocumentFormat {
 struct DocumentFile {
   std::filesystem::path path;
   DocumentFormat format = DocumentFormat::kText;
+};
+
+/// A line of JSON has no text under the field that is asked for.
+class NoTextField : public InvalidArgument {
+ public:
+  NoTextField(const std::string& message, Metadata metadata)
+      : InvalidArgument(message, "NO_FIELD", std::move(metadata)) {}
 };
 
 /// What a file holds, by its name and its first bytes. Throws InvalidArgument (NOT_TEXT) naming it
@@ -47,10 +56,10 @@ void check_document_size(const DocumentFile& file);
 void check_first_lines(const DocumentFile& file, const std::string& field);
 
 /// Calls body(document) for the documents of a file, in order; empty ones are left out. `field` is
-/// that of JSON lines. Throws InvalidArgument naming file and line where a line is no JSON, or
-/// (NO_FIELD, with what the line has instead) has no such text, and (FILE_TOO_LARGE) for a document
-/// of more than kMostDocumentBytes. Calls read(bytes) for every line of JSON, also one without
-/// text.
+/// that of JSON lines. Throws InvalidArgument naming file and line where a line is no JSON,
+/// NoTextField with what the line has instead of such a text, and InvalidArgument (FILE_TOO_LARGE)
+/// for a document of more than kMostDocumentBytes. Calls read(bytes) for every line of JSON, also
+/// one without text.
 void for_each_document(
     const DocumentFile& file, const std::string& field,
     const std::function<void(std::string document)>& body,

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/text/token_file.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <span>
 
-#include "daemon/base/files.h"
+#include "daemon/base/published_file.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
@@ -44,59 +41,36 @@ std::optional<TokenizeSummary> summary_in(const Header& header) {
                          numbers[3]};
 }
 
-/// A hidden file beside PATH, which becomes PATH when it is whole, and is removed otherwise.
 class TokenWriter {
  public:
   TokenWriter(const fs::path& path, std::int64_t most_tokens)
-      : TokenWriter(Open{}, path, most_tokens) {
+      : path_(path), most_(std::min(most_tokens, kMostInFile)), file_(path) {
     const Header header{};
-    write(std::as_bytes(std::span(header)));
+    file_.write(std::as_bytes(std::span(header)));
   }
-  ~TokenWriter() {
-    std::error_code ignored;
-    if (!is_done_) fs::remove(next_, ignored);
-  }
-  TokenWriter(const TokenWriter&) = delete;
-  TokenWriter& operator=(const TokenWriter&) = delete;
 
   void write(const std::vector<TokenId>& tokens) {
     tokens_ += static_cast<std::int64_t>(tokens.size());
     if (tokens_ > most_)
-      throw ResourceExhausted(
+      throw TooManyTokens(
           fmt::format("{}: more than {} tokens do not fit in one file: give fewer files at once",
                       path_.string(), most_),
-          "TOO_MANY_TOKENS", {{"path", path_.string()}});
-    write(std::as_bytes(std::span(tokens)));
+          {{"path", path_.string()}});
+    file_.write(std::as_bytes(std::span(tokens)));
   }
 
-  void commit(const TokenizeSummary& summary) {
+  void commit(const TokenizeSummary& summary, base::Existing existing) {
     Header header{kMagic, kVersion, static_cast<std::int32_t>(tokens_)};
     put_summary(summary, header);
-    base::write_all_at(fd_.get(), {reinterpret_cast<const char*>(header.data()), sizeof(header)}, 0,
-                       path_);
-    base::sync_file(fd_.get(), path_);
-    base::rename_file(next_, path_);
-    is_done_ = true;
-    base::sync_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+    file_.write_at({reinterpret_cast<const char*>(header.data()), sizeof(header)}, 0);
+    file_.commit(existing);
   }
 
  private:
-  struct Open {};
-  /// The file is made, and removed again whatever comes next.
-  TokenWriter(Open, const fs::path& path, std::int64_t most_tokens)
-      : path_(path),
-        next_(path.parent_path() / ("." + path.filename().string() + ".new")),
-        most_(std::min(most_tokens, kMostInFile)),
-        fd_(::open(next_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644)) {
-    if (fd_.get() < 0) base::throw_io_error("cannot write", path_, errno);
-  }
-  void write(std::span<const std::byte> bytes) { base::write_all(fd_.get(), bytes, path_); }
-
-  fs::path path_, next_;
+  const fs::path path_;
   const std::int64_t most_;
-  base::UniqueFd fd_;
+  base::PublishedFile file_;
   std::int64_t tokens_ = 0;
-  bool is_done_ = false;
 };
 
 }  // namespace
@@ -112,7 +86,7 @@ TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const T
   const TokenizeSummary summary =
       encode_documents(files, tokenizer, options.encode,
                        [&](const std::vector<TokenId>& tokens) { writer.write(tokens); });
-  writer.commit(summary);
+  writer.commit(summary, options.existing);
   return summary;
 }
 

@@ -9,11 +9,15 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/input_file.h"
+#include "daemon/base/published_file.h"
 #include "daemon/text/document_encoder.h"
 #include "daemon/text/tokenizer.h"
+#include "kernels/base/error.h"
 
 namespace meshloom::text {
 
@@ -21,14 +25,22 @@ struct TokenFileOptions {
   EncodeOptions encode = {};
   /// Tokens in the file at most.
   std::int64_t most_tokens = std::numeric_limits<std::int32_t>::max();
+  base::Existing existing = base::Existing::kReplace;  ///< of a file that is there in the end
+};
+
+/// What is tokenized has more tokens than its file may have.
+class TooManyTokens : public ResourceExhausted {
+ public:
+  TooManyTokens(const std::string& message, Metadata metadata)
+      : ResourceExhausted(message, "TOO_MANY_TOKENS", std::move(metadata)) {}
 };
 
 /// How many tokens a file of at most so many bytes holds.
 std::int64_t tokens_of_file(std::uint64_t bytes);
 
 /// Writes the tokens of encode_documents to `out`: whole or not at all, and on disk when it
-/// returns. Throws ResourceExhausted if there are more tokens than most_tokens or than the header
-/// can say (2^31 - 1), and as encode_documents.
+/// returns. Throws TooManyTokens if there are more tokens than most_tokens or than the header
+/// can say (2^31 - 1), and as encode_documents and base::PublishedFile.
 TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,
                                  const TokenFileOptions& options, const std::filesystem::path& out);
 

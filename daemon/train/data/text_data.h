@@ -73,8 +73,7 @@ template <typename Body>
 auto with_text_field(const std::string& data, Body&& body) {
   try {
     return body();
-  } catch (const InvalidArgument& error) {
-    if (error.reason() != "NO_FIELD") throw;
+  } catch (const text::NoTextField&) {
     base::with_field(data + ".field", [] { throw; });
     throw;
   }

@@ -150,8 +150,8 @@ fs::path TokenCache::get(const Text& text, const Progress& progress) {
     if (is_less) options.most_tokens = most;
     try {
       text::write_token_file(text.files, *text.tokenizer, options, path);
-    } catch (const ResourceExhausted& error) {
-      if (!is_less || error.reason() != "TOO_MANY_TOKENS") throw;
+    } catch (const text::TooManyTokens&) {
+      if (!is_less) throw;
       throw ResourceExhausted(
           fmt::format("{} bytes of text are more than {} tokens, which take more than the {} "
                       "bytes that the daemon keeps of tokens (token_cache_bytes)",

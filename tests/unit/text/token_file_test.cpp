@@ -120,6 +120,18 @@ TEST(TokenFile, StaysWhatItWasWhenTokenizingFails) {
   EXPECT_THROW(TokenFile(folder / "out.bin"), InvalidArgument);
 }
 
+TEST(TokenFile, LeavesAFileThatIsToStay) {
+  const test::TempFolder folder;
+  folder.write("out.bin", "old");
+  TokenFileOptions options;
+  options.existing = base::Existing::kRefuse;
+  const auto text = find_document_files(folder.write("a.txt", "abc"));
+  EXPECT_EQ(reason_of([&] { write_token_file(text, letters(), options, folder / "out.bin"); }),
+            "ALREADY_EXISTS");
+  EXPECT_EQ(fs::file_size(folder / "out.bin"), 3u);
+  EXPECT_FALSE(fs::exists(folder / ".out.bin.new"));
+}
+
 TEST(TokenFile, ErrorsNameTheFilesThatWereReadOrTheOneThatWasAskedFor) {
   const test::TempFolder folder;
   const auto error_of = [&](const fs::path& text, const fs::path& out) -> std::string {

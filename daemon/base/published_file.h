@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// PublishedFile: a file that others see once it is whole and on disk, and never before.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "daemon/base/unique_fd.h"
+
+namespace meshloom::base {
+
+/// What becomes of a file that has the name already.
+enum class Existing { kReplace, kRefuse };
+
+/// Written as a hidden file beside PATH, which becomes PATH with commit() and is removed with the
+/// object otherwise. What a killed process left of one is removed by the next of the same path.
+class PublishedFile {
+ public:
+  // --- Each throws as throw_io_error, naming `path`.
+  explicit PublishedFile(std::filesystem::path path, unsigned mode = 0644);
+  ~PublishedFile();
+  PublishedFile(const PublishedFile&) = delete;
+  PublishedFile& operator=(const PublishedFile&) = delete;
+
+  /// Where the bytes of `path` are until then.
+  static std::filesystem::path hidden_path(const std::filesystem::path& path);
+
+  int fd() const { return fd_.get(); }
+  void write(std::span<const std::byte> bytes);
+  void write_at(std::string_view bytes, std::uint64_t offset);
+  /// What was written is on disk.
+  void sync();
+  /// Syncs the file, names it and syncs its folder. With kRefuse a file that has come to `path`
+  /// meanwhile stays: throws AlreadyExists (ALREADY_EXISTS).
+  void commit(Existing existing);
+
+ private:
+  std::filesystem::path path_, hidden_;
+  UniqueFd fd_;
+  bool is_done_ = false;
+};
+
+}  // namespace meshloom::base
