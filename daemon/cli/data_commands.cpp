@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// data tokenize and inspect: the daemon reads and writes, here it is shown.
+// data import, tokenize and inspect: the daemon reads and writes, here it is shown.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
-#include <optional>
 
 #include "daemon/base/utf8.h"
 #include "daemon/cli/commands.h"
-#include "daemon/cli/interrupt.h"
+#include "daemon/cli/data_call.h"
+#include "daemon/cli/data_import.h"
 #include "daemon/cli/output.h"
-#include "daemon/cli/terminal.h"
 #include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {
@@ -44,29 +41,6 @@ void set_reading(const ReadingOptions& options, v1::TextReading* reading) {
   reading->set_tokenizer(options.tokenizer);
   reading->set_field(options.field);
   if (options.no_end) reading->set_append_eos(false);
-}
-
-/// The result of a call that tells how far it is; nothing after Ctrl-C.
-template <typename Response, typename Open>
-std::optional<Response> last_of(Client& client, bool json, const char* doing, const Open& open) {
-  grpc::ClientContext context;
-  client.introduce(context);
-  const auto stream = open(&context);
-  const InterruptScope interrupt([&] { context.TryCancel(); });
-  const bool terminal = !json && is_terminal(STDERR_FILENO);
-  Response last;
-  for (Response event; stream->Read(&event);) {
-    last = event;
-    if (!terminal || !event.has_progress()) continue;
-    fmt::print(stderr, "{}{} {}: {} of {}", kClearLine, doing, event.progress().field(),
-               bytes_text(event.progress().bytes()), bytes_text(event.progress().total_bytes()));
-    std::fflush(stderr);
-  }
-  if (terminal) fmt::print(stderr, "{}", kClearLine);
-  const grpc::Status status = stream->Finish();
-  if (interrupt.interrupted()) return std::nullopt;
-  if (!status.ok()) client.fail(status);
-  return last;
 }
 
 void print_text_line(std::int64_t bytes, std::int64_t replaced) {
@@ -160,6 +134,16 @@ ExitCode inspect(Client& client, bool json, const InspectOptions& options) {
   return kOk;
 }
 
+ExitCode import_data(Client& client, bool json, const DataImport& asked) {
+  const auto file = import_upload(client, json, asked);
+  if (!file) return kInterrupted;
+  if (json)
+    print_json(*file);
+  else
+    print_imported(*file);
+  return kOk;
+}
+
 void add_reading_options(CLI::App& command, ReadingOptions& options) {
   command.add_option("--tokenizer", options.tokenizer,
                      "A Hugging Face folder below the daemon's --data-dir, models/NAME of the "
@@ -215,11 +199,32 @@ void add_inspect(CLI::App& data, CommandContext& context) {
   });
 }
 
+void add_import(CLI::App& data, CommandContext& context) {
+  auto* command =
+      data.add_subcommand("import", "An upload as a file that jobs train on; the upload stays");
+  auto asked = std::make_shared<DataImport>();
+  command->add_option("upload", asked->upload, "As \"upload list\" shows it")->required();
+  command
+      ->add_option("path", asked->path,
+                   "The file that is made, below the daemon's --data-dir; its folder must be there")
+      ->required();
+  command->add_flag("--overwrite", asked->overwrite, "Takes the place of a file that is there");
+  command->footer(
+      "\"meshloom upload FILE --data PATH\" sends a file and does this.\n"
+      "Example: meshloom data import uploads/upload-1 corpus.txt");
+  command->callback([&context, asked] {
+    context.action = [&context, asked](Client& client) {
+      return import_data(client, context.json, *asked);
+    };
+  });
+}
+
 }  // namespace
 
 void add_data_commands(CLI::App& app, CommandContext& context) {
   auto* data = app.add_subcommand("data", "Text and tokens below the daemon's data folders");
   data->require_subcommand(1);
+  add_import(*data, context);
   add_tokenize(*data, context);
   add_inspect(*data, context);
 }

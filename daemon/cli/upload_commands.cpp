@@ -1,24 +1,81 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "daemon/cli/commands.h"
+#include "daemon/cli/data_import.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/upload.h"
 
 namespace meshloom::cli {
 namespace {
 
-ExitCode send_files(Client& client, bool json, const std::vector<std::string>& files) {
+struct SendOptions {
+  std::vector<std::string> files;
+  std::optional<std::string> data;  ///< where below the daemon's data dir they are to lie
+  bool overwrite = false;
+};
+
+void forget_upload(Client& client, const std::string& name) {
+  v1::AbortUploadRequest request;
+  request.set_request_id(make_request_id());
+  request.set_name(name);
+  client.call(client.uploads(), &v1::UploadService::Stub::AbortUpload, request);
+}
+
+/// A path that ends in a slash is a folder, in which the file keeps its name.
+DataImport import_of(const std::string& file, const SendOptions& options) {
+  DataImport asked{{}, *options.data, options.overwrite};
+  if (asked.path.ends_with('/')) asked.path += std::filesystem::path(file).filename().string();
+  return asked;
+}
+
+/// Makes a file of data of an upload, which is forgotten then: the bytes are there once more.
+ExitCode import_sent(Client& client, bool json, const DataImport& asked) {
+  const std::string kept = fmt::format(
+      "the daemon keeps what was sent as {}: meshloom data import "
+      "{} PATH makes a file of it",
+      asked.upload, asked.upload);
+  std::optional<v1::ImportedFile> file;
+  try {
+    file = import_upload(client, json, asked);
+  } catch (const CliError& error) {
+    throw CliError(error.code(), fmt::format("{}; {}", error.what(), kept), error.details());
+  }
+  if (!file) {
+    fmt::print(stderr, "{}\n", kept);
+    return kInterrupted;
+  }
+  forget_upload(client, asked.upload);
+  if (json)
+    print_json_line(*file);
+  else
+    print_imported(*file);
+  return kOk;
+}
+
+ExitCode send_files(Client& client, bool json, const SendOptions& options) {
+  // Before anything is sent: most of what can be wrong with a path is known now.
+  if (options.data)
+    for (const std::string& file : options.files)
+      if (!check_import(client, import_of(file, options))) return kInterrupted;
   Uploader uploader(client, json);
-  for (const std::string& file : files) {
+  for (const std::string& file : options.files) {
     Transfer transfer = uploader.begin(file);
     uploader.finish(transfer);
-    if (json)
+    if (options.data) {
+      DataImport asked = import_of(file, options);
+      asked.upload = transfer.upload.name();
+      const ExitCode code = import_sent(client, json, asked);
+      if (code != kOk) return code;
+    } else if (json) {
       print_json_line(transfer.upload);
-    else
+    } else {
       fmt::print("{}\n", short_name(transfer.upload.name()));
+    }
   }
   return kOk;
 }
@@ -41,10 +98,7 @@ ExitCode list_uploads(Client& client, bool json) {
 }
 
 ExitCode abort_upload(Client& client, bool json, const std::string& name) {
-  v1::AbortUploadRequest request;
-  request.set_request_id(make_request_id());
-  request.set_name(name);
-  client.call(client.uploads(), &v1::UploadService::Stub::AbortUpload, request);
+  forget_upload(client, name);
   if (json)
     fmt::print("{{}}\n");
   else
@@ -57,21 +111,32 @@ ExitCode abort_upload(Client& client, bool json, const std::string& name) {
 void add_upload_commands(CLI::App& app, CommandContext& context) {
   auto* upload = app.add_subcommand(
       "upload", "Send files to the daemon; a repeat goes on where the last one broke off");
-  auto files = std::make_shared<std::vector<std::string>>();
-  upload->add_option("files", *files, "Files to send");
+  auto options = std::make_shared<SendOptions>();
+  upload->add_option("files", options->files, "Files to send");
+  auto* data = upload->add_option(
+      "--data", options->data,
+      "Make a file that jobs train on of what was sent, at this path below the daemon's "
+      "--data-dir, and keep no upload; a path that ends in / is a folder that is there");
+  upload->add_flag("--overwrite", options->overwrite, "Takes the place of a file that is there")
+      ->needs(data);
   upload->require_subcommand(0, 1);
   upload->footer(
       "Examples:\n"
       "  meshloom upload tokens.bin\n"
+      "  meshloom upload corpus.txt --data corpus.txt\n"
       "  meshloom upload list\n"
       "A file that is called list or abort: meshloom upload ./list");
-  upload->callback([&context, files, upload] {
+  upload->callback([&context, options, upload] {
     if (!upload->get_subcommands().empty()) return;
-    if (files->empty())
+    if (options->files.empty())
       throw CLI::RequiredError("files to send are needed, or a command: list, abort",
                                CLI::ExitCodes::RequiredError);
-    context.action = [&context, files](Client& client) {
-      return send_files(client, context.json, *files);
+    if (options->data && options->files.size() > 1 && !options->data->ends_with('/'))
+      throw CLI::ValidationError("--data", fmt::format("is {}, expected a folder for {} files: a "
+                                                       "path that ends in /",
+                                                       *options->data, options->files.size()));
+    context.action = [&context, options](Client& client) {
+      return send_files(client, context.json, *options);
     };
   });
   auto* list_command = upload->add_subcommand("list", "This client's uploads");

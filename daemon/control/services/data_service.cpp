@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/data_service.h"
 
+#include "daemon/control/services/import_stream.h"
+
 namespace meshloom::control {
 
 void DataServiceImpl::stop() {
   request_stop();
   tokenizations_.stop();
+  imports_.stop();
   inspections_.stop();
 }
 
@@ -17,6 +20,11 @@ grpc::ServerWriteReactor<v1::InspectDataResponse>* DataServiceImpl::InspectData(
 grpc::ServerWriteReactor<v1::TokenizeDataResponse>* DataServiceImpl::TokenizeData(
     grpc::CallbackServerContext* context, const v1::TokenizeDataRequest* request) {
   return std::make_shared<TokenizeDataStream>(tokenizations_, *context, world_, *request)->open();
+}
+
+grpc::ServerWriteReactor<v1::ImportUploadResponse>* DataServiceImpl::ImportUpload(
+    grpc::CallbackServerContext* context, const v1::ImportUploadRequest* request) {
+  return std::make_shared<ImportStream>(imports_, *context, world_, uploads_, *request)->open();
 }
 
 }  // namespace meshloom::control

@@ -2,24 +2,35 @@
 // DataService: text and tokens below the daemon's data folders.
 #pragma once
 
+#include "daemon/control/services/data_output.h"
 #include "daemon/control/services/data_streams.h"
 #include "daemon/control/services/stream_host.h"
+#include "daemon/control/stores/upload_store.h"
 #include "v1/data_service.grpc.pb.h"
 
 namespace meshloom::control {
 
 class DataServiceImpl final
     : public v1::DataService::WithCallbackMethod_InspectData<
-          v1::DataService::WithCallbackMethod_TokenizeData<v1::DataService::Service>> {
+          v1::DataService::WithCallbackMethod_TokenizeData<
+              v1::DataService::WithCallbackMethod_ImportUpload<v1::DataService::Service>>> {
  public:
-  DataServiceImpl(Admission& admission, const std::filesystem::path& data_dir,
-                  const std::filesystem::path& state_dir, int threads)
-      : world_{admission, data_dir, state_dir, threads, stopping_} {}
+  struct Options {
+    std::filesystem::path data_dir;
+    std::filesystem::path state_dir;  ///< where nothing is written for a client
+    int threads = 1;                  ///< of rank 0's host, which give way to training
+  };
+  DataServiceImpl(Admission& admission, UploadStore& uploads, const Options& options)
+      : uploads_(uploads),
+        outputs_(options.data_dir, options.state_dir),
+        world_{admission, options.data_dir, outputs_, options.threads, stopping_} {}
 
   grpc::ServerWriteReactor<v1::InspectDataResponse>* InspectData(
       grpc::CallbackServerContext* context, const v1::InspectDataRequest* request) override;
   grpc::ServerWriteReactor<v1::TokenizeDataResponse>* TokenizeData(
       grpc::CallbackServerContext* context, const v1::TokenizeDataRequest* request) override;
+  grpc::ServerWriteReactor<v1::ImportUploadResponse>* ImportUpload(
+      grpc::CallbackServerContext* context, const v1::ImportUploadRequest* request) override;
   /// Calls that are under way end soon. Does not wait.
   void request_stop() { stopping_ = true; }
   /// After the server's shutdown.
@@ -27,9 +38,11 @@ class DataServiceImpl final
 
  private:
   std::atomic<bool> stopping_ = false;
+  UploadStore& uploads_;
+  DataOutputs outputs_;
   const DataWorld world_;
-  /// One file is written at a time, so that none is written by two.
   StreamHost tokenizations_{{"tokenizations of data", 4, 1}};
+  StreamHost imports_{{"imports of uploads", 8, 2}};
   StreamHost inspections_{{"inspections of data", 8, 2}};
 };
 

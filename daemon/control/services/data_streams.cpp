@@ -5,47 +5,12 @@
 #include "daemon/control/host/background_thread.h"
 #include "daemon/control/services/data_inspection.h"
 #include "daemon/text/token_file.h"
-#include "daemon/train/paths.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kOutField = "out";
-
-/// Where a file that a client names is to be written.
-fs::path output_path(const std::string& out, bool overwrite, const DataWorld& world) {
-  const fs::path given(out);
-  if (out.empty() || out.find('\0') != std::string::npos || given.filename().empty() ||
-      given.filename() == "." || given.filename() == "..")
-    base::refuse_field(kOutField, "\"{}\" names no file below the daemon's --data-dir", out);
-  const std::string parent = given.parent_path().empty() ? "." : given.parent_path().string();
-  const fs::path folder = train::resolve_path(parent, world.data_dir, kOutField);
-  if (train::is_inside(train::followed(folder), train::followed(world.state_dir)))
-    base::refuse_field(kOutField, "\"{}\" is in the daemon's state folder", out);
-  const fs::path path = folder / given.filename();
-  std::error_code unknown;
-  const fs::file_status status = fs::symlink_status(path, unknown);
-  if (fs::is_directory(status)) base::refuse_field(kOutField, "\"{}\" is a folder", out);
-  if (fs::exists(status) && !overwrite)
-    throw AlreadyExists(
-        fmt::format("{}: {} is there already; overwrite it (--overwrite), or name another file",
-                    kOutField, path.string()),
-        "ALREADY_EXISTS", {{"field", kOutField}, {"path", path.string()}});
-  return path.lexically_normal();
-}
-
-/// As a job names it: relative to its data folder, if that is where a job would find it.
-std::string name_for_jobs(const fs::path& path, const fs::path& data_dir) {
-  for (const fs::path& folder : train::data_folders(data_dir)) {
-    const fs::path name = path.lexically_relative(folder.lexically_normal());
-    if (name.empty() || *name.begin() == "..") continue;
-    if (train::below_data_folders(name, data_dir).lexically_normal() == path) return name.string();
-  }
-  return path.string();
-}
 
 std::vector<text::DocumentFile> find_documents(const v1::TokenizeDataRequest& request,
                                                const DataReading& reading,
@@ -106,7 +71,8 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens() {
 
 v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading) {
   const v1::DataConfig& data = reading.config.data();
-  const fs::path out = output_path(request_.out(), request_.overwrite(), world_);
+  const DataOutputs::Place out =
+      world_.outputs.claim({"out", request_.out(), request_.overwrite()});
   const auto documents = find_documents(request_, reading, world_.data_dir);
   std::uint64_t total = 0;
   for (const text::DocumentFile& file : documents) total += bytes_of_files({file.path});
@@ -117,12 +83,18 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading
   options.encode.progress = [&](std::uint64_t bytes) {
     part_done(request_.paths(0), bytes, total);
   };
+  if (!request_.overwrite()) options.existing = base::Existing::kRefuse;
   const text::TokenizeSummary summary = train::with_text_field("run.data", [&] {
-    return text::write_token_file(documents, *reading.tokenizer.tokenizer, options, out);
+    try {
+      return text::write_token_file(documents, *reading.tokenizer.tokenizer, options, out.path);
+    } catch (const AlreadyExists&) {
+      DataOutputs::refuse_existing("out", out.path);
+    }
   });
-  spdlog::info("{} has {} tokens of {} documents", out.string(), summary.tokens, summary.documents);
+  spdlog::info("{} has {} tokens of {} documents", out.path.string(), summary.tokens,
+               summary.documents);
   v1::TokenFileSummary told = to_message(summary);
-  told.set_path(name_for_jobs(out, world_.data_dir));
+  told.set_path(world_.outputs.name_for_jobs(out.path));
   if (data.append_eos()) told.set_document_end(data.document_end());
   return told;
 }

@@ -4,9 +4,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 
 #include "daemon/control/jobs/admission.h"
+#include "daemon/control/services/data_output.h"
 #include "daemon/control/services/data_reading.h"
 #include "daemon/control/services/stream.h"
 #include "v1/data_service.pb.h"
@@ -17,7 +17,7 @@ namespace meshloom::control {
 struct DataWorld {
   Admission& admission;
   std::filesystem::path data_dir;
-  std::filesystem::path state_dir;    ///< where nothing is written for a client
+  DataOutputs& outputs;
   int threads = 1;                    ///< of rank 0's host, which give way to training
   const std::atomic<bool>& stopping;  ///< what is under way is given up
 };

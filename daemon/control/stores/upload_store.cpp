@@ -258,6 +258,39 @@ UploadStore::Content UploadStore::content(const std::string& client, const std::
   return {upload, upload.complete() ? folder_.blob(upload.sha256()) : folder_.incoming(id)};
 }
 
+UploadStore::OpenContent UploadStore::open_content(const std::string& client,
+                                                   const std::string& id) {
+  if (TransientUploads::is_id(id)) {
+    transients_.get(client, id);
+    throw FailedPrecondition(
+        fmt::format("upload \"{}\" is transient: a verb of its run takes it, and nothing else", id),
+        "UPLOAD_TRANSIENT", {{"upload", id}});
+  }
+  const std::lock_guard lock(mutex_);
+  const v1::StoredUpload& upload = entry(client, id).record;
+  check_all_committed(id, upload.size_bytes(), upload.committed_bytes());
+  if (!upload.complete())
+    throw FailedPrecondition(
+        fmt::format("upload \"{}\" has all of its bytes and was not finished", id),
+        "UPLOAD_INCOMPLETE",
+        {{"upload", id}, {"committed_bytes", std::to_string(upload.committed_bytes())}});
+  // With the mutex held: as long as the upload is there its bytes are not collected.
+  return {upload, base::InputFile(folder_.blob(upload.sha256()))};
+}
+
+void UploadStore::note_request(const std::string& id, const RequestKey& key) {
+  const auto answered = RequestLog::record_of(key, upload_resource(id));
+  if (!answered) return;
+  const std::lock_guard deciding(change_mutex_);
+  v1::JournalRecord record = record_now();
+  *record.mutable_request() = *answered;
+  {
+    const std::lock_guard lock(mutex_);
+    record.mutable_request()->set_gone(entries_.count(upload_number(id).value_or(0)) == 0);
+  }
+  commit(record, Ledger::Need::kKept);
+}
+
 std::pair<v1::StoredUpload, FileDigest> UploadStore::lease(const std::string& client,
                                                            const std::string& id) {
   const std::lock_guard lock(mutex_);

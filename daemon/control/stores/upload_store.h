@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/input_file.h"
 #include "daemon/control/stores/blob_folder.h"
 #include "daemon/control/stores/digest_thread.h"
 #include "daemon/control/stores/journaled_store.h"
@@ -60,6 +61,17 @@ class UploadStore final : public JournaledStore {
     std::filesystem::path path;  ///< of the declared size, right up to committed_bytes
   };
   Content content(const std::string& client, const std::string& id);
+  /// A complete upload, open: its bytes can be read whatever becomes of it.
+  struct OpenContent {
+    v1::StoredUpload upload;
+    base::InputFile file;
+  };
+  /// Throws FailedPrecondition (UPLOAD_INCOMPLETE; UPLOAD_TRANSIENT).
+  OpenContent open_content(const std::string& client, const std::string& id);
+  /// Requests that use an upload and leave it as it is: whether one was noted, until the upload is
+  /// gone. Throws InvalidArgument (REQUEST_ID_REUSED).
+  bool is_noted(const RequestKey& key) const { return ledger().find_request(key).has_value(); }
+  void note_request(const std::string& id, const RequestKey& key);
   const BlobFolder& blobs() const { return folder_; }
   TransientUploads& transients() { return transients_; }
 

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/data_output.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "daemon/base/field_error.h"
+#include "daemon/base/files.h"
+#include "daemon/base/published_file.h"
+#include "daemon/train/paths.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// File systems take 255 bytes, and the hidden name of a file that is written has five more.
+constexpr std::size_t kLongestFileName = 250;
+
+void check_file_name(const fs::path& name, const DataOutputs::Asked& asked) {
+  if (asked.name.find('\0') != std::string::npos || name.empty() || name == "." || name == "..")
+    base::refuse_field(asked.field, "\"{}\" names no file below the daemon's --data-dir",
+                       base::shown(asked.name));
+  if (name.native().size() > kLongestFileName)
+    base::refuse_field(asked.field, "the name of the file has {} bytes, expected at most {}",
+                       name.native().size(), kLongestFileName);
+}
+
+}  // namespace
+
+fs::path DataOutputs::folder_of(const fs::path& given, const Asked& asked) const {
+  const std::string parent = given.parent_path().empty() ? "." : given.parent_path().string();
+  const fs::path folder = train::resolve_path(parent, data_dir_, asked.field);
+  std::error_code unknown;
+  if (!fs::is_directory(folder, unknown))
+    base::refuse_field(asked.field, "\"{}\" is no folder", parent);
+  if (train::is_inside(train::followed(folder), train::followed(state_dir_)))
+    base::refuse_field(asked.field, "\"{}\" is in the daemon's state folder", asked.name);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    base::throw_input_error("cannot write into", folder, errno);
+  return folder;
+}
+
+DataOutputs::Place DataOutputs::claim(const Asked& asked) {
+  const fs::path given(asked.name);
+  check_file_name(given.filename(), asked);
+  const fs::path folder = folder_of(given, asked);
+  const fs::path path = (folder / given.filename()).lexically_normal();
+  // What is there is looked at once nobody else writes it.
+  Place place{path, take(train::followed(folder) / given.filename())};
+  std::error_code unknown;
+  const fs::file_status status = fs::symlink_status(path, unknown);
+  if (fs::is_directory(status)) base::refuse_field(asked.field, "\"{}\" is a folder", asked.name);
+  if (fs::exists(status) && !asked.overwrite) refuse_existing(asked.field, path);
+  return place;
+}
+
+void DataOutputs::refuse_existing(const std::string& field, const fs::path& path) {
+  throw AlreadyExists(
+      fmt::format("{}: {} is there already; overwrite it (--overwrite), or name another file",
+                  field, path.string()),
+      "ALREADY_EXISTS", {{"field", field}, {"path", path.string()}});
+}
+
+std::shared_ptr<const void> DataOutputs::take(const fs::path& path) {
+  const std::lock_guard lock(mutex_);
+  const fs::path hidden = base::PublishedFile::hidden_path(path);
+  if (taken_.contains(path) || taken_.contains(hidden))
+    throw Aborted(fmt::format("another call writes {}", path.string()), "FILE_BUSY",
+                  {{"path", path.string()}});
+  taken_.insert({path, hidden});
+  return {nullptr, [this, path, hidden](const void*) {
+            const std::lock_guard giving_back(mutex_);
+            taken_.erase(path);
+            taken_.erase(hidden);
+          }};
+}
+
+std::string DataOutputs::name_for_jobs(const fs::path& path) const {
+  for (const fs::path& folder : train::data_folders(data_dir_)) {
+    const fs::path name = path.lexically_relative(folder.lexically_normal());
+    if (name.empty() || *name.begin() == "..") continue;
+    if (train::below_data_folders(name, data_dir_).lexically_normal() == path) return name.string();
+  }
+  return path.string();
+}
+
+}  // namespace meshloom::control

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// DataOutputs: files below the data folders that are written for clients.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace meshloom::control {
+
+/// All methods may be called from any thread.
+class DataOutputs {
+ public:
+  /// Nothing is written into the state folder.
+  DataOutputs(std::filesystem::path data_dir, std::filesystem::path state_dir)
+      : data_dir_(std::move(data_dir)), state_dir_(std::move(state_dir)) {}
+
+  /// As a client names a file; `field` is that of its request.
+  struct Asked {
+    std::string field;
+    std::string name;
+    bool overwrite = false;
+  };
+  struct Place {
+    std::filesystem::path path;
+    /// As long as it is held nobody else gets the path. Must not outlive the DataOutputs.
+    std::shared_ptr<const void> claim;
+  };
+  /// Where a file is to be written. Throws InvalidArgument with the field, NotFound for a folder
+  /// that is not there, AlreadyExists (ALREADY_EXISTS), FailedPrecondition (PERMISSION_DENIED),
+  /// Aborted (FILE_BUSY).
+  Place claim(const Asked& asked);
+  /// What claim() throws of a file that is there, for one that has come since.
+  [[noreturn]] static void refuse_existing(const std::string& field,
+                                           const std::filesystem::path& path);
+  /// As a job names it: relative to its data folder, if that is where a job would find it.
+  std::string name_for_jobs(const std::filesystem::path& path) const;
+
+ private:
+  std::filesystem::path folder_of(const std::filesystem::path& given, const Asked& asked) const;
+  std::shared_ptr<const void> take(const std::filesystem::path& path);
+
+  const std::filesystem::path data_dir_, state_dir_;
+  std::mutex mutex_;
+  std::set<std::filesystem::path> taken_;
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/import_stream.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "daemon/base/files.h"
+#include "daemon/base/published_file.h"
+#include "daemon/base/sha256.h"
+#include "daemon/control/host/background_thread.h"
+#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/stores/names.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kCopiedPiece = std::uint64_t{1} << 20;
+/// What the disk may be behind with: a journal on the same disk waits for no more than that.
+constexpr std::uint64_t kUnsynced = std::uint64_t{64} << 20;
+
+void check_disk_room(const fs::path& folder, std::uint64_t bytes) {
+  std::error_code error;
+  const fs::space_info room = fs::space(folder, error);
+  if (error || bytes <= room.available) return;
+  throw ResourceExhausted(fmt::format("path: the file has {} bytes, the disk of {} has room for {}",
+                                      bytes, folder.string(), room.available),
+                          "DISK_FULL",
+                          {{"field", "path"}, {"available_bytes", std::to_string(room.available)}});
+}
+
+}  // namespace
+
+ImportStream::ImportStream(StreamHost& host, grpc::CallbackServerContext& context,
+                           const DataWorld& world, UploadStore& uploads,
+                           const v1::ImportUploadRequest& request)
+    : DataStream(host, context, "ImportUpload", world),
+      uploads_(uploads),
+      request_(request),
+      client_known_(guarded("ImportUpload", [&] { client_ = client_name(context); })) {}
+
+void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path& path) {
+  const std::uint64_t size = content.file.size();
+  check_disk_room(path.parent_path(), size);
+  base::PublishedFile out(path);
+  base::Sha256 digest;
+  std::vector<std::byte> bytes(std::min(kCopiedPiece, size));
+  for (std::uint64_t at = 0, synced = 0; at < size;) {
+    part_done(request_.upload(), at, size);
+    const auto piece = std::span(bytes).first(std::min(kCopiedPiece, size - at));
+    content.file.read(at, piece);
+    digest.update(piece);
+    out.write(piece);
+    at += piece.size();
+    if (at - synced < kUnsynced) continue;
+    out.sync();
+    synced = at;
+  }
+  if (digest.hex() != content.upload.sha256())
+    throw DataLoss(fmt::format("upload \"{}\": its bytes in the state dir have SHA-256 {}, they "
+                               "came with {}",
+                               content.upload.id(), digest.hex(), content.upload.sha256()),
+                   "UPLOAD_DAMAGED", {{"upload", content.upload.id()}});
+  check_wanted();
+  try {
+    out.commit(request_.overwrite() ? base::Existing::kReplace : base::Existing::kRefuse);
+  } catch (const AlreadyExists&) {
+    DataOutputs::refuse_existing("path", path);
+  }
+}
+
+v1::ImportedFile ImportStream::import_upload() {
+  const RequestKey key = make_request_key("ImportUpload", request_);
+  v1::ImportedFile imported;
+  if (request_.validate_only()) {
+    const auto place = world_.outputs.claim({"path", request_.path(), request_.overwrite()});
+    imported.set_path(world_.outputs.name_for_jobs(place.path));
+    return imported;
+  }
+  const std::string id = parse_upload_name(request_.upload());
+  const UploadStore::OpenContent content = uploads_.open_content(client_, id);
+  const bool is_repeat = uploads_.is_noted(key);
+  const auto place =
+      world_.outputs.claim({"path", request_.path(), request_.overwrite() || is_repeat});
+  if (!is_repeat) {
+    copy(content, place.path);
+    uploads_.note_request(id, key);
+    spdlog::info("{} has the {} bytes of upload {}", place.path.string(), content.file.size(), id);
+  }
+  imported.set_path(world_.outputs.name_for_jobs(place.path));
+  imported.set_bytes(content.upload.size_bytes());
+  imported.set_sha256(content.upload.sha256());
+  return imported;
+}
+
+bool ImportStream::produce() {
+  give_way_to_training();
+  if (!client_known_.ok()) {
+    finish(client_known_);
+    return false;
+  }
+  check_wanted();
+  v1::ImportUploadResponse last;
+  *last.mutable_result() = import_upload();
+  write(std::move(last));
+  finish();
+  return false;
+}
+
+}  // namespace meshloom::control
