@@ -3,8 +3,9 @@
 """Usage: terminal_walk_test.py FOLDER
 
 A new user's first commands in a terminal of 50, 80 and 120 columns (tmux), with the programs in FOLDER: a job is
-followed while the terminal is resized, looked at, sampled and listed. Each command must end well and show what it is
-for, and the screen must not be flooded. Exits 77 where tmux or mpirun is not there.
+followed while the terminal is resized, looked at, sampled and listed, then changed, compared, plotted, evaluated,
+exported and deleted, with mistakes in between. Each command must end as it should and show what it is for, and the
+screen must not be flooded. Exits 77 where tmux or mpirun is not there.
 """
 import os
 import pathlib
@@ -21,7 +22,7 @@ JOB = """run:
   training: {steps: 40, seq_len: 64, global_batch_size: 2}
   data: {path: text.txt, validation_split: 0}
 """
-# Lines of a command on the screen at most: it shows a screen's worth, not one for each step.
+# Lines of a command at most, wrapped at 80 columns: it shows a screen's worth, not one for each step.
 MOST_LINES = 40
 
 
@@ -30,6 +31,7 @@ class Terminal:
 
     def __init__(self, work, programs, address, width):
         self.socket = work / f"tmux-{width}"
+        self.most_lines = MOST_LINES * max(80, width) // width
         self.commands = 0
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "MESHLOOM_ADDRESS": address,
                        "PS1": "$ ", "LC_ALL": "C.UTF-8"}
@@ -59,7 +61,7 @@ class Terminal:
                 sys.exit(f"no {wanted!r} on the screen:\n{self.text()}")
             time.sleep(0.1)
 
-    def run(self, command, expected, during=None):
+    def run(self, command, expected, during=None, exit_code=0):
         """Runs it on an empty screen; `during` is a text on it and what is done then."""
         self.commands += 1  # The end of the command before stays on the screen until it is cleared.
         ended = f"ended {self.commands} with "
@@ -72,10 +74,10 @@ class Terminal:
         self.wait_for(ended)
         text, lines = self.text(), self.lines()
         faults = [f"no {word!r}" for word in expected if word not in text]
-        if f"{ended}0" not in text:
-            faults.append("it failed")
-        if len(lines) > MOST_LINES:
-            faults.append(f"{len(lines)} lines, at most {MOST_LINES}")
+        if f"{ended}{exit_code}\n" not in text:
+            faults.append(f"its exit code is not {exit_code}")
+        if len(lines) > self.most_lines:
+            faults.append(f"{len(lines)} lines, at most {self.most_lines}")
         if faults:
             sys.exit(f"{command}: {', '.join(faults)}:\n{text}")
 
@@ -95,6 +97,27 @@ def walk(terminal, number, width):
     terminal.run(f"meshloom checkpoint list --job {job}", ["step-40"])
 
 
+def walk_around(terminal, number):
+    """What is there beside a job that has ended; `other` is the same with other settings."""
+    job, other = f"job-{number}", f"other-{number}"
+    terminal.run("meshloom plan estimate --model byte_gpt_1m --mesh dp=2", ["tokens per second", "all_reduce"])
+    terminal.run("meshloom plan attention --ranks 2 --seq 64", ["balance", "rotate auto is"])
+    terminal.run(f"meshloom upload words.txt --data words-{number}.txt", [f"words-{number}.txt"])
+    terminal.run(f"meshloom data inspect words-{number}.txt --tokenizer bytes", ["4,500", "the quick brown fox"])
+    terminal.run("meshloom job submit job.yaml --set optimizer.learning_rate=1", ["optimizer.lr"], exit_code=2)
+    terminal.run(f"meshloom job submit job.yaml --name {other} --set optimizer.lr=1e-2 --set training.steps=20 --follow",
+                 [f"{other}: succeeded"])
+    terminal.run("meshloom job list", [job, other, "succeeded"])
+    terminal.run(f"meshloom job compare {job} {other}", ["optimizer.lr", "0.01", "loss at step 20"])
+    terminal.run(f"meshloom job plot {job} {other} --rows 8", [job, other])
+    terminal.run(f"meshloom job logs {other}", ["succeeded"])
+    terminal.run(f"meshloom evaluate --job {other} --data text.txt --seq 64 --batches 2", ["perplexity"])
+    terminal.run(f"meshloom checkpoint export checkpoints/{other} --dtype bfloat16", ["bfloat16"])
+    terminal.run(f"meshloom job delet {other}", ["delete"], exit_code=2)
+    terminal.run(f"meshloom job delete {other}", [other])
+    terminal.run(f"meshloom job show {other}", ["does not exist"], exit_code=1)
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -106,7 +129,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         (work / "data").mkdir()
-        (work / "data/text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 100)
+        for text in ("data/text.txt", "words.txt"):
+            (work / text).write_text("the quick brown fox jumps over the lazy dog. " * 100)
         (work / "job.yaml").write_text(JOB)
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         with open(work / "daemon.log", "w") as log:
@@ -125,6 +149,7 @@ def main():
                 terminal = Terminal(work, programs, address.read_text().strip(), width)
                 try:
                     walk(terminal, number, width)
+                    walk_around(terminal, number)
                 finally:
                     terminal.close()
                 print(f"{width} columns: as expected", flush=True)
