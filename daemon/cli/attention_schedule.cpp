@@ -12,11 +12,15 @@ namespace {
 
 using Ranges = google::protobuf::RepeatedPtrField<v1::PositionRange>;
 
+std::string range_text(const v1::PositionRange& range) {
+  return fmt::format("[{}, {})", range.begin(), range.end());
+}
+
 /// The first ranges, and how many more there are.
 std::string ranges_text(const Ranges& ranges, int most) {
   std::string text;
   for (int i = 0; i < std::min(most, ranges.size()); ++i)
-    text += fmt::format("{}[{}, {})", i == 0 ? "" : " ", ranges[i].begin(), ranges[i].end());
+    text += (i == 0 ? "" : " ") + range_text(ranges[i]);
   if (ranges.size() > most) text += fmt::format(" and {} more", ranges.size() - most);
   return text;
 }
@@ -29,14 +33,18 @@ std::int64_t keys_of(const v1::AttentionStep& step) {
 
 /// Which part of a step is masked, and for which queries and documents: the first blocks, and how
 /// many more there are.
-std::string masked_text(const v1::AttentionRank& rank, int step, const ScheduleBlocks& blocks,
-                        std::size_t most) {
-  if (rank.steps(step).pairs() == 0) return "nothing";
-  const auto& list = blocks[static_cast<std::size_t>(rank.rank())][static_cast<std::size_t>(step)];
+std::string masked_text(const v1::AttentionStep& step, int most) {
+  if (step.pairs() == 0) return "nothing";
   std::string text;
-  for (std::size_t i = 0; i < std::min(most, list.size()); ++i)
-    text += (i == 0 ? "" : "; ") + to_string(list[i]);
-  return list.size() > most ? text + fmt::format("; and {} more", list.size() - most) : text;
+  for (int i = 0; i < std::min(most, step.blocks_size()); ++i) {
+    const v1::AttentionBlock& block = step.blocks(i);
+    text += fmt::format("{}{} x {}", i == 0 ? "" : "; ", range_text(block.queries()),
+                        range_text(block.keys()));
+    if (block.has_document()) text += fmt::format(" of document {}", block.document());
+    text += ": " + block.masked();
+  }
+  return step.blocks_size() > most ? text + fmt::format("; and {} more", step.blocks_size() - most)
+                                   : text;
 }
 
 std::int64_t largest_work(const v1::AttentionSchedule& schedule) {
@@ -81,7 +89,7 @@ std::string step_box(const v1::AttentionStep& step, const std::string& masked, i
 
 }  // namespace
 
-void print_attention_schedule(const v1::AttentionSchedule& schedule, const ScheduleBlocks& blocks) {
+void print_attention_schedule(const v1::AttentionSchedule& schedule) {
   const std::string tiles = schedule.tile_balance() > 0.0
                                 ? fmt::format(", {:.4f} in tiles", schedule.tile_balance())
                                 : std::string();
@@ -99,16 +107,17 @@ void print_attention_schedule(const v1::AttentionSchedule& schedule, const Sched
       rows.push_back({first[0], first[1], first[2], std::to_string(s),
                       std::to_string(step.source()), std::to_string(keys_of(step)),
                       std::to_string(step.pairs()), ranges_text(step.keys(), 4),
-                      masked_text(rank, s, blocks, 3)});
+                      masked_text(step, 3)});
       first = {"", "", ""};
     }
   }
   print_table(rows);
   if (!schedule.ways().empty()) print_ways(schedule);
+  if (schedule.rotate() != "auto")
+    fmt::print("the steps are those of rotate {}\n", schedule.rotate());
 }
 
-std::string attention_schedule_svg(const v1::AttentionSchedule& schedule,
-                                   const ScheduleBlocks& blocks) {
+std::string attention_schedule_svg(const v1::AttentionSchedule& schedule) {
   const int ranks = schedule.ranks_count();
   const auto most = static_cast<double>(largest_work(schedule));
   std::string svg = fmt::format(
@@ -126,8 +135,7 @@ std::string attention_schedule_svg(const v1::AttentionSchedule& schedule,
     for (int s = 0; s < rank.steps_size(); ++s) {
       const v1::AttentionStep& step = rank.steps(s);
       const double width = kWidth * static_cast<double>(step.pairs()) / most;
-      if (step.pairs() > 0)
-        svg += step_box(step, masked_text(rank, s, blocks, 12), ranks, x, width, y);
+      if (step.pairs() > 0) svg += step_box(step, masked_text(step, 12), ranks, x, width, y);
       x += width;
     }
   }

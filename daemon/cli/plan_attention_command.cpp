@@ -15,6 +15,7 @@
 #include "planner/attention/head_lists.h"
 #include "planner/attention/rotate.h"
 #include "planner/attention/schedule.h"
+#include "planner/attention/schedule_blocks.h"
 #include "planner/attention/tile_area.h"
 #include "planner/estimate/rotate_choice.h"
 #include "planner/limits.h"
@@ -64,12 +65,24 @@ RowMask row_of(AttentionOptions& options) {
   return row;
 }
 
+void set_range(const planner::ShardRange& range, v1::PositionRange& message) {
+  message.set_begin(range.begin);
+  message.set_end(range.end);
+}
+
 template <typename Message>
 void add_ranges(const IndexRanges& ranges, Message* messages) {
-  for (const planner::ShardRange& range : ranges) {
-    v1::PositionRange& message = *messages->Add();
-    message.set_begin(range.begin);
-    message.set_end(range.end);
+  for (const planner::ShardRange& range : ranges) set_range(range, *messages->Add());
+}
+
+void add_blocks(const std::vector<planner::AttentionBlock>& blocks, v1::AttentionStep& step) {
+  for (const planner::AttentionBlock& block : blocks) {
+    v1::AttentionBlock& message = *step.add_blocks();
+    set_range(block.queries, *message.mutable_queries());
+    set_range(block.keys, *message.mutable_keys());
+    if (block.document >= 0) message.set_document(block.document);
+    message.set_masked(planner::to_string(block.hidden));
+    message.set_pairs(block.area);
   }
 }
 
@@ -141,8 +154,7 @@ std::vector<SequencePart> joined_neighbours(const std::vector<SequencePart>& par
 /// The steps of a rank; of neighbours that exchange heads each reads the keys of those at its
 /// place, and `pairs` are those of its share of the heads.
 void add_steps(const AttentionOptions& options, const std::vector<SequencePart>& members,
-               int neighbours, const RowMask& row, v1::AttentionRank& rank,
-               std::vector<std::vector<planner::AttentionBlock>>& blocks) {
+               int neighbours, const RowMask& row, v1::AttentionRank& rank) {
   const int member = rank.rank() / neighbours, place = rank.rank() % neighbours;
   const auto heads = static_cast<std::int64_t>(
       planner::query_heads_of(options.heads, neighbours)[static_cast<std::size_t>(place)].size());
@@ -154,12 +166,13 @@ void add_steps(const AttentionOptions& options, const std::vector<SequencePart>&
     add_ranges(step.keys, message.mutable_keys());
     message.set_pairs(step.area * heads / options.heads);
     rank.set_pairs(rank.pairs() + message.pairs());
-    blocks.push_back(planner::attention_blocks(
-        row, members[static_cast<std::size_t>(member)].queries, step.keys));
+    add_blocks(planner::attention_blocks(row, members[static_cast<std::size_t>(member)].queries,
+                                         step.keys),
+               message);
   }
 }
 
-v1::AttentionSchedule make_schedule(AttentionOptions& options, ScheduleBlocks& blocks) {
+v1::AttentionSchedule make_schedule(AttentionOptions& options) {
   const auto balancer = planner::find_load_balancer(options.balancer);
   if (!balancer)
     throw CliError(kUsage, fmt::format("--balancer is '{}', expected {}", options.balancer,
@@ -185,6 +198,8 @@ v1::AttentionSchedule make_schedule(AttentionOptions& options, ScheduleBlocks& b
   schedule.set_ranks_count(options.ranks);
   schedule.set_load_balancer(planner::to_string(taken));
   schedule.set_causal(!options.full);
+  schedule.set_rotate(options.rotate);
+  if (neighbours > 1) schedule.set_ulysses_degree(neighbours);
   schedule.set_balance(planner::balance_of(held, row));
   if (options.sequence <= kMostTiledTokens)
     schedule.set_tile_balance(planner::tile_balance_of(held, row));
@@ -193,7 +208,7 @@ v1::AttentionSchedule make_schedule(AttentionOptions& options, ScheduleBlocks& b
     rank.set_rank(r);
     rank.set_tokens(total_size(held[static_cast<std::size_t>(r)]));
     add_ranges(held[static_cast<std::size_t>(r)], rank.mutable_positions());
-    add_steps(options, members, neighbours, row, rank, blocks.emplace_back());
+    add_steps(options, members, neighbours, row, rank);
   }
   if (options.ranks > 1) add_ways(options, parts, row, schedule);
   return schedule;
@@ -201,23 +216,21 @@ v1::AttentionSchedule make_schedule(AttentionOptions& options, ScheduleBlocks& b
 
 ExitCode run(bool json, AttentionOptions& options) {
   v1::AttentionSchedule schedule;
-  ScheduleBlocks blocks;
   try {
-    schedule = make_schedule(options, blocks);
+    schedule = make_schedule(options);
   } catch (const Error& error) {
     throw CliError(kUsage, error.what());
   }
   if (!options.svg.empty()) {
     std::ofstream file(options.svg);
-    file << attention_schedule_svg(schedule, blocks);
+    file << attention_schedule_svg(schedule);
     file.close();
     if (!file) throw CliError(kFailed, fmt::format("{} could not be written", options.svg));
   }
   if (json) {
     print_json(schedule);
   } else {
-    print_attention_schedule(schedule, blocks);
-    if (options.rotate != "auto") fmt::print("the steps are those of rotate {}\n", options.rotate);
+    print_attention_schedule(schedule);
     if (!options.svg.empty()) fmt::print("drawn in {}\n", options.svg);
   }
   return kOk;

@@ -55,6 +55,8 @@ void print_time(const v1::StepTimeEstimate& t, const std::string& cluster) {
   add("in all", t.total());
   rows.push_back({"  tokens per second", fmt::format("{:.0f}", t.tokens_per_second())});
   rows.push_back({"  mfu", fmt::format("{:.1f} %", 100.0 * t.mfu())});
+  if (t.attention_balance() > 0.0)
+    rows.push_back({"  balance of attention", fmt::format("{:.4f}", t.attention_balance())});
   print_table(rows);
 }
 
@@ -153,13 +155,17 @@ void print_search(const v1::PlanSearch& s) {
                                         : std::string("memory not limited"),
              plural(s.plans_tried(), "plan"), s.meshes_that_fit());
   if (!s.plans().empty()) {
-    Rows rows{{"", "mesh", "step", "tokens/s", "mfu", "memory", "sent", "micro batch", "plan"}};
-    for (const v1::PlanEstimate& e : s.plans())
+    Rows rows{{"", "mesh", "step", "tokens/s", "mfu", "memory", "sent", "balance", "micro batch",
+               "plan"}};
+    for (const v1::PlanEstimate& e : s.plans()) {
+      const double balance = e.seconds().attention_balance();
       rows.push_back(
           {std::to_string(rows.size()), mesh_text(e.mesh()), seconds_text(e.seconds().total()),
            fmt::format("{:.0f}", e.seconds().tokens_per_second()),
            fmt::format("{:.1f} %", 100.0 * e.seconds().mfu()), bytes_text(e.memory().total()),
-           bytes_text(e.bytes_sent()), std::to_string(e.micro_batch_size()), plan_text(e.plan())});
+           bytes_text(e.bytes_sent()), balance > 0.0 ? fmt::format("{:.3f}", balance) : "",
+           std::to_string(e.micro_batch_size()), plan_text(e.plan())});
+    }
     print_table(rows);
     print_equal(s);
   }

@@ -23,6 +23,7 @@ v1::StepTimeEstimate to_message(const planner::StepTime& time) {
   m.set_exposed_communication(time.exposed);
   m.set_total(time.total);
   m.set_tokens_per_second(time.tokens_per_second);
+  m.set_attention_balance(time.attention_balance);
   m.set_mfu(time.utilization);
   return m;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/attention/schedule_blocks.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace meshloom::planner {
@@ -67,13 +65,6 @@ const char* to_string(HiddenPart part) {
     case HiddenPart::kBoth: return "both ends masked";
     default: return "whole";
   }
-}
-
-std::string to_string(const AttentionBlock& block) {
-  const std::string document =
-      block.document < 0 ? std::string() : fmt::format(" of document {}", block.document);
-  return fmt::format("[{}, {}) x [{}, {}){}: {}", block.queries.begin, block.queries.end,
-                     block.keys.begin, block.keys.end, document, to_string(block.hidden));
 }
 
 }  // namespace meshloom::planner

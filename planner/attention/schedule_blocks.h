@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "planner/attention/mask.h"
@@ -33,7 +32,5 @@ std::vector<AttentionBlock> attention_blocks(const RowMask& row, const IndexRang
 
 /// "whole", "later keys masked", "earlier keys masked" or "both ends masked".
 const char* to_string(HiddenPart part);
-/// "[8, 16) x [0, 8) of document 2: whole": queries first.
-std::string to_string(const AttentionBlock& block);
 
 }  // namespace meshloom::planner

@@ -189,8 +189,10 @@ void Search::try_mesh(const MeshSizes& mesh) {
                                     request_.max_tensor_parallel > 0 ? "allowed" : "heads"));
   const std::int64_t feeding = std::int64_t{mesh.dp} * mesh.fsdp;
   if (feeding > request_.global_batch)
-    return reject(mesh, fmt::format("{} data-parallel ranks for {} samples leave ranks without any",
-                                    feeding, request_.global_batch));
+    return reject(mesh,
+                  fmt::format("a global batch of {} leaves some of {} data-parallel ranks without "
+                              "samples",
+                              request_.global_batch, feeding));
   best_.reset();
   least_ = 0;
   const std::int64_t samples = samples_per_rank(mesh, {request_.global_batch, 1, 1});

@@ -121,9 +121,10 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   StepTime time;
   time.matmul = tokens * (layers * flops.layer_matmul * matmul_passes + 3.0 * flops.output) / rate;
   const AttentionSizes sizes = attention_sizes(local.model, local.mesh, local.plan, local.work);
-  time.attention = tokens * layers * flops.layer_attention * attention_passes *
-                   busiest_share(sizes, local.plan.context_parallel) /
+  const double busiest = busiest_share(sizes, local.plan.context_parallel);
+  time.attention = tokens * layers * flops.layer_attention * attention_passes * busiest /
                    (rate * machine.attention_efficiency);
+  if (local.mesh.cp > 1) time.attention_balance = 1.0 / busiest;
   time.memory =
       micro * elementwise_bytes(local, matmul_passes - 2.0) / machine.memory_bytes_per_second;
   time.optimizer = optimizer_seconds(local, machine);

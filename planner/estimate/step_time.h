@@ -22,6 +22,9 @@ struct StepTime {
   double tokens_per_second = 0.0;  ///< of all ranks together
   /// Flops that the model needs over those that all ranks could do in that time (mfu).
   double utilization = 0.0;
+  /// Mean over largest work of the ranks of cp in attention, a row being one document; 0 if cp has
+  /// one rank.
+  double attention_balance = 0.0;
 };
 
 /// Seconds that the calls of `traffic` take among ranks of the mesh.

@@ -68,6 +68,27 @@ TEST(PlanCommands, AttentionShowsWhoReadsWhoseKeys) {
   const std::string halves = run("plan attention --ranks 2 --seq 16 --balancer none").text;
   EXPECT_THAT(halves, HasSubstr("[8, 16) x [8, 16): later keys masked"));
   EXPECT_THAT(halves, HasSubstr("[8, 16) x [0, 8): whole"));
+  EXPECT_THAT(table.text, HasSubstr("of document 0: later keys masked"));
+}
+
+TEST(PlanCommands, AttentionTellsTheBlocksOfEveryStep) {
+  const json halves = run_json("plan attention --ranks 2 --seq 16 --balancer none");
+  const json& block = halves["ranks"][1]["steps"][1]["blocks"][0];
+  EXPECT_EQ(block["queries"], (json{{"begin", 8}, {"end", 16}}));
+  EXPECT_EQ(block["keys"]["end"], 8);
+  EXPECT_EQ(block["masked"], "whole");
+  EXPECT_EQ(block["pairs"], 64);
+  EXPECT_FALSE(block.contains("document"));
+  const json packed = run_json("plan attention --ranks 3 --documents 20,10,6");
+  for (const json& rank : packed["ranks"])
+    for (const json& step : rank["steps"]) {
+      std::int64_t pairs = 0;
+      for (const json& each : step["blocks"]) {
+        pairs += each["pairs"].get<std::int64_t>();
+        EXPECT_TRUE(each.contains("document")) << each;
+      }
+      EXPECT_EQ(pairs, step["pairs"].get<std::int64_t>());
+    }
 }
 
 TEST(PlanCommands, AttentionFollowsTheWayThatIsAskedFor) {
@@ -101,6 +122,23 @@ TEST(PlanCommands, AttentionSaysWhichBalancerAutoTakes) {
   EXPECT_EQ(balancer("--seq 4096 --window 1023 --balancer none"), "none");
   EXPECT_THAT(run("plan attention --ranks 4 --seq 4096 --window 1023").text,
               HasSubstr("load balancer mask_area"));
+}
+
+TEST(PlanCommands, EstimateAndSearchTellTheBalanceOfAttention) {
+  const std::string estimate =
+      "plan estimate --model gpt2_124m --seq 1024 --global-batch 4 --mesh ";
+  EXPECT_GT(run_json(estimate + "cp=2")["seconds"]["attention_balance"].get<double>(), 0.99);
+  EXPECT_EQ(run_json(estimate + "dp=2")["seconds"]["attention_balance"], 0);
+  EXPECT_THAT(run(estimate + "cp=2").text, HasSubstr("balance of attention"));
+  const json search = run_json(
+      "plan search --model llama3_8b --seq 8192 --ranks 16 --cluster h100 --global-batch 1");
+  int shared = 0;
+  for (const json& plan : search["plans"]) {
+    const bool shares = plan["mesh"].value("cp", 1) > 1;
+    EXPECT_EQ(plan["seconds"]["attention_balance"] > 0.95, shares) << plan;
+    shared += shares ? 1 : 0;
+  }
+  EXPECT_GT(shared, 0);
 }
 
 TEST(PlanCommands, AttentionSaysWhatAutoTakes) {

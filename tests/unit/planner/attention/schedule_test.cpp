@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/attention/schedule.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -106,7 +107,10 @@ std::vector<std::string> texts_of(const RowMask& row, const IndexRanges& queries
                                   const IndexRanges& keys) {
   std::vector<std::string> texts;
   for (const AttentionBlock& block : attention_blocks(row, queries, keys))
-    texts.push_back(to_string(block));
+    texts.push_back(fmt::format(
+        "[{}, {}) x [{}, {}){}: {}", block.queries.begin, block.queries.end, block.keys.begin,
+        block.keys.end, block.document < 0 ? "" : fmt::format(" of document {}", block.document),
+        to_string(block.hidden)));
   return texts;
 }
 
