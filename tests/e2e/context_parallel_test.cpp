@@ -16,14 +16,14 @@ using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 3;
-constexpr int kSteps = 700;
+constexpr int kSteps = 350;
 
 class ContextParallelE2e : public DaemonTest, public ::testing::WithParamInterface<const char*> {
  protected:
   static TinyJob long_job() {
     TinyJob job;
     job.steps = kSteps;
-    job.checkpoint_interval = 100;
+    job.checkpoint_interval = 50;
     job.plan = fmt::format("{{dtype: float32, context_parallel: {{rotate: {}}}}}", GetParam());
     job.extra = fmt::format("  mesh: {{cp: {}}}\n", kRanks);
     return job;
@@ -70,9 +70,9 @@ TEST_P(ContextParallelE2e, ADeadAndAStoppedRankAreNamedAndTheJobGoesOnBitForBit)
   submit(long_job(), "whole");
   ASSERT_TRUE(reaches("whole", "succeeded", 120s)) << job("whole").dump(2) << daemon_log();
   submit(long_job(), "disturbed");
-  disturb("disturbed", 150, SIGKILL, "");
+  disturb("disturbed", 75, SIGKILL, "");
   start_ranks();
-  disturb("disturbed", 350, SIGSTOP, "stopped (SIGSTOP");
+  disturb("disturbed", 175, SIGSTOP, "stopped (SIGSTOP");
   start_ranks();
   ASSERT_TRUE(reaches("disturbed", "succeeded", 120s)) << job("disturbed").dump(2) << daemon_log();
   EXPECT_EQ(job("disturbed")["attempt"], 3);
