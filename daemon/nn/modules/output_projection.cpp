@@ -20,6 +20,12 @@ Tensor OutputProjection::operator()(const Tensor& hidden) const {
   return call(hidden, [&](const Tensor& in) { return ops::linear(in, weight(), bias()); });
 }
 
+Tensor OutputProjection::unrounded(const Tensor& hidden) const {
+  return call(hidden, [&](const Tensor& in) {
+    return ops::linear(in, weight(), bias(), {.keep_sums = true});
+  });
+}
+
 template <typename Loss>
 void OutputProjection::call_for_loss(const Tensor& hidden, Loss&& loss) const {
   call(std::array{hidden}, [&](const std::array<Tensor, 1>& in) {

@@ -103,6 +103,8 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const LinearOptions& options) {
   check_floating("linear", x);
   check_same_dtype("linear", x, weight);
+  check_internal(!options.keep_sums || !autograd::should_record({&x, &weight, &bias}),
+                 "linear: keep_sums records no gradient");
   check(x.ndim() >= 1 && weight.ndim() == 2, "linear: shapes x {} and weight {}, expected a matrix",
         x.shape(), weight.shape());
   const std::int64_t in = weight.size(options.weight_is_in_out ? 0 : 1);
@@ -113,6 +115,10 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
   check_same_dtype("linear", x, bias);
   check(bias.ndim() == 1 && bias.size(0) == out, "linear: bias of shape {}, expected [{}]",
         bias.shape(), out);
+}
+
+DType result_dtype(const Tensor& x, const LinearOptions& options) {
+  return options.keep_sums && x.dtype() != DType::kFloat64 ? DType::kFloat32 : x.dtype();
 }
 
 Tensor linear_with_layout(LayoutEngine& engine, const Tensor& x, const Tensor& weight,
@@ -148,7 +154,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias_give
               options,
               {}};
   ExecutionContext& context = x.context();
-  Tensor y = empty(context, shape, x.dtype());
+  Tensor y = empty(context, shape, result_dtype(x, options));
   const bool empty_product = saved.x.size(1) == 0;  // a shard may hold no columns
   kernels::MatmulOptions matmul_options;
   matmul_options.batch_invariant = context.batch_invariant();

@@ -20,6 +20,8 @@ struct LinearOptions {
   /// Applied to x before the product and computed again in backward, so that only the
   /// pre-activation is kept: linear(gelu(x)).
   Activation input_activation = Activation::kNone;
+  /// The sums as they are, float32 where x is narrower. Records no gradient.
+  bool keep_sums = false;
 };
 
 /// x [.., in] times weight (transposed if [out, in]) plus bias [out] (may be undefined). Weight

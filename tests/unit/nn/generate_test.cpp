@@ -9,6 +9,7 @@
 #include <numeric>
 #include <random>
 
+#include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/generate.h"
@@ -58,6 +59,30 @@ TEST_P(Decode, EqualsTheFullForward) {
     }
   }
   EXPECT_THROW(model->make_cache(25), InvalidArgument);
+}
+
+TEST_P(Decode, TellsInBfloat16TheLogProbsThatLossesRead) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()(), DType::kBFloat16);
+  const NoGradGuard no_grad(context);
+  // Logits of trained models are as large: rounded to bfloat16 they would be off by 0.1.
+  for (const NamedParameter& p : model->named_parameters())
+    if (p.name == "transformer.ln_f.weight" || p.name == "model.norm.weight")
+      copy_into(p.parameter->value, ops::mul(p.parameter->value, 16.0));
+  const std::int64_t length = 24, vocabulary = 37;
+  Batch batch;
+  batch.input_ids = random_ids(context, 1, length, vocabulary, 3);
+  const auto cache = model->make_cache(length);
+  const std::vector<double> logits = model->decode(batch.input_ids, *cache).to_vector();
+  double sum = 0.0;
+  for (const double logit : logits) sum += std::exp(logit);
+  for (std::int64_t v = 0; v < vocabulary; ++v) {
+    batch.labels = from_values(context, {1, length},
+                               std::span<const std::int64_t>(
+                                   std::vector<std::int64_t>(static_cast<std::size_t>(length), v)));
+    const double loss = model->token_losses(batch, {}).to_vector().back();
+    EXPECT_NEAR(logits[static_cast<std::size_t>(v)] - std::log(sum), -loss, 2e-2) << v;
+  }
 }
 
 TEST(WindowedCache, DropsWhatNoQuerySees) {

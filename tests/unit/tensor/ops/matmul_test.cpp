@@ -114,6 +114,25 @@ TEST_F(MatmulTest, LinearGradients) {
     }
 }
 
+TEST_F(MatmulTest, LinearKeepsItsSums) {
+  for (const bool invariant : {false, true})
+    for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16}) {
+      const BatchInvariantGuard guard(context_, invariant);
+      const Tensor x = random({3, 33}, dtype), weight = random({40, 33}, dtype);
+      const Tensor bias = random({40}, dtype);
+      const Tensor y = linear(x, weight, bias, {.keep_sums = true});
+      EXPECT_EQ(y.dtype(), dtype == DType::kFloat64 ? dtype : DType::kFloat32);
+      std::vector<double> expected =
+          product(x.to_vector(), transpose(weight, 0, 1).to_vector(), 3, 33, 40);
+      const std::vector<double> b = bias.to_vector();
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += b[i % 40];
+      test::expect_near(y, expected, 1e-5, 1e-5);
+    }
+  Tensor weight = random({4, 3});
+  weight.set_requires_grad(true);
+  EXPECT_THROW(linear(random({2, 3}), weight, {}, {.keep_sums = true}), InternalError);
+}
+
 TEST_F(MatmulTest, LinearAddsIntoTheLeavesOverMicroBatches) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     const Tensor x = random({50, 8}, dtype);
