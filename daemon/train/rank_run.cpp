@@ -4,11 +4,8 @@
 #include <optional>
 
 #include "daemon/text/tokenizer_folder.h"
-#include "daemon/train/all_reduce_values.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
-#include "daemon/train/data/data_identity.h"
 #include "daemon/train/dtype_choice.h"
-#include "daemon/train/job_beginning.h"
 #include "daemon/train/loss_outputs.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/optim/step_values.h"
@@ -17,7 +14,6 @@
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
-#include "daemon/train/validation_progress.h"
 #include "daemon/train/whole_parameters.h"
 #include "kernels/base/error.h"
 
@@ -65,11 +61,9 @@ void RankRun::open(const RankResources& resources, std::unique_ptr<RunMesh> mesh
     carried_ = read_carried_files(text::carried_files(source, options_.tokenizer_folder), notes_);
   }
   if (options_.with_data) {
-    const RunData data =
-        open_run_data(config_, model, options_.data_dir, "run.data", options_.text, disk);
-    check_internal(data.training != nullptr, "the run's text is not tokenized");
-    check_enough(config_, data);
-    feed_ = std::make_unique<DataFeed>(config_, data, mesh->data());
+    data_ = std::make_unique<JobData>(resources_, config_, options_, model, mesh->data());
+    checkpoints_ =
+        std::make_unique<JobCheckpoints>(resources_, config_, options_, data_->identity());
   }
   model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
   references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir, disk);
@@ -77,14 +71,7 @@ void RankRun::open(const RankResources& resources, std::unique_ptr<RunMesh> mesh
 }
 
 void RankRun::fill() {
-  if (feed_) {
-    JobBeginning beginning(resources_, config_, options_, *model_, feed_->identity(), notes_);
-    const JobBeginning::Begun begun = beginning.begin();
-    progress_ = begun.progress;
-    saved_step_ = begun.saved_step;
-    saved_validation_ = validation_progress_to_json(progress_.validation);
-    return;
-  }
+  if (checkpoints_) return checkpoints_->begin(*model_, notes_);
   if (!options_.state_folder.empty())
     return load_state(options_.state_folder, options_.with_optimizer);
   run_agreed(world_, [&] {
@@ -106,13 +93,14 @@ double RankRun::flops_per_token() const {
   return nn::flops_per_token(model_->model_config(), config_.training().seq_len());
 }
 
-DataSize RankRun::data_size() const {
-  if (!feed_) return {};
-  return {feed_->identity().tokens(), feed_->training_samples()};
+DataSize RankRun::data_size() const { return data_ ? data_->size() : DataSize(); }
+
+JobProgress RankRun::job_progress() const {
+  return checkpoints_ ? checkpoints_->progress() : JobProgress();
 }
 
-const DataFeed& RankRun::own_data(const char* verb) const {
-  if (feed_) return *feed_;
+const JobData& RankRun::own_data(const char* verb) const {
+  if (data_) return *data_;
   throw FailedPrecondition(
       fmt::format("{}: this run was made without data of its own; send a batch, or name samples of "
                   "a file",
@@ -139,7 +127,7 @@ v1::LossOutput RankRun::forward_backward(const v1::LossBatch& batch, const Whole
 }
 
 std::int64_t RankRun::forward_backward(const TrainingBatch& batch) {
-  const DataFeed& data = own_data("forward_backward");
+  const JobData& data = own_data("forward_backward");
   if (model_->has_gradients())
     throw FailedPrecondition(
         "forward_backward: the gradients of the step before were not used yet; call optim_step");
@@ -150,7 +138,7 @@ std::int64_t RankRun::forward_backward(const TrainingBatch& batch) {
     FedBatch fed;
     {
       const PhaseTimer timer(model_->phases(), "data");
-      fed = data.training_batch(batch.first_sample, world_, model_->mesh().leads_samples());
+      fed = data.training_batch(batch, model_->mesh());
     }
     step.micro_batches = std::move(fed.micro_batches);
     step.labels = fed.labels;
@@ -171,25 +159,9 @@ v1::LossOutput RankRun::forward(const v1::LossBatch& batch, const WholeBatch& wh
 }
 
 std::vector<LossSum> RankRun::forward(const ValidationBatches& batches) {
-  const DataFeed& data = own_data("forward");
+  const JobData& data = own_data("forward");
   snapshots_->use(nullptr);
-  std::vector<LossSum> sums(
-      static_cast<std::size_t>(data.validation_batches(batches.set, batches.first, batches.count)));
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    std::vector<HostBatch> parts;
-    run_agreed(world_, [&] {
-      parts = data.validation_batch(batches.set, batches.first + static_cast<std::int64_t>(i));
-    });
-    for (const HostBatch& part : parts) {
-      const LossSum share = model_->forward(part, config_.training().seq_len());
-      sums[i].loss += share.loss;
-      sums[i].labels += share.labels;
-    }
-  }
-  if (sums.empty()) return sums;  // the data have ended, on all ranks alike
-  static_assert(sizeof(LossSum) == 2 * sizeof(double));
-  all_reduce(world_, std::span(&sums.data()->loss, 2 * sums.size()), comm::ReduceOp::kSum);
-  return sums;
+  return data.losses(*model_, batches);
 }
 
 StepOutput RankRun::optim_step(const v1::OptimStepParams& params) {
@@ -256,26 +228,9 @@ void RankRun::save_state(const fs::path& folder,
 void RankRun::save_checkpoint(const JobProgress& progress, int keep_latest_k) {
   if (options_.checkpoint_dir.empty())
     throw FailedPrecondition("save_checkpoint: this run has no checkpoint folder");
-  const DataFeed& data = own_data("save_checkpoint");
+  own_data("save_checkpoint");
   snapshots_->use(nullptr);
-  CheckpointLocation location = checkpoint_location(resources_, options_, keep_latest_k);
-  for (const v1::BestCheckpoint& best : progress.validation.best())
-    location.keep_steps.insert(best.step());
-  std::string validation = validation_progress_to_json(progress.validation);
-  if (saved_step_ == model_->step()) {
-    if (validation != saved_validation_)
-      rewrite_progress(world_, location, saved_step_, validation);
-  } else {
-    Manifest manifest;
-    manifest.validation_progress = validation;
-    manifest.data_position = progress.data_position;
-    manifest.tokens = progress.tokens;
-    manifest.data_identity = to_json_text(data.identity());
-    if (progress.edited_config) manifest.run_config = to_json_text(*progress.edited_config);
-    model_->save_state(location, std::move(manifest), carried_);
-  }
-  saved_step_ = model_->step();
-  saved_validation_ = std::move(validation);
+  checkpoints_->save(*model_, progress, keep_latest_k, carried_);
 }
 
 void RankRun::load_state(const fs::path& folder, bool with_optimizer) {

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "daemon/train/data/data_feed.h"
 #include "daemon/train/gradient_window.h"
+#include "daemon/train/job_checkpoints.h"
+#include "daemon/train/job_data.h"
 #include "daemon/train/model_run.h"
 #include "daemon/train/reference_data.h"
 #include "daemon/train/run.h"
@@ -18,9 +19,9 @@
 
 namespace meshloom::train {
 
-/// A ModelRun with what verbs need around it: data, the window of gradients, weights to draw from,
-/// checkpoints. Every rank of the data group (dp x fsdp) computes its samples of each micro batch,
-/// together with the ranks that share its samples (cp x tp).
+/// A ModelRun with what verbs need around it: the window of gradients and weights to draw from; of
+/// a job also its data and checkpoints. Every rank of the data group (dp x fsdp) computes its
+/// samples of each micro batch, together with the ranks that share its samples (cp x tp).
 class RankRun final : public Run {
  public:
   RankRun(const RankResources& resources, const v1::RunConfig& config, const RunOptions& options);
@@ -33,7 +34,7 @@ class RankRun final : public Run {
   LossBatchLimits limits() const override;
   double flops_per_token() const override;
   DataSize data_size() const override;
-  JobProgress job_progress() const override { return progress_; }
+  JobProgress job_progress() const override;
   bool weights_undefined() const override { return undefined_; }
 
   v1::LossOutput forward_backward(const v1::LossBatch& batch, const WholeBatch& whole) override;
@@ -66,7 +67,7 @@ class RankRun final : public Run {
   /// The values that it begins with.
   void fill();
   /// Throws if the run was made without data of its own.
-  const DataFeed& own_data(const char* verb) const;
+  const JobData& own_data(const char* verb) const;
   /// Before the gradients of a call are computed: its step begins, if no other call has begun it.
   void begin_gradients();
   StepResult update(double lr, double max_norm, double factor);
@@ -85,16 +86,14 @@ class RankRun final : public Run {
   const RunOptions options_;
   /// Files that go along with checkpoints and exports, on rank 0.
   std::vector<CarriedFile> carried_;
-  std::unique_ptr<DataFeed> feed_;  ///< null without data of its own
+  std::unique_ptr<JobData> data_;                ///< null without data of its own
+  std::unique_ptr<JobCheckpoints> checkpoints_;  ///< if data_
   std::unique_ptr<ModelRun> model_;
   std::unique_ptr<ReferenceData> references_;
   std::unique_ptr<WeightSnapshots> snapshots_;
   GradientWindow window_;
   std::chrono::steady_clock::time_point step_begin_;  ///< of the step that window_ belongs to
   GroupCounters counted_;                             ///< collectives up to the last step's end
-  JobProgress progress_;                              ///< of the checkpoint that it began with
-  std::int64_t saved_step_ = -1;                      ///< whose checkpoint is in checkpoint_dir
-  std::string saved_validation_;                      ///< that checkpoint's progress, as text
   bool undefined_ = false;                            ///< the weights
   std::vector<std::string> notes_;
 };
