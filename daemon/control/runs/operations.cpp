@@ -54,12 +54,12 @@ const Operations::Entry& Operations::entry(const std::string& name) const {
 v1::Operation Operations::add(const std::string& run, const std::string& name,
                               const std::string& verb, Progress progress) {
   const std::lock_guard lock(mutex_);
-  if (bytes_ > most_bytes_) make_room();
+  make_room();
   if (bytes_ > most_bytes_)
     throw ResourceExhausted(
         fmt::format(
-            "outcomes of {} bytes wait to be fetched, {} are kept at most; read some of them "
-            "(WaitOperation, ReadResult)",
+            "outcomes of {} bytes wait to be fetched, {} are kept at most; fetch those of this run "
+            "(WaitOperation, for large ones ReadResult), or close runs whose outcomes nobody needs",
             bytes_, most_bytes_),
         "RESULTS_FULL", {{"bytes", std::to_string(bytes_)}});
   Entry& fresh = add_entry(run, name, verb);
@@ -88,7 +88,13 @@ void Operations::restore(const std::string& run, const std::string& name, const 
   const std::lock_guard lock(mutex_);
   Entry& done = add_entry(run, name, verb);
   end(done, v1::OPERATION_STATE_SUCCEEDED, nullptr, std::move(result));
-  done.told = true;
+  make_spare(done);
+}
+
+void Operations::make_spare(Entry& ended) {
+  if (ended.spare > 0) return;
+  ended.spare = next_number_++;
+  spare_[ended.spare] = ended.operation.name();
 }
 
 bool Operations::begin(const std::string& name, std::function<void()> stop) {
@@ -132,7 +138,9 @@ Operations::Calls Operations::end(Entry& over, v1::OperationState state,
   if (!over.result) over.progress.reset();
   over.stop = nullptr;
   bytes_ += over.bytes();
-  --runs_[over.run].open;
+  OfRun& of_run = runs_[over.run];
+  --of_run.open;
+  if (of_run.closed) make_spare(over);
   return calls_of(over);
 }
 
@@ -142,6 +150,7 @@ void Operations::end_kept(const std::string& name, v1::OperationState state,
   const auto found = entries_.find(name);
   if (found == entries_.end() || found->second.has_ended()) return;
   const Calls calls = end(found->second, state, error, std::move(result));
+  make_room();
   lock.unlock();
   call_all(calls);
 }
@@ -169,7 +178,7 @@ v1::Operation Operations::cancel(const std::string& name) {
       to_details(Cancelled("its client has cancelled it", "CANCELLED_BY_CLIENT"));
   const std::function<void()> stop = std::exchange(cancelled.stop, nullptr);
   const Calls calls = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, nullptr);
-  cancelled.told = true;
+  make_spare(cancelled);
   v1::Operation seen = cancelled.view();
   lock.unlock();
   if (stop) stop();
@@ -183,7 +192,7 @@ v1::Operation Operations::get(const std::string& name) {
   v1::Operation seen = asked.view();
   if (!asked.has_ended() || size_of(asked.result) > kInlineBytes) return seen;
   if (asked.result) *seen.mutable_result() = *asked.result;
-  asked.told = true;
+  make_spare(asked);
   return seen;
 }
 
@@ -267,7 +276,7 @@ Operations::Result Operations::result(const std::string& name) const {
 void Operations::told(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(name);
-  if (found != entries_.end()) found->second.told = true;
+  if (found != entries_.end() && found->second.has_ended()) make_spare(found->second);
 }
 
 void Operations::close_run(const std::string& run) {
@@ -275,7 +284,18 @@ void Operations::close_run(const std::string& run) {
   const auto found = runs_.find(run);
   if (found == runs_.end()) return;
   found->second.closed = true;
+  for (const auto& [number, name] : found->second.names)
+    if (Entry& of_run = entries_.at(name); of_run.has_ended()) make_spare(of_run);
   prune(found->second);
+}
+
+void Operations::erase(const std::string& name) {
+  const auto found = entries_.find(name);
+  const Entry& gone = found->second;
+  bytes_ -= gone.bytes();
+  runs_.at(gone.run).names.erase(gone.number);
+  spare_.erase(gone.spare);
+  entries_.erase(found);
 }
 
 void Operations::prune(OfRun& run) {
@@ -285,28 +305,15 @@ void Operations::prune(OfRun& run) {
     const Entry& oldest = entries_.at(item->second);
     const bool many = run.names.size() > kKept;
     const bool old = oldest.has_ended() && Clock::now() - oldest.ended > kLongest;
-    if (!(many || old) || !oldest.may_go(run.closed)) {
-      ++item;
-      continue;
-    }
-    bytes_ -= oldest.bytes();
-    entries_.erase(item->second);
-    item = run.names.erase(item);
+    const std::string name = (item++)->second;
+    if ((many || old) && oldest.may_go()) erase(name);
   }
 }
 
 void Operations::make_room() {
-  for (auto& [name, of_run] : runs_) {
-    for (auto item = of_run.names.begin(); item != of_run.names.end() && bytes_ > most_bytes_;) {
-      const Entry& oldest = entries_.at(item->second);
-      if (!oldest.may_go(of_run.closed)) {
-        ++item;
-        continue;
-      }
-      bytes_ -= oldest.bytes();
-      entries_.erase(item->second);
-      item = of_run.names.erase(item);
-    }
+  for (auto item = spare_.begin(); item != spare_.end() && bytes_ > most_bytes_;) {
+    const std::string name = (item++)->second;
+    if (entries_.at(name).may_go()) erase(name);
   }
 }
 
@@ -314,10 +321,7 @@ void Operations::forget_run(const std::string& run) {
   const std::lock_guard lock(mutex_);
   const auto found = runs_.find(run);
   if (found == runs_.end()) return;
-  for (const auto& [number, name] : found->second.names) {
-    bytes_ -= entries_.at(name).bytes();
-    entries_.erase(name);
-  }
+  while (!found->second.names.empty()) erase(std::string(found->second.names.begin()->second));
   runs_.erase(found);
 }
 

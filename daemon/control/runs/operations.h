@@ -21,15 +21,18 @@ namespace meshloom::control {
 /// All methods may be called from any thread. Names that are not known throw NotFound
 /// (OPERATION_NOT_FOUND).
 ///
-/// An operation whose outcome was not told yet stays until its run is closed; what was told, or is
-/// of a closed run, stays while it is among the newest kKept of its run, younger than a week, and
-/// there is room for new results; while somebody waits for it or watches it, it stays in any case.
+/// An operation whose outcome was not told yet stays until its run is closed, whatever room it
+/// takes; what was told, or is of a closed run, is spare: it stays while it is among the newest
+/// kKept of its run and younger than a week, and where all outcomes together are more than may be
+/// kept, those that have been spare for longest go first. Were they kept, a run whose last kKept
+/// outcomes fill the room could never take a verb again. While somebody waits for an operation or
+/// watches it, it stays in any case.
 class Operations {
  public:
   static constexpr std::size_t kKept = 1000;
   static constexpr std::size_t kInlineBytes = 1 << 20;
 
-  /// `most_bytes`: of all outcomes that were not told together, beyond which no operation is taken.
+  /// `most_bytes`: of all outcomes together. No operation is taken while more were not told.
   explicit Operations(std::size_t most_bytes) : most_bytes_(most_bytes) {}
 
   using Progress = std::shared_ptr<const SampleProgress>;
@@ -99,14 +102,13 @@ class Operations {
     Result result;
     Progress progress;
     std::function<void()> stop;
-    bool begun = false, told = false;
+    bool begun = false;
+    std::int64_t spare = 0;  ///< its place in spare_; 0: its outcome was not told
     Clock::time_point taken, ended;
     std::map<std::int64_t, Waiter> waiters;
 
     /// Nobody waits for it.
-    bool may_go(bool run_closed) const {
-      return has_ended() && waiters.empty() && (told || run_closed);
-    }
+    bool may_go() const { return spare > 0 && waiters.empty(); }
     /// Of its result or its error.
     std::size_t bytes() const;
     bool has_ended() const { return base::is_final(operation.state()); }
@@ -129,14 +131,18 @@ class Operations {
                 Result result);
   std::int64_t add_waiter(Entry& waited, Waiter waiter);
   Entry& add_entry(const std::string& run, const std::string& name, const std::string& verb);
+  /// Of one that has ended.
+  void make_spare(Entry& ended);
   void prune(OfRun& run);
   void make_room();
+  void erase(const std::string& name);
 
   const std::size_t most_bytes_;
   mutable std::mutex mutex_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, OfRun> runs_;
-  std::size_t bytes_ = 0;  ///< of results and errors
+  std::map<std::int64_t, std::string> spare_;  ///< those that may go, the first of them first
+  std::size_t bytes_ = 0;                      ///< of results and errors
   std::int64_t next_number_ = 1;
 };
 

@@ -86,6 +86,62 @@ TEST(Operations, WhatIsNotFetchedRefusesNewOnes) {
   EXPECT_FALSE(operations.has(name_of(0)));
 }
 
+TEST(Operations, WhatWasToldFirstMakesRoomFirstWhateverItsRun) {
+  Operations operations(1000);
+  const std::vector<std::string> runs = {"a", "b", "c"};
+  for (const std::string& run : runs) {
+    operations.add(run, run, "forward");
+    operations.succeed(run, result_of(300));
+  }
+  for (const char* run : {"b", "c", "a"}) operations.get(run);
+  operations.add("d", "d", "forward");
+  // Not only when a verb is taken: what ends makes room for itself.
+  operations.succeed("d", result_of(300));
+  EXPECT_FALSE(operations.has("b"));
+  EXPECT_TRUE(operations.has("c") && operations.has("a"));
+  // What somebody waits for stays.
+  operations.watch("c", [] {});
+  operations.add("e", "e", "forward");
+  operations.succeed("e", result_of(300));
+  EXPECT_TRUE(operations.has("c"));
+  EXPECT_FALSE(operations.has("a"));
+  EXPECT_TRUE(operations.has("d") && operations.has("e")) << "they were not told";
+}
+
+TEST(Operations, AClientThatFetchesIsNeverRefusedHoweverLargeItsResults) {
+  constexpr std::size_t kLarge = Operations::kInlineBytes + 1;
+  Operations operations(10 * kLarge);
+  for (int i = 0; i < 40; ++i) {
+    operations.add("r", name_of(i), "forward");
+    operations.succeed(name_of(i), result_of(kLarge));
+    operations.get(name_of(i));  // tells nothing of a large one
+    ASSERT_NE(operations.result(name_of(i)), nullptr);
+    operations.told(name_of(i));
+  }
+  EXPECT_TRUE(operations.has(name_of(31)));
+  EXPECT_FALSE(operations.has(name_of(29)));
+  operations.close_run("r");
+  operations.forget_run("r");
+  EXPECT_FALSE(operations.has(name_of(39)));
+  operations.add("s", name_of(40), "forward");
+}
+
+TEST(Operations, OutcomesOfAClosedRunMakeRoomUnlessSomebodyWaits) {
+  Operations operations(1000);
+  for (int i = 0; i < 3; ++i) operations.add("r", name_of(i), "forward");
+  operations.succeed(name_of(0), result_of(600));
+  operations.close_run("r");
+  operations.when_ended(name_of(2), [] {});
+  operations.succeed(name_of(1), result_of(600));
+  EXPECT_FALSE(operations.has(name_of(0)));
+  EXPECT_TRUE(operations.has(name_of(1)));
+  operations.add("s", "s", "forward");
+  operations.succeed("s", result_of(600));
+  EXPECT_FALSE(operations.has(name_of(1)));
+  EXPECT_TRUE(operations.has("s"));
+  EXPECT_TRUE(operations.is_open(name_of(2)));
+}
+
 TEST(Operations, OneThatHasBegunIsNotCancelled) {
   Operations operations(1000);
   operations.add("r", name_of(0), "forward");
