@@ -339,7 +339,7 @@ void RunSession::check_times() {
     const std::int64_t next = sequence_.next();
     waiting_bytes_ = 0;
     // What is behind the gap may have been gradients, and what was lost in it too.
-    gap_poison_ = fmt::format("verb {} never arrived", missing);
+    if (!gap_) gap_ = {missing, fmt::format("verb {} never arrived", missing)};
     fail_verbs(verbs, Aborted(fmt::format("verb {} of run \"{}\" has not arrived in {} s; the next "
                                           "number is {}",
                                           missing, id_, gap_timeout_of(run_.spec()).count(), next),

@@ -214,7 +214,12 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void start_next(Lock& lock);
   /// What the run holds is lost if the start of a verb fails where none can.
   void start_safely(Lock& lock);
-  void poison(const std::string& cause);
+  /// The gradients of verb `seq` will be missing, which a later step fails for.
+  struct Missing {
+    std::int64_t seq = 0;
+    std::string cause;
+  };
+  VerbInFlight poison(const Missing& missing);
   void collect();
   v1::ErrorDetails details_of(const VerbInFlight& verb, const std::exception_ptr& error);
   void take_step(const v1::VerbResult& result, const VerbInFlight& verb);
@@ -240,10 +245,11 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::size_t waiting_bytes_ = 0;                ///< of verbs that have not begun
   std::deque<VerbInFlight> in_flight_;
   bool collecting_ = false;
-  /// The first verb since the last optimizer step whose gradients failed on the ranks.
-  std::optional<std::int64_t> failed_gradients_;
-  /// Why gradients are missing that no verb tells of; the ranks are not told yet.
-  std::optional<std::string> gap_poison_;
+  /// The first since the last optimizer step whose gradients are missing, as far as answers are
+  /// collected, which is in the order of numbers.
+  std::optional<Missing> missing_;
+  /// The first that was lost in a gap; the ranks are not told yet.
+  std::optional<Missing> gap_;
   std::optional<Error> lost_;  ///< what the run held on the ranks is lost
   std::optional<End> end_;     ///< it is to end
   bool draining_ = false;      ///< nothing is begun before it is saved

@@ -27,6 +27,13 @@ bool is_damage(const Error& error) {
   return error.kind() == ErrorKind::kDataLoss || error.reason() == train::kCheckpointNotFound;
 }
 
+/// Of a verb that the ranks do not have.
+const char* why_missing(bool skip, bool refused, bool begun) {
+  if (skip) return "never arrived";
+  if (refused) return "was refused";
+  return begun ? "did not reach the ranks" : "was cancelled";
+}
+
 }  // namespace
 
 void RunSession::set_state(v1::RunState state) {
@@ -143,12 +150,17 @@ bool RunSession::upload_fits(const Verb& verb) const {
          world_.most_upload_bytes;
 }
 
-void RunSession::poison(const std::string& cause) {
+VerbInFlight RunSession::poison(const Missing& missing) {
   try {
-    ranks_.poison(cause);
+    ranks_.poison(missing.cause);
   } catch (const Error& error) {
     spdlog::debug("run {}: its gradients are not poisoned: {}", id_, error.what());
   }
+  // No operation waits for it: it keeps its place among the answers alone.
+  VerbInFlight known{"", missing.seq};
+  known.missing = missing.cause;
+  known.finish = [] { return v1::VerbResult(); };
+  return known;
 }
 
 VerbPlace RunSession::place() {
@@ -171,30 +183,28 @@ void RunSession::start_next(Lock& lock) {
   const auto verb = sequence_.take();
   const bool refused = verb->operation.empty();
   waiting_bytes_ -= refused ? 0 : std::min(waiting_bytes_, bytes_of(verb->request));
-  const std::optional<std::string> gap = std::exchange(gap_poison_, std::nullopt);
+  const std::optional<Missing> gap = std::exchange(gap_, std::nullopt);
   const std::int64_t seq = id_of(verb->request).seq();
   const VerbPlace where = place();
   lock.unlock();
-  if (gap) poison(*gap);
+  std::vector<VerbInFlight> started;
+  if (gap) started.push_back(poison(*gap));
   const bool skip = std::holds_alternative<v1::SkipRequest>(verb->request);
   const bool begun = !refused && world_.operations.begin(verb->operation);
-  std::optional<VerbInFlight> started;
+  bool launched = false;
   if (begun) {
     try {
-      started = launch(ranks_, *verb, where);
+      started.push_back(launch(ranks_, *verb, where));
+      launched = true;
     } catch (...) {
       world_.operations.fail(verb->operation, to_details(std::current_exception()));
     }
   }
-  if ((!started || skip) && adds_gradients(verb->request))
-    poison(fmt::format("verb {} ({}) {}", seq, name_of(verb->request),
-                       skip      ? "never arrived"
-                       : refused ? "was refused"
-                       : begun   ? "did not reach the ranks"
-                                 : "was cancelled"));
+  if ((!launched || skip) && adds_gradients(verb->request))
+    started.push_back(poison({seq, fmt::format("verb {} ({}) {}", seq, name_of(verb->request),
+                                               why_missing(skip, refused, begun))}));
   lock.lock();
-  if (!started) return;
-  in_flight_.push_back(std::move(*started));
+  for (VerbInFlight& one : started) in_flight_.push_back(std::move(one));
   changed_.notify_all();
 }
 
@@ -212,20 +222,25 @@ void RunSession::start_safely(Lock& lock) {
 
 v1::ErrorDetails RunSession::details_of(const VerbInFlight& verb, const std::exception_ptr& error) {
   v1::ErrorDetails details = to_details(error);
-  if (verb.adds_gradients && !failed_gradients_) failed_gradients_ = verb.seq;
-  if (details.info().reason() != train::kGradientsPoisoned || !failed_gradients_) return details;
-  // The ranks know the cause, and not the number that its verb has for the client.
-  details.set_message(
-      fmt::format("verb {} (forward_backward) failed: {}", *failed_gradients_, details.message()));
-  (*details.mutable_info()->mutable_metadata())["seq"] = std::to_string(*failed_gradients_);
-  failed_gradients_.reset();  // the ranks have discarded them
+  if (verb.adds_gradients && !missing_)
+    missing_ = {verb.seq,
+                fmt::format("verb {} (forward_backward) failed: {}", verb.seq, details.message())};
+  if (details.info().reason() != train::kGradientsPoisoned || !missing_) return details;
+  // The ranks know a cause, and not the number that its verb has for the client.
+  const Missing first = *std::exchange(missing_, std::nullopt);  // the ranks have discarded them
+  details.set_message(fmt::format(
+      "optim_step: the gradients since the last optimizer step were discarded: {}", first.cause));
+  auto& metadata = *details.mutable_info()->mutable_metadata();
+  metadata["seq"] = std::to_string(first.seq);
+  metadata["cause"] = first.cause;
   return details;
 }
 
 void RunSession::take_step(const v1::VerbResult& result, const VerbInFlight& verb) {
   if (result.has_optim_step()) run_.set_step(result.optim_step().step());
   if (verb.loaded_step) run_.set_step(*verb.loaded_step);
-  if (result.has_optim_step() || verb.drops_gradients) failed_gradients_.reset();
+  if (result.has_optim_step() || verb.drops_gradients) missing_.reset();
+  if (!verb.missing.empty() && !missing_) missing_ = {verb.seq, verb.missing};
 }
 
 void RunSession::collect() {
@@ -266,8 +281,8 @@ void RunSession::begin_epoch(const Error& cause) {
   const auto verbs = sequence_.take_all();
   waiting_bytes_ = 0;
   digests_.clear();
-  gap_poison_.reset();
-  failed_gradients_.reset();
+  gap_.reset();
+  missing_.reset();
   drop_snapshots();
   sequence_ = VerbSequence(state ? state->next_seq() : 1, sequence_.gap_timeout());
   run_.set_step(state ? state->step() : 0);

@@ -16,12 +16,14 @@
 
 namespace meshloom::control {
 
-/// A verb that the ranks have.
+/// A verb that the ranks have, or know to be missing.
 struct VerbInFlight {
   std::string operation;
   std::int64_t seq = 0;
   bool adds_gradients = false;
   bool drops_gradients = false;
+  /// Why the ranks have no gradients of it, which they were told by `poison`; empty: they were not.
+  std::string missing = "";
   std::optional<std::int64_t> loaded_step = std::nullopt;  ///< at which the run then stands
   std::int64_t upload_bytes = 0;                           ///< that it has taken
   std::shared_ptr<const void> upload_memory = nullptr;     ///< of these

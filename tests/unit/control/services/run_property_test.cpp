@@ -56,7 +56,8 @@ std::vector<Planned> random_verbs(std::mt19937& random, int count) {
 struct ModelRun {
   double weight = 0, gradients = 0;
   std::int64_t step = 0;
-  bool any = false, poisoned = false;
+  bool any = false;
+  std::int64_t missing = 0;  ///< the first verb whose gradients are; 0: none is
   struct Saved {
     double weight = 0;
     std::int64_t step = 0;
@@ -65,10 +66,11 @@ struct ModelRun {
 
   void drop_gradients() {
     gradients = 0;
-    any = poisoned = false;
+    any = false;
+    missing = 0;
   }
   bool apply() {
-    const bool applied = any && !poisoned;
+    const bool applied = any && missing == 0;
     if (applied) {
       weight -= 0.5 * gradients;
       ++step;
@@ -130,6 +132,9 @@ class RunPropertyTest : public RunServiceTest {
         EXPECT_EQ(result.loss().metrics().at("loss:sum"), 2.0 * verb.amount);
         break;
       case Kind::kStep:
+        if (model.missing > 0) {
+          EXPECT_EQ(operation.error().info().metadata().at("seq"), std::to_string(model.missing));
+        }
         EXPECT_EQ(succeeded, model.apply()) << operation.error().message();
         if (succeeded) {
           EXPECT_EQ(result.optim_step().step(), model.step);
@@ -164,8 +169,9 @@ class RunPropertyTest : public RunServiceTest {
       const v1::Operation operation = client.wait(seq);
       const bool cancelled = operation.state() == v1::OPERATION_STATE_CANCELLED;
       EXPECT_TRUE(!cancelled || verbs[i].cancel);
-      model.poisoned |= kind == Kind::kBadGradients || kind == Kind::kSkip ||
+      const bool lost = kind == Kind::kBadGradients || kind == Kind::kSkip ||
                         (kind == Kind::kGradients && cancelled);
+      if (lost && model.missing == 0) model.missing = seq;
       if (!cancelled) compare_result(verbs[i], operation, model);
     }
     return model;

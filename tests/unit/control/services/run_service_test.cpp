@@ -245,6 +245,92 @@ TEST_F(RunServiceTest, WhatPoisonsIsNamedUntilItsGradientsAreDiscarded) {
   EXPECT_EQ(client.wait(6).error().info().metadata().at("seq"), "4");
 }
 
+/// How a ForwardBackward comes to add no gradients, and what a step says of it.
+enum class Lost { kOnTheRanks, kInItsTurn, kRefused, kCancelled, kSkipped };
+
+std::string told_of(Lost lost, std::int64_t seq) {
+  switch (lost) {
+    case Lost::kOnTheRanks:
+    case Lost::kInItsTurn: return fmt::format("verb {} (forward_backward) failed", seq);
+    case Lost::kRefused: return fmt::format("verb {} (forward_backward) was refused", seq);
+    case Lost::kCancelled: return fmt::format("verb {} (forward_backward) was cancelled", seq);
+    case Lost::kSkipped: return fmt::format("verb {} (skip) never arrived", seq);
+  }
+  return "";
+}
+
+void lose(Client& client, Lost lost, std::int64_t seq) {
+  switch (lost) {
+    case Lost::kOnTheRanks: client.forward_backward(seq, {kBadToken}); break;
+    case Lost::kInItsTurn: client.forward_backward(seq, {-1}); break;
+    case Lost::kRefused:
+      EXPECT_EQ(info_of(client.forward_backward_of(seq, "uploads/none")).reason(),
+                "UPLOAD_NOT_FOUND");
+      break;
+    case Lost::kCancelled:
+      client.forward_backward(seq, {1});
+      EXPECT_TRUE(client.cancel(seq).ok());
+      break;
+    case Lost::kSkipped: client.skip(seq); break;
+  }
+}
+
+void expect_blamed(const v1::Operation& step, std::int64_t seq, const std::string& told) {
+  EXPECT_EQ(step.error().info().reason(), "GRADIENTS_POISONED");
+  EXPECT_EQ(step.error().info().metadata().at("seq"), std::to_string(seq));
+  EXPECT_THAT(step.error().info().metadata().at("cause"), HasSubstr(told));
+  EXPECT_THAT(step.error().message(), HasSubstr(told));
+}
+
+TEST_F(RunServiceTest, AStepBlamesTheFirstOfThoseThatAreMissing) {
+  start();
+  Client first = with_run();  // verbs wait behind it, so that they can be cancelled
+  first.wait_for(v1::RUN_STATE_READY);
+  Client client = with_run();
+  const std::vector<Lost> all = {Lost::kOnTheRanks, Lost::kInItsTurn, Lost::kRefused,
+                                 Lost::kCancelled, Lost::kSkipped};
+  std::int64_t seq = 0;
+  for (const Lost earlier : all)
+    for (const Lost later : all) {
+      client.forward_backward(++seq, {1});
+      lose(client, earlier, ++seq);
+      lose(client, later, ++seq);
+      client.optim_step(++seq);
+    }
+  client.forward_backward(++seq, {2});
+  client.optim_step(++seq);
+  first.close();
+  EXPECT_EQ(client.wait(seq).result().optim_step().step(), 1);
+  seq = 0;
+  for (const Lost earlier : all)
+    for (const Lost later : all) {
+      SCOPED_TRACE(fmt::format("{}, then {}", static_cast<int>(earlier), static_cast<int>(later)));
+      seq += 4;
+      expect_blamed(client.wait(seq), seq - 2, told_of(earlier, seq - 2));
+    }
+}
+
+TEST_F(RunServiceTest, AStepBlamesAGapInItsPlace) {
+  start();
+  v1::RunSpec spec;
+  spec.set_gap_timeout_seconds(1);
+  Client client = with_run(spec);
+  const auto lose_in_gap = [&](std::int64_t missing) {
+    client.optim_step(missing + 1);
+    EXPECT_EQ(client.wait(missing + 1).error().info().reason(), "SEQUENCE_GAP");
+  };
+  lose_in_gap(1);
+  lose_in_gap(3);
+  client.forward_backward(5, {kBadToken});
+  client.optim_step(6);
+  expect_blamed(client.wait(6), 1, "verb 1 never arrived");
+  client.forward_backward(7, {kBadToken});
+  lose_in_gap(8);
+  client.skip(10);
+  client.optim_step(11);
+  expect_blamed(client.wait(11), 7, "verb 7 (forward_backward) failed");
+}
+
 TEST_F(RunServiceTest, ParametersThatAreSetDropTheGradientsThatFailed) {
   start();
   Client client = with_run();
