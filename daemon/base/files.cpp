@@ -53,7 +53,8 @@ void throw_input_error(const char* action, const fs::path& path, int error) {
     case ELOOP:
     case ENAMETOOLONG: throw InvalidArgument(text, "INVALID_PATH", metadata);
     case EACCES:
-    case EPERM: throw FailedPrecondition(text, "PERMISSION_DENIED", metadata);
+    case EPERM:
+    case EROFS: throw FailedPrecondition(text, "PERMISSION_DENIED", metadata);
     default: throw IoError(text, "IO_ERROR", metadata);
   }
 }

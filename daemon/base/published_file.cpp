@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,17 +25,29 @@ UniqueFd open_hidden(const fs::path& hidden, const fs::path& path, unsigned mode
   return fd;
 }
 
+bool is_missing(int error) { return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP; }
+
 /// 0, or the error; EEXIST if something has the name `to`.
 int rename_to_free_name(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-  // Some file systems, such as NFS, know no such rename; a second name does the same there.
-  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) return errno;
-  if (::link(from.c_str(), to.c_str()) != 0) return errno;
-  ::unlink(from.c_str());
-  return 0;
+  if (!is_missing(errno)) return errno;
+  return link_to_free_name(from, to);
 }
 
 }  // namespace
+
+// Some file systems, such as NFS, know no rename that replaces nothing; a second name does the same
+// there. Some know neither (object stores, SMB): what can be done there is to look.
+int link_to_free_name(const fs::path& from, const fs::path& to) {
+  if (::link(from.c_str(), to.c_str()) == 0) {
+    ::unlink(from.c_str());
+    return 0;
+  }
+  if (errno != EPERM && !is_missing(errno)) return errno;
+  struct stat there = {};
+  if (::lstat(to.c_str(), &there) == 0) return EEXIST;
+  return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+}
 
 fs::path PublishedFile::hidden_path(const fs::path& path) {
   return path.parent_path() / ("." + path.filename().string() + ".new");
@@ -44,7 +57,13 @@ PublishedFile::PublishedFile(fs::path path, unsigned mode)
     : path_(std::move(path)), hidden_(hidden_path(path_)), fd_(open_hidden(hidden_, path_, mode)) {}
 
 PublishedFile::~PublishedFile() {
-  if (!is_done_) ::unlink(hidden_.c_str());
+  if (!is_done_ && has_hidden_name()) ::unlink(hidden_.c_str());
+}
+
+bool PublishedFile::has_hidden_name() const {
+  struct stat own = {}, named = {};
+  return ::fstat(fd_.get(), &own) == 0 && ::lstat(hidden_.c_str(), &named) == 0 &&
+         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 void PublishedFile::write(std::span<const std::byte> bytes) { write_all(fd_.get(), bytes, path_); }
@@ -57,10 +76,14 @@ void PublishedFile::sync() { sync_data(fd_.get(), path_); }
 
 void PublishedFile::commit(Existing existing) {
   sync_file(fd_.get(), path_);
+  if (!has_hidden_name())
+    throw Aborted(fmt::format("another process writes {}", shown(path_)), "FILE_BUSY",
+                  {{"path", shown(path_)}});
   if (existing == Existing::kReplace) {
     if (::rename(hidden_.c_str(), path_.c_str()) != 0)
       throw_io_error("cannot replace", path_, errno);
   } else if (const int error = rename_to_free_name(hidden_, path_); error != 0) {
+    if (error == EPERM || error == EACCES) throw_input_error("cannot name", path_, error);
     if (error != EEXIST) throw_io_error("cannot name", path_, error);
     throw AlreadyExists(fmt::format("{} is there already", shown(path_)), "ALREADY_EXISTS",
                         {{"path", shown(path_)}});

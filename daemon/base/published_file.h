@@ -14,6 +14,10 @@ namespace meshloom::base {
 /// What becomes of a file that has the name already.
 enum class Existing { kReplace, kRefuse };
 
+/// Names a file anew if nothing has that name, where the file system has no rename that does so. 0,
+/// or the error; EEXIST if something has it.
+int link_to_free_name(const std::filesystem::path& from, const std::filesystem::path& to);
+
 /// Written as a hidden file beside PATH, which becomes PATH with commit() and is removed with the
 /// object otherwise. What a killed process left of one is removed by the next of the same path.
 class PublishedFile {
@@ -33,10 +37,13 @@ class PublishedFile {
   /// What was written is on disk.
   void sync();
   /// Syncs the file, names it and syncs its folder. With kRefuse a file that has come to `path`
-  /// meanwhile stays: throws AlreadyExists (ALREADY_EXISTS).
+  /// meanwhile stays: throws AlreadyExists (ALREADY_EXISTS). Throws Aborted (FILE_BUSY) if another
+  /// process has begun the same path since, whose file it then is.
   void commit(Existing existing);
 
  private:
+  bool has_hidden_name() const;
+
   std::filesystem::path path_, hidden_;
   UniqueFd fd_;
   bool is_done_ = false;

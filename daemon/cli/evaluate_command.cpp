@@ -99,7 +99,7 @@ void add_evaluate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
       "evaluate", "Loss and perplexity of a job, a checkpoint, a folder or a model on data");
   auto options = std::make_shared<EvaluateOptions>();
-  auto* source = command->add_option_group("source", "Exactly one of");
+  auto* source = command->add_option_group("source", "What is evaluated");
   source->add_option("--job", options->job, "Its newest checkpoint, else its export");
   source->add_option("--checkpoint", options->checkpoint, "As checkpoint list shows it");
   source->add_option("--hf-folder", options->hf_folder, "Below the daemon's --data-dir");

@@ -172,7 +172,7 @@ void add_job_changes(CLI::App& jobs, CommandContext& context) {
 
   auto* move_command = jobs.add_subcommand("move", "Change when a job that waits is taken");
   const auto moved = leave<MoveOptions>(move_command, context, &move);
-  auto* place = move_command->add_option_group("place", "Exactly one of");
+  auto* place = move_command->add_option_group("place", "Where it comes in the queue");
   place->add_flag("--first", moved->first, "Before all others");
   place->add_option("--before", moved->before, "Before this job");
   place->add_option("--after", moved->after, "Behind this job");

@@ -85,7 +85,7 @@ v1::LossBatch LossOptions::batch() const {
 }
 
 void add_loss_options(CLI::App& command, LossOptions& options) {
-  auto* source = command.add_option_group("source", "Exactly one of");
+  auto* source = command.add_option_group("source", "What the loss is of");
   auto* data = source->add_option(
       "--data", options.data,
       "A file or a folder below the daemon's data dir, which the ranks read; for cross_entropy");

@@ -178,7 +178,7 @@ void add_create_model(CLI::App& models, CommandContext& context) {
   auto options = std::make_shared<CreateModelOptions>();
   command->add_option("name", options->name, "What it is to be called: [a-z0-9][a-z0-9_-]{0,62}")
       ->required();
-  auto* sources = command->add_option_group("source", "Exactly one of");
+  auto* sources = command->add_option_group("source", "What the model is made of");
   sources->add_option(
       "folder", options->folder,
       "Hugging Face folder on this machine; its files are sent, or what of them the "

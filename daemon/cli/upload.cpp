@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <span>
 
@@ -57,8 +58,8 @@ v1::WriteUploadRequest chunk_at(const base::InputFile& file, std::int64_t offset
 
 Uploader::Uploader(Client& client, bool quiet) : client_(client), display_(quiet, "sent") {}
 
-Transfer Uploader::begin(const std::filesystem::path& path) {
-  Transfer transfer{base::InputFile(path), path.filename().string(), {}};
+Transfer Uploader::begin(const std::filesystem::path& path, const std::string& name) {
+  Transfer transfer{base::InputFile(path), name, {}};
   v1::Upload& upload = transfer.upload;
   upload.set_file_name(transfer.name);
   upload.set_size_bytes(static_cast<std::int64_t>(transfer.file.size()));
@@ -100,6 +101,7 @@ bool Uploader::find_earlier(Transfer& transfer) {
           earlier.file_name() != wanted.file_name())
         continue;
       transfer.upload = earlier;
+      transfer.was_complete = earlier.state() == v1::UPLOAD_STATE_COMPLETE;
       return true;
     }
   } while (!request.page_token().empty());
@@ -159,6 +161,20 @@ void Uploader::finish(Transfer& transfer) {
                           .upload();
   }
   display_.end();
+}
+
+std::string allowed_upload_name(const std::filesystem::path& path) {
+  constexpr std::size_t kLongest = 128;
+  std::string name = path.filename().string().substr(0, kLongest);
+  const auto is_plain = [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '_');
+  };
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const bool allowed = is_plain(static_cast<unsigned char>(name[i])) ||
+                         (i > 0 && (name[i] == '.' || name[i] == '-'));
+    if (!allowed) name[i] = '_';
+  }
+  return name;
 }
 
 std::int64_t header_bytes(const base::InputFile& file) {

@@ -18,6 +18,7 @@ struct Transfer {
   base::InputFile file;
   std::string name;  ///< for the daemon
   v1::Upload upload;
+  bool was_complete = false;  ///< the daemon had it, as an upload that this client began before
 };
 
 /// Data of a verb, too large for its request.
@@ -34,8 +35,11 @@ class Uploader {
   Uploader(Client& client, bool quiet);
 
   /// Reads the file for its digest, and takes up an upload of the same file that this client began,
-  /// or makes one. Throws CliError; Error as base::InputFile.
-  Transfer begin(const std::filesystem::path& path);
+  /// or makes one, which is called `name`. Throws CliError; Error as base::InputFile.
+  Transfer begin(const std::filesystem::path& path, const std::string& name);
+  Transfer begin(const std::filesystem::path& path) {
+    return begin(path, path.filename().string());
+  }
   /// Announces what goes when the verb begins. Throws CliError.
   Transfer begin(VerbData data);
   /// Sends the file's bytes up to `end`, from where the daemon says on. After UNAVAILABLE it
@@ -51,6 +55,9 @@ class Uploader {
   Client& client_;
   TransferDisplay display_;
 };
+
+/// What an upload of any file can be called: its name without what such names may not have.
+std::string allowed_upload_name(const std::filesystem::path& path);
 
 /// Bytes at the beginning of a safetensors file that hold its header; all of them if it has none.
 std::int64_t header_bytes(const base::InputFile& file);

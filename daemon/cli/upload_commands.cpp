@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -33,8 +34,28 @@ DataImport import_of(const std::string& file, const SendOptions& options) {
   return asked;
 }
 
-/// Makes a file of data of an upload, which is forgotten then: the bytes are there once more.
-ExitCode import_sent(Client& client, bool json, const DataImport& asked) {
+/// Paths that the daemon would take one by one, the second in place of the first.
+void check_differ(const SendOptions& options) {
+  std::map<std::string, std::string> files;
+  for (const std::string& file : options.files) {
+    const std::string path = import_of(file, options).path;
+    const auto [first, is_new] = files.emplace(path, file);
+    if (!is_new)
+      throw CliError(kUsage, fmt::format("{} and {} would both be {}", first->second, file, path));
+  }
+}
+
+/// The bytes are there once more. That they stay does no harm.
+void try_to_forget(Client& client, const std::string& name) {
+  try {
+    forget_upload(client, name);
+  } catch (const CliError& error) {
+    fmt::print(stderr, "{} stays: {}\n", name, error.what());
+  }
+}
+
+/// Makes a file of data of an upload, which is forgotten then, unless it was kept before.
+ExitCode import_sent(Client& client, bool json, const DataImport& asked, bool keep) {
   const std::string kept = fmt::format(
       "the daemon keeps what was sent as {}: meshloom data import "
       "{} PATH makes a file of it",
@@ -43,33 +64,37 @@ ExitCode import_sent(Client& client, bool json, const DataImport& asked) {
   try {
     file = import_upload(client, json, asked);
   } catch (const CliError& error) {
+    if (error.details().info().reason() == "UPLOAD_NOT_FOUND") throw;
     throw CliError(error.code(), fmt::format("{}; {}", error.what(), kept), error.details());
   }
   if (!file) {
     fmt::print(stderr, "{}\n", kept);
     return kInterrupted;
   }
-  forget_upload(client, asked.upload);
   if (json)
     print_json_line(*file);
   else
     print_imported(*file);
+  if (!keep) try_to_forget(client, asked.upload);
   return kOk;
 }
 
 ExitCode send_files(Client& client, bool json, const SendOptions& options) {
   // Before anything is sent: most of what can be wrong with a path is known now.
-  if (options.data)
+  if (options.data) {
+    check_differ(options);
     for (const std::string& file : options.files)
       if (!check_import(client, import_of(file, options))) return kInterrupted;
+  }
   Uploader uploader(client, json);
   for (const std::string& file : options.files) {
-    Transfer transfer = uploader.begin(file);
+    Transfer transfer =
+        options.data ? uploader.begin(file, allowed_upload_name(file)) : uploader.begin(file);
     uploader.finish(transfer);
     if (options.data) {
       DataImport asked = import_of(file, options);
       asked.upload = transfer.upload.name();
-      const ExitCode code = import_sent(client, json, asked);
+      const ExitCode code = import_sent(client, json, asked, transfer.was_complete);
       if (code != kOk) return code;
     } else if (json) {
       print_json_line(transfer.upload);
@@ -116,7 +141,7 @@ void add_upload_commands(CLI::App& app, CommandContext& context) {
   auto* data = upload->add_option(
       "--data", options->data,
       "Make a file that jobs train on of what was sent, at this path below the daemon's "
-      "--data-dir, and keep no upload; a path that ends in / is a folder that is there");
+      "--data-dir, and keep no new upload; a path that ends in / is a folder that is there");
   upload->add_flag("--overwrite", options->overwrite, "Takes the place of a file that is there")
       ->needs(data);
   upload->require_subcommand(0, 1);

@@ -2,6 +2,7 @@
 // What a new user does in the first hour, by the program meshloom alone: a model and a text are
 // sent, the one is tuned on the other, and says something.
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <fstream>
 #include <utility>
@@ -143,13 +144,15 @@ TEST_F(FirstHour, FromAFolderAndATextToASampleOfText) {
 TEST_F(FirstHour, WhatWasSentIsKeptWhereNoFileCanBeMadeOfIt) {
   start(1);
   const std::string file = write_text("big.bin", "");
-  fs::resize_file(file, std::uintmax_t{128} << 20);
+  fs::resize_file(file, std::uintmax_t{256} << 20);
   const fs::path taken = data_ / "big.bin";
   Process upload({MESHLOOM_BIN "/meshloom", "--address", address_, "upload", file, "--data", "./"},
                  folder_ / "upload.log", folder_ / "upload.err");
   // Its path was free, and is not any more when all is there.
   ASSERT_TRUE(eventually(20s, [&] { return uploads() > 0; }));
+  ::kill(upload.pid(), SIGSTOP);
   std::ofstream(taken) << "meanwhile";
+  ::kill(upload.pid(), SIGCONT);
   EXPECT_EQ(upload.wait(60s), 2);
   const std::string errors = read_file(folder_ / "upload.err");
   EXPECT_NE(errors.find("big.bin is there already"), std::string::npos) << errors;
@@ -158,13 +161,20 @@ TEST_F(FirstHour, WhatWasSentIsKeptWhereNoFileCanBeMadeOfIt) {
   EXPECT_EQ(read_file(taken), "meanwhile");
   EXPECT_FALSE(fs::exists(data_ / ".big.bin.new"));
 
-  EXPECT_EQ(client_json({"data", "import", name, "other.bin"})["bytes"], 128 << 20);
+  EXPECT_EQ(client_json({"data", "import", name, "other.bin"})["bytes"], 256 << 20);
   // The same once more sends nothing.
   const auto again = client({"upload", file, "--data", "big.bin", "--overwrite"});
   EXPECT_EQ(again.exit_code, 0) << again.errors;
   EXPECT_NE(again.errors.find("sent already"), std::string::npos) << again.errors;
-  EXPECT_EQ(fs::file_size(taken), std::uintmax_t{128} << 20);
-  EXPECT_EQ(uploads(), 0);
+  EXPECT_EQ(fs::file_size(taken), std::uintmax_t{256} << 20);
+  EXPECT_EQ(uploads(), 1) << "what was there before stays";
+  // A name that no upload may have, and two files of one name.
+  const std::string words = write_text("my words (2).txt", "some words");
+  EXPECT_EQ(client_json({"upload", words, "--data", "./"})["path"], "my words (2).txt");
+  EXPECT_EQ(uploads(), 1);
+  const auto twice = client({"upload", words, words, "--data", "./", "--overwrite"});
+  EXPECT_EQ(twice.exit_code, 2) << twice.errors;
+  EXPECT_NE(twice.errors.find("would both be"), std::string::npos) << twice.errors;
   shut_down();
 }
 

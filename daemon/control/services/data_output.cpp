@@ -26,6 +26,8 @@ void check_file_name(const fs::path& name, const DataOutputs::Asked& asked) {
   if (name.native().size() > kLongestFileName)
     base::refuse_field(asked.field, "the name of the file has {} bytes, expected at most {}",
                        name.native().size(), kLongestFileName);
+  if (name.native().front() == '.' && name.extension() == ".new")
+    base::refuse_field(asked.field, "\"{}\" is a name of files that are not whole yet", asked.name);
 }
 
 }  // namespace
@@ -43,17 +45,34 @@ fs::path DataOutputs::folder_of(const fs::path& given, const Asked& asked) const
   return folder;
 }
 
-DataOutputs::Place DataOutputs::claim(const Asked& asked) {
+fs::path DataOutputs::find(const Asked& asked) const {
   const fs::path given(asked.name);
   check_file_name(given.filename(), asked);
-  const fs::path folder = folder_of(given, asked);
-  const fs::path path = (folder / given.filename()).lexically_normal();
-  // What is there is looked at once nobody else writes it.
-  Place place{path, take(train::followed(folder) / given.filename())};
+  // A file that has the name already is the one that jobs find, in whichever folder.
+  const fs::path found = train::below_data_folders(given, data_dir_);
+  std::error_code unknown;
+  const fs::path folder = folder_of(fs::exists(found, unknown) ? found : given, asked);
+  return (folder / given.filename()).lexically_normal();
+}
+
+void DataOutputs::check(const fs::path& path, const Asked& asked) {
   std::error_code unknown;
   const fs::file_status status = fs::symlink_status(path, unknown);
   if (fs::is_directory(status)) base::refuse_field(asked.field, "\"{}\" is a folder", asked.name);
   if (fs::exists(status) && !asked.overwrite) refuse_existing(asked.field, path);
+}
+
+fs::path DataOutputs::look(const Asked& asked) const {
+  const fs::path path = find(asked);
+  check(path, asked);
+  return path;
+}
+
+DataOutputs::Place DataOutputs::claim(const Asked& asked) {
+  const fs::path path = find(asked);
+  // What is there is looked at once nobody else writes it.
+  Place place{path, take(train::followed(path.parent_path()) / path.filename())};
+  check(path, asked);
   return place;
 }
 

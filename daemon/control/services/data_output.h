@@ -32,6 +32,8 @@ class DataOutputs {
   /// that is not there, AlreadyExists (ALREADY_EXISTS), FailedPrecondition (PERMISSION_DENIED),
   /// Aborted (FILE_BUSY).
   Place claim(const Asked& asked);
+  /// Where it would be written. Throws as claim, but for FILE_BUSY.
+  std::filesystem::path look(const Asked& asked) const;
   /// What claim() throws of a file that is there, for one that has come since.
   [[noreturn]] static void refuse_existing(const std::string& field,
                                            const std::filesystem::path& path);
@@ -39,6 +41,8 @@ class DataOutputs {
   std::string name_for_jobs(const std::filesystem::path& path) const;
 
  private:
+  std::filesystem::path find(const Asked& asked) const;
+  static void check(const std::filesystem::path& path, const Asked& asked);
   std::filesystem::path folder_of(const std::filesystem::path& given, const Asked& asked) const;
   std::shared_ptr<const void> take(const std::filesystem::path& path);
 

@@ -9,6 +9,7 @@ void DataServiceImpl::stop() {
   request_stop();
   tokenizations_.stop();
   imports_.stop();
+  checks_.stop();
   inspections_.stop();
 }
 
@@ -24,7 +25,8 @@ grpc::ServerWriteReactor<v1::TokenizeDataResponse>* DataServiceImpl::TokenizeDat
 
 grpc::ServerWriteReactor<v1::ImportUploadResponse>* DataServiceImpl::ImportUpload(
     grpc::CallbackServerContext* context, const v1::ImportUploadRequest* request) {
-  return std::make_shared<ImportStream>(imports_, *context, world_, uploads_, *request)->open();
+  StreamHost& host = request->validate_only() ? checks_ : imports_;
+  return std::make_shared<ImportStream>(host, *context, world_, uploads_, *request)->open();
 }
 
 }  // namespace meshloom::control

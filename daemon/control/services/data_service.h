@@ -43,6 +43,7 @@ class DataServiceImpl final
   const DataWorld world_;
   StreamHost tokenizations_{{"tokenizations of data", 4, 1}};
   StreamHost imports_{{"imports of uploads", 8, 2}};
+  StreamHost checks_{{"checks of paths", 8, 1}};  ///< which no copy keeps waiting
   StreamHost inspections_{{"inspections of data", 8, 2}};
 };
 

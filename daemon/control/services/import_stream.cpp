@@ -74,23 +74,27 @@ void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path&
 
 v1::ImportedFile ImportStream::import_upload() {
   const RequestKey key = make_request_key("ImportUpload", request_);
+  const DataOutputs::Asked asked{"path", request_.path(), request_.overwrite()};
+  const DataOutputs::Asked whatever_is_there{"path", request_.path(), true};
   v1::ImportedFile imported;
   if (request_.validate_only()) {
-    const auto place = world_.outputs.claim({"path", request_.path(), request_.overwrite()});
-    imported.set_path(world_.outputs.name_for_jobs(place.path));
+    imported.set_path(world_.outputs.name_for_jobs(world_.outputs.look(asked)));
     return imported;
   }
   const std::string id = parse_upload_name(request_.upload());
   const UploadStore::OpenContent content = uploads_.open_content(client_, id);
-  const bool is_repeat = uploads_.is_noted(key);
-  const auto place =
-      world_.outputs.claim({"path", request_.path(), request_.overwrite() || is_repeat});
-  if (!is_repeat) {
-    copy(content, place.path);
-    uploads_.note_request(id, key);
-    spdlog::info("{} has the {} bytes of upload {}", place.path.string(), content.file.size(), id);
+  if (!uploads_.is_noted(key)) {
+    const auto place = world_.outputs.claim(whatever_is_there);
+    // The first call of a repeat may have ended before the path was given to this one.
+    if (!uploads_.is_noted(key)) {
+      world_.outputs.look(asked);
+      copy(content, place.path);
+      uploads_.note_request(id, key);
+      spdlog::info("{} has the {} bytes of upload {}", place.path.string(), content.file.size(),
+                   id);
+    }
   }
-  imported.set_path(world_.outputs.name_for_jobs(place.path));
+  imported.set_path(world_.outputs.name_for_jobs(world_.outputs.look(whatever_is_there)));
   imported.set_bytes(content.upload.size_bytes());
   imported.set_sha256(content.upload.sha256());
   return imported;

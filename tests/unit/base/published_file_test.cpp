@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -84,6 +85,28 @@ TEST_F(PublishedFileTest, AFileThatComesMeanwhileStaysUnlessItIsToBeReplaced) {
   fs::create_symlink(folder_ / "nowhere", path());
   PublishedFile other(path());
   EXPECT_EQ(reason_of([&] { other.commit(Existing::kRefuse); }), "ALREADY_EXISTS");
+}
+
+TEST_F(PublishedFileTest, WhoBeganLastHasThePath) {
+  auto first = std::make_unique<PublishedFile>(path());
+  write(*first, "first");
+  PublishedFile second(path());
+  write(second, "second");
+  EXPECT_EQ(reason_of([&] { first->commit(Existing::kReplace); }), "FILE_BUSY");
+  first.reset();
+  second.commit(Existing::kRefuse);
+  EXPECT_EQ(file_text(path()), "second");
+  EXPECT_THAT(names(), ::testing::ElementsAre("file"));
+}
+
+TEST_F(PublishedFileTest, ASecondNameReplacesNothing) {
+  const fs::path from = folder_.write("from", "new"), to = folder_.write("to", "old");
+  EXPECT_EQ(link_to_free_name(from, to), EEXIST);
+  EXPECT_EQ(file_text(to), "old");
+  fs::remove(to);
+  EXPECT_EQ(link_to_free_name(from, to), 0);
+  EXPECT_EQ(file_text(to), "new");
+  EXPECT_THAT(names(), ::testing::ElementsAre("to"));
 }
 
 TEST_F(PublishedFileTest, NeverWritesThroughWhatHasTheHiddenName) {

@@ -44,12 +44,20 @@ TEST_F(DataOutputsTest, LieBelowTheDataFoldersUnderTheNameThatAJobFinds) {
   EXPECT_EQ(outputs_.name_for_jobs(second), second) << "a job would find the other one";
 }
 
+TEST_F(DataOutputsTest, AFileThatJobsFindUnderTheNameIsTheOne) {
+  folder_.write("b/x.txt", "");
+  EXPECT_EQ(refusal("x.txt"), "ALREADY_EXISTS");
+  EXPECT_EQ(outputs_.claim({"path", "x.txt", true}).path, folder_ / "b/x.txt");
+  EXPECT_EQ(outputs_.look({"path", "y.txt", false}), folder_ / "a/y.txt");
+}
+
 TEST_F(DataOutputsTest, NothingElseIsWritten) {
   for (const std::string name : {"", ".", "..", "sub/", "sub/.."})
     EXPECT_EQ(refusal(name), "INVALID_ARGUMENT") << name;
   EXPECT_EQ(refusal(std::string("a\0b", 3)), "INVALID_ARGUMENT");
   EXPECT_EQ(refusal(std::string(251, 'x')), "INVALID_ARGUMENT");
   EXPECT_EQ(refusal(std::string(250, 'x')), "");
+  EXPECT_EQ(refusal(".x.new", true), "INVALID_ARGUMENT");
   EXPECT_EQ(refusal("../x"), "INVALID_PATH");
   EXPECT_EQ(refusal("/etc/x"), "INVALID_PATH");
   EXPECT_EQ(refusal("no/x"), "NOT_FOUND");
@@ -69,7 +77,7 @@ TEST_F(DataOutputsTest, OnePathIsWrittenByOneCallAtATime) {
   auto place = outputs_.claim({"path", "sub/x", false});
   EXPECT_EQ(refusal("sub/x", true), "FILE_BUSY");
   EXPECT_EQ(refusal("same/x", true), "FILE_BUSY");
-  EXPECT_EQ(refusal("sub/.x.new"), "FILE_BUSY") << "where its bytes are until it is whole";
+  EXPECT_EQ(outputs_.look({"path", "sub/x", false}), folder_ / "a/sub/x") << "takes nothing";
   EXPECT_EQ(refusal("x"), "");
   place.claim.reset();
   EXPECT_EQ(refusal("same/x"), "");

@@ -149,6 +149,10 @@ TEST_F(DataServiceTest, ARepeatOfARequestWritesNothing) {
   EXPECT_TRUE(import_upload(request, &made).ok());
   EXPECT_EQ(made.sha256(), sha256_of("abc"));
   EXPECT_EQ(file_text(data() / "a.txt"), "changed since");
+  fs::remove(data() / "a.txt");
+  EXPECT_EQ(refusal(request), "") << "whatever has become of the file";
+  EXPECT_THAT(files(), ::testing::IsEmpty());
+  folder_.write("data/a.txt", "written since");
   auto other = request;
   other.set_path("b.txt");
   EXPECT_EQ(refusal(other), "REQUEST_ID_REUSED");
