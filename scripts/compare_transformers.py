@@ -121,7 +121,7 @@ class Daemon:
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self.log = open(work / "daemon.log", "w")
         self.process = subprocess.Popen(
-            ["mpirun", "-q", "-n", str(ranks), "--bind-to", "none", "--oversubscribe", programs / "meshloomd",
+            ["mpirun", "-n", str(ranks), "--bind-to", "none", "--oversubscribe", programs / "meshloomd",
              "--listen", "127.0.0.1:0", "--state-dir", self.state, "--data-dir", work / "data"],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT, env=environment)
 

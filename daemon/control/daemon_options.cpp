@@ -242,7 +242,7 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(command_line::kShells),
                                                      std::end(command_line::kShells))));
   app.footer(
-      "Example: mpirun -q -n 2 --bind-to none meshloomd --state-dir state --data-dir data\n"
+      "Example: mpirun -n 2 --bind-to none meshloomd --state-dir state --data-dir data\n"
       "The client is called meshloom. Environment: MESHLOOM_STATE_DIR, MESHLOOM_DATA_DIR, "
       "MESHLOOM_THREADS,\nMESHLOOM_LOG_LEVEL, MESHLOOM_HOST (this host's address for other "
       "hosts),\n"

@@ -135,7 +135,7 @@ def main():
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         with open(work / "daemon.log", "w") as log:
             daemon = subprocess.Popen(
-                ["mpirun", "-q", "-n", "2", "--bind-to", "none", "--oversubscribe", programs / "meshloomd", "--listen",
+                ["mpirun", "-n", "2", "--bind-to", "none", "--oversubscribe", programs / "meshloomd", "--listen",
                  "127.0.0.1:0", "--state-dir", work / "state", "--data-dir", work / "data", "--world-size", "2"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment)
         try:
