@@ -17,20 +17,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-UniqueFd open_hidden(const fs::path& hidden, const fs::path& path, unsigned mode) {
+UniqueFd open_hidden(const fs::path& hidden, const fs::path& path) {
   // Never the file that is there: it could be a link, a pipe, or another name of some file.
   ::unlink(hidden.c_str());
-  UniqueFd fd(::open(hidden.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  UniqueFd fd(::open(hidden.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd) throw_io_error("cannot write", path, errno);
   return fd;
 }
 
-bool is_missing(int error) { return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP; }
+bool is_unsupported(int error) { return error == EINVAL || error == ENOSYS || error == EOPNOTSUPP; }
 
 /// 0, or the error; EEXIST if something has the name `to`.
 int rename_to_free_name(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
-  if (!is_missing(errno)) return errno;
+  if (!is_unsupported(errno)) return errno;
   return link_to_free_name(from, to);
 }
 
@@ -43,7 +43,7 @@ int link_to_free_name(const fs::path& from, const fs::path& to) {
     ::unlink(from.c_str());
     return 0;
   }
-  if (errno != EPERM && !is_missing(errno)) return errno;
+  if (errno != EPERM && !is_unsupported(errno)) return errno;
   struct stat there = {};
   if (::lstat(to.c_str(), &there) == 0) return EEXIST;
   return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
@@ -53,8 +53,8 @@ fs::path PublishedFile::hidden_path(const fs::path& path) {
   return path.parent_path() / ("." + path.filename().string() + ".new");
 }
 
-PublishedFile::PublishedFile(fs::path path, unsigned mode)
-    : path_(std::move(path)), hidden_(hidden_path(path_)), fd_(open_hidden(hidden_, path_, mode)) {}
+PublishedFile::PublishedFile(fs::path path)
+    : path_(std::move(path)), hidden_(hidden_path(path_)), fd_(open_hidden(hidden_, path_)) {}
 
 PublishedFile::~PublishedFile() {
   if (!is_done_ && has_hidden_name()) ::unlink(hidden_.c_str());

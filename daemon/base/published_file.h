@@ -23,7 +23,7 @@ int link_to_free_name(const std::filesystem::path& from, const std::filesystem::
 class PublishedFile {
  public:
   // --- Each throws as throw_io_error, naming `path`.
-  explicit PublishedFile(std::filesystem::path path, unsigned mode = 0644);
+  explicit PublishedFile(std::filesystem::path path);
   ~PublishedFile();
   PublishedFile(const PublishedFile&) = delete;
   PublishedFile& operator=(const PublishedFile&) = delete;
@@ -31,7 +31,6 @@ class PublishedFile {
   /// Where the bytes of `path` are until then.
   static std::filesystem::path hidden_path(const std::filesystem::path& path);
 
-  int fd() const { return fd_.get(); }
   void write(std::span<const std::byte> bytes);
   void write_at(std::string_view bytes, std::uint64_t offset);
   /// What was written is on disk.

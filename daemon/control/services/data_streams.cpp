@@ -2,7 +2,6 @@
 #include "daemon/control/services/data_streams.h"
 
 #include "daemon/base/field_error.h"
-#include "daemon/control/host/background_thread.h"
 #include "daemon/control/services/data_inspection.h"
 #include "daemon/text/token_file.h"
 #include "kernels/base/log.h"
@@ -40,9 +39,7 @@ v1::TokenFileSummary to_message(const text::TokenizeSummary& summary) {
 
 }  // namespace
 
-bool InspectDataStream::produce() {
-  give_way_to_training();
-  check_wanted();
+InspectDataStream::Result InspectDataStream::make_result() {
   InspectionOptions options;
   options.data_dir = world_.data_dir;
   options.seq_len = request_.seq_len();
@@ -50,16 +47,11 @@ bool InspectDataStream::produce() {
   options.progress = [this](std::uint64_t bytes, std::uint64_t total) {
     part_done(request_.path(), bytes, total);
   };
-  v1::InspectDataResponse last;
-  *last.mutable_result() =
-      inspect_data(request_.path(),
-                   open_reading(request_.reading(), world_.admission, world_.data_dir), options);
-  write(std::move(last));
-  finish();
-  return false;
+  return inspect_data(request_.path(),
+                      open_reading(request_.reading(), world_.admission, world_.data_dir), options);
 }
 
-v1::TokenFileSummary TokenizeDataStream::write_tokens() {
+TokenizeDataStream::Result TokenizeDataStream::make_result() {
   if (request_.reading().tokenizer().empty())
     base::refuse_field("run.data.tokenizer",
                        "is needed: a Hugging Face folder below the daemon's --data-dir, "
@@ -97,16 +89,6 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading
   told.set_path(world_.outputs.name_for_jobs(out.path));
   if (data.append_eos()) told.set_document_end(data.document_end());
   return told;
-}
-
-bool TokenizeDataStream::produce() {
-  give_way_to_training();
-  check_wanted();
-  v1::TokenizeDataResponse last;
-  *last.mutable_result() = write_tokens();
-  write(std::move(last));
-  finish();
-  return false;
 }
 
 }  // namespace meshloom::control

@@ -4,7 +4,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <type_traits>
+#include <utility>
 
+#include "daemon/control/host/background_thread.h"
 #include "daemon/control/jobs/admission.h"
 #include "daemon/control/services/data_output.h"
 #include "daemon/control/services/data_reading.h"
@@ -22,10 +25,12 @@ struct DataWorld {
   const std::atomic<bool>& stopping;  ///< what is under way is given up
 };
 
-/// When a stream tells how far it is, and whether anybody still wants to know.
+/// Tells how far it is, then its result, as long as anybody wants to know.
 template <typename Response>
 class DataStream : public Stream<Response> {
  protected:
+  using Result = std::remove_cvref_t<decltype(std::declval<const Response&>().result())>;
+
   DataStream(StreamHost& host, grpc::CallbackServerContext& context, const char* method,
              const DataWorld& world)
       : Stream<Response>(host, context, method), world_(world) {}
@@ -46,9 +51,21 @@ class DataStream : public Stream<Response> {
     if (this->ended()) throw Cancelled("the client has gone");
   }
 
+  virtual Result make_result() = 0;
+
   const DataWorld& world_;
 
  private:
+  bool produce() final {
+    give_way_to_training();
+    check_wanted();
+    Response last;
+    *last.mutable_result() = make_result();
+    this->write(std::move(last));
+    this->finish();
+    return false;
+  }
+
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
 };
 
@@ -59,7 +76,7 @@ class InspectDataStream final : public DataStream<v1::InspectDataResponse> {
       : DataStream(host, context, "InspectData", world), request_(request) {}
 
  private:
-  bool produce() override;
+  Result make_result() override;
 
   const v1::InspectDataRequest request_;
 };
@@ -71,8 +88,7 @@ class TokenizeDataStream final : public DataStream<v1::TokenizeDataResponse> {
       : DataStream(host, context, "TokenizeData", world), request_(request) {}
 
  private:
-  bool produce() override;
-  v1::TokenFileSummary write_tokens();
+  Result make_result() override;
   v1::TokenFileSummary write_tokens(const DataReading& reading);
 
   const v1::TokenizeDataRequest request_;

@@ -8,7 +8,6 @@
 #include "daemon/base/files.h"
 #include "daemon/base/published_file.h"
 #include "daemon/base/sha256.h"
-#include "daemon/control/host/background_thread.h"
 #include "daemon/control/net/call_metadata.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
@@ -37,10 +36,13 @@ void check_disk_room(const fs::path& folder, std::uint64_t bytes) {
 ImportStream::ImportStream(StreamHost& host, grpc::CallbackServerContext& context,
                            const DataWorld& world, UploadStore& uploads,
                            const v1::ImportUploadRequest& request)
-    : DataStream(host, context, "ImportUpload", world),
-      uploads_(uploads),
-      request_(request),
-      client_known_(guarded("ImportUpload", [&] { client_ = client_name(context); })) {}
+    : DataStream(host, context, "ImportUpload", world), uploads_(uploads), request_(request) {
+  try {
+    client_ = client_name(context);
+  } catch (const Error&) {
+    client_unknown_ = std::current_exception();
+  }
+}
 
 void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path& path) {
   const std::uint64_t size = content.file.size();
@@ -72,46 +74,33 @@ void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path&
   }
 }
 
-v1::ImportedFile ImportStream::import_upload() {
-  const RequestKey key = make_request_key("ImportUpload", request_);
-  const DataOutputs::Asked asked{"path", request_.path(), request_.overwrite()};
+fs::path ImportStream::import_once(const UploadStore::OpenContent& content, const RequestKey& key) {
   const DataOutputs::Asked whatever_is_there{"path", request_.path(), true};
+  if (uploads_.is_noted(key)) return world_.outputs.look(whatever_is_there);
+  const auto place = world_.outputs.claim(whatever_is_there);
+  // The first call of a repeat may have ended before the path was given to this one.
+  if (uploads_.is_noted(key)) return place.path;
+  world_.outputs.look(asked());
+  copy(content, place.path);
+  uploads_.note_request(content.upload.id(), key);
+  spdlog::info("{} has the {} bytes of upload {}", place.path.string(), content.file.size(),
+               content.upload.id());
+  return place.path;
+}
+
+ImportStream::Result ImportStream::make_result() {
+  if (client_unknown_) std::rethrow_exception(client_unknown_);
+  const RequestKey key = make_request_key("ImportUpload", request_);
   v1::ImportedFile imported;
   if (request_.validate_only()) {
-    imported.set_path(world_.outputs.name_for_jobs(world_.outputs.look(asked)));
+    imported.set_path(world_.outputs.name_for_jobs(world_.outputs.look(asked())));
     return imported;
   }
-  const std::string id = parse_upload_name(request_.upload());
-  const UploadStore::OpenContent content = uploads_.open_content(client_, id);
-  if (!uploads_.is_noted(key)) {
-    const auto place = world_.outputs.claim(whatever_is_there);
-    // The first call of a repeat may have ended before the path was given to this one.
-    if (!uploads_.is_noted(key)) {
-      world_.outputs.look(asked);
-      copy(content, place.path);
-      uploads_.note_request(id, key);
-      spdlog::info("{} has the {} bytes of upload {}", place.path.string(), content.file.size(),
-                   id);
-    }
-  }
-  imported.set_path(world_.outputs.name_for_jobs(world_.outputs.look(whatever_is_there)));
+  const auto content = uploads_.open_content(client_, parse_upload_name(request_.upload()));
+  imported.set_path(world_.outputs.name_for_jobs(import_once(content, key)));
   imported.set_bytes(content.upload.size_bytes());
   imported.set_sha256(content.upload.sha256());
   return imported;
-}
-
-bool ImportStream::produce() {
-  give_way_to_training();
-  if (!client_known_.ok()) {
-    finish(client_known_);
-    return false;
-  }
-  check_wanted();
-  v1::ImportUploadResponse last;
-  *last.mutable_result() = import_upload();
-  write(std::move(last));
-  finish();
-  return false;
 }
 
 }  // namespace meshloom::control

@@ -2,6 +2,7 @@
 // ImportUpload: how far the copy of an upload is, then what was written.
 #pragma once
 
+#include <exception>
 #include <string>
 
 #include "daemon/control/services/data_streams.h"
@@ -16,14 +17,16 @@ class ImportStream final : public DataStream<v1::ImportUploadResponse> {
                UploadStore& uploads, const v1::ImportUploadRequest& request);
 
  private:
-  bool produce() override;
-  v1::ImportedFile import_upload();
+  Result make_result() override;
+  DataOutputs::Asked asked() const { return {"path", request_.path(), request_.overwrite()}; }
+  /// Returns where the file is; of a repeat, where the first call has made it.
+  std::filesystem::path import_once(const UploadStore::OpenContent& content, const RequestKey& key);
   void copy(const UploadStore::OpenContent& content, const std::filesystem::path& path);
 
   UploadStore& uploads_;
   const v1::ImportUploadRequest request_;
   std::string client_;
-  grpc::Status client_known_;
+  std::exception_ptr client_unknown_;  ///< why the call tells no client
 };
 
 }  // namespace meshloom::control
