@@ -75,6 +75,24 @@ void stream_copy(std::byte* dst, const std::byte* src, std::size_t bytes) {
   std::memcpy(to + i, from + i, bytes - i * sizeof(float));
 }
 
+// Reads the floats by so many streams side by side, each with a part of its own. Returns a sum, so
+// that the loads stay.
+float stream_read(const float* from, std::size_t count, std::size_t streams) {
+  const hn::ScalableTag<float> d;
+  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t part = count / streams / (4 * lanes) * (4 * lanes);
+  auto s0 = hn::Zero(d), s1 = hn::Zero(d), s2 = hn::Zero(d), s3 = hn::Zero(d);
+  for (std::size_t i = 0; i < part; i += 4 * lanes)
+    for (std::size_t stream = 0; stream < streams; ++stream) {
+      const float* p = from + stream * part + i;
+      s0 = hn::Add(s0, hn::LoadU(d, p));
+      s1 = hn::Add(s1, hn::LoadU(d, p + lanes));
+      s2 = hn::Add(s2, hn::LoadU(d, p + 2 * lanes));
+      s3 = hn::Add(s3, hn::LoadU(d, p + 3 * lanes));
+    }
+  return hn::GetLane(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace meshloom::bench
@@ -86,6 +104,7 @@ namespace {
 
 HWY_EXPORT(fma_loop);
 HWY_EXPORT(stream_copy);
+HWY_EXPORT(stream_read);
 
 constexpr std::size_t kCopyBytes = std::size_t{256} << 20;
 
@@ -213,20 +232,45 @@ double copy_seconds(Threads threads, CopyKind kind, std::byte* dst, const std::b
   return seconds_since(start);
 }
 
+namespace {
+
+struct ReleaseBuffer {
+  void operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{64}); }
+};
+using Buffer = std::unique_ptr<std::byte[], ReleaseBuffer>;
+
+Buffer touched_buffer() {
+  auto* p = static_cast<std::byte*>(::operator new[](kCopyBytes, std::align_val_t{64}));
+  std::memset(p, 1, kCopyBytes);
+  return Buffer(p);
+}
+
+}  // namespace
+
 double copy_bytes_per_second(Threads threads, CopyKind kind) {
-  const std::align_val_t alignment{64};
-  const auto release = [&](std::byte* p) { ::operator delete[](p, alignment); };
-  const auto make = [&] {
-    auto* p = static_cast<std::byte*>(::operator new[](kCopyBytes, alignment));
-    std::memset(p, 1, kCopyBytes);
-    return std::unique_ptr<std::byte[], decltype(release)>(p, release);
-  };
-  const auto src = make();
-  const auto dst = make();
+  const Buffer src = touched_buffer(), dst = touched_buffer();
   double best = 0.0;
   for (int i = 0; i < 5; ++i)
     best = std::max(
         best, 2.0 * kCopyBytes / copy_seconds(threads, kind, dst.get(), src.get(), kCopyBytes));
+  return best;
+}
+
+double read_bytes_per_second(Threads threads) {
+  const Buffer buffer = touched_buffer();
+  const auto* floats = reinterpret_cast<const float*>(buffer.get());
+  constexpr std::int64_t kFloats = kCopyBytes / sizeof(float);
+  double best = 0.0;
+  for (int i = 0; i < 5; ++i)
+    for (const std::size_t streams : {1, 2, 4}) {
+      std::atomic<float> sum{0.0f};
+      const auto start = Clock::now();
+      parallel_for(threads, kFloats, 1, [&](std::int64_t begin, std::int64_t end) {
+        sum.fetch_add(HWY_DYNAMIC_DISPATCH(stream_read)(
+            floats + begin, static_cast<std::size_t>(end - begin), streams));
+      });
+      if (sum.load() > 0.0f) best = std::max(best, kCopyBytes / seconds_since(start));
+    }
   return best;
 }
 

@@ -31,4 +31,9 @@ double copy_seconds(Threads threads, CopyKind kind, std::byte* dst, const std::b
 /// written a second.
 double copy_bytes_per_second(Threads threads, CopyKind kind);
 
+/// The best of a few readings of a buffer that no cache holds (256 MiB), in bytes a second: by
+/// one, two and four streams a thread. A core has fewer reads than reads and writes in flight, so
+/// this is less than a copy's rate on many machines.
+double read_bytes_per_second(Threads threads);
+
 }  // namespace meshloom::bench
