@@ -2,10 +2,7 @@
 #include "daemon/nn/sample_token.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "kernels/base/error.h"
@@ -16,10 +13,6 @@ namespace {
 
 /// Apart from the streams of parameters and dropout.
 constexpr std::uint64_t kSamplingStream = 0x73616d706c65ull;
-
-std::int64_t likeliest(std::span<const float> logits) {
-  return std::max_element(logits.begin(), logits.end()) - logits.begin();
-}
 
 void check_logits(std::span<const float> logits) {
   bool any = false;
@@ -32,40 +25,110 @@ void check_logits(std::span<const float> logits) {
   if (!any) throw NumericError("generate: every logit is -inf", "NAN_LOGITS");
 }
 
-/// Falls as the logit rises; equal for 0 and -0.
-std::uint32_t falling_key(float logit) {
-  const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);
-  return bits & 0x8000'0000u ? bits : ~bits & 0x7fff'ffffu;
-}
-
-/// All ids by falling logit, equal ones by id: three stable counting passes, since comparing takes
-/// longer than a small model's pass if the vocabulary is large.
-std::vector<std::uint32_t> by_falling_logit(std::span<const float> logits) {
-  constexpr int kBits = 11, kPasses = 3;
-  constexpr std::uint64_t kMask = (1u << kBits) - 1;
-  std::vector<std::uint64_t> items(logits.size()), sorted(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    items[i] = std::uint64_t{falling_key(logits[i])} << 32 | i;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const int shift = 32 + pass * kBits;
-    std::array<std::size_t, kMask + 2> starts{};
-    for (const std::uint64_t item : items) ++starts[(item >> shift & kMask) + 1];
-    for (std::size_t i = 1; i < starts.size(); ++i) starts[i] += starts[i - 1];
-    for (const std::uint64_t item : items) sorted[starts[item >> shift & kMask]++] = item;
-    items.swap(sorted);
+/// What a token is drawn from: tokens by falling logit, equal ones by id, with the weight
+/// exp((logit - highest) / temperature) of each. To put a large vocabulary in order takes longer
+/// than a small model's pass. So tokens lie in buckets by their distance from the highest logit,
+/// and only a bucket that a cut or a draw falls into is put in order.
+class FallingWeights {
+ public:
+  FallingWeights(std::span<const float> logits, float highest, double temperature)
+      : logits_(logits), highest_(highest), temperature_(temperature), buckets_(kBuckets) {
+    float lowest = highest;
+    for (const float logit : logits)
+      if (logit != -INFINITY) lowest = std::min(lowest, logit);
+    // What is farther away than 64 temperatures has a weight below 1e-27: one bucket holds it all.
+    const auto most = static_cast<float>(std::clamp(64.0 * temperature, 1e-30, 1e30));
+    const float range = std::min(highest - lowest, most);
+    const float scale = static_cast<float>(kBuckets - 1) / std::max(range, 1e-30f);
+    places_.reserve(logits.size());
+    for (const float logit : logits) {
+      const float below = highest - logit;
+      const auto place =
+          below < range ? static_cast<std::uint16_t>(below * scale) : std::uint16_t{kBuckets - 1};
+      places_.push_back(place);
+      ++buckets_[place].count;
+      buckets_[place].weight += weight(logit);
+    }
   }
-  std::vector<std::uint32_t> ids(items.size());
-  std::transform(items.begin(), items.end(), ids.begin(),
-                 [](std::uint64_t item) { return static_cast<std::uint32_t>(item); });
-  return ids;
-}
 
-/// 53 random bits in [0, 1).
-double uniform(const SamplingOptions& options, std::uint64_t index) {
-  const PhiloxBlock bits = PhiloxStream{options.seed, kSamplingStream}.block(index);
-  const std::uint64_t word = std::uint64_t{bits[0]} << 32 | bits[1];
-  return static_cast<double>(word >> 11) * 0x1p-53;
-}
+  double sum() const {
+    double sum = 0.0;
+    for (const Bucket& bucket : buckets_) sum += bucket.weight;
+    return sum;
+  }
+
+  /// Leaves the `count` likeliest tokens.
+  void keep_first(std::size_t count) {
+    std::size_t at = 0;
+    while (at < buckets_.size() && buckets_[at].count < count) count -= buckets_[at++].count;
+    if (at < buckets_.size()) cut(at, count);
+  }
+
+  /// Leaves the fewest likeliest tokens whose weights reach `enough`, and one at least.
+  void keep_weight(double enough) {
+    std::size_t at = 0;
+    while (at < buckets_.size() && buckets_[at].weight < enough) enough -= buckets_[at++].weight;
+    if (at == buckets_.size()) return;
+    std::size_t count = 0;
+    for (const std::uint32_t id : in_order(at)) {
+      ++count;
+      enough -= weight(logits_[id]);
+      if (enough <= 0.0) break;
+    }
+    cut(at, count);
+  }
+
+  /// The token at which the sum of the weights in this order exceeds `target`. What rounding leaves
+  /// of it goes to the last token that has any weight.
+  std::uint32_t token_at(double target) const {
+    std::size_t last = buckets_.size() - 1;
+    while (last > 0 && buckets_[last].weight == 0.0) --last;
+    std::size_t at = 0;
+    while (at < last && target >= buckets_[at].weight) target -= buckets_[at++].weight;
+    std::uint32_t token = 0;
+    for (const std::uint32_t id : in_order(at)) {
+      const double own = weight(logits_[id]);
+      if (own == 0.0) break;
+      token = id;
+      target -= own;
+      if (target < 0.0) break;
+    }
+    return token;
+  }
+
+ private:
+  static constexpr int kBuckets = 1024;
+  struct Bucket {
+    std::size_t count = 0;
+    double weight = 0.0;
+  };
+
+  double weight(float logit) const {
+    return std::exp((static_cast<double>(logit) - highest_) / temperature_);
+  }
+
+  std::vector<std::uint32_t> in_order(std::size_t bucket) const {
+    std::vector<std::uint32_t> ids;
+    for (std::size_t id = 0; id < places_.size(); ++id)
+      if (places_[id] == bucket) ids.push_back(static_cast<std::uint32_t>(id));
+    std::stable_sort(ids.begin(), ids.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return logits_[a] > logits_[b]; });
+    ids.resize(buckets_[bucket].count);
+    return ids;
+  }
+
+  /// Leaves the buckets before `at`, and `count` tokens of that one.
+  void cut(std::size_t at, std::size_t count) {
+    buckets_.resize(at + 1);
+    buckets_[at] = {count, 0.0};
+    for (const std::uint32_t id : in_order(at)) buckets_[at].weight += weight(logits_[id]);
+  }
+
+  std::span<const float> logits_;
+  double highest_, temperature_;
+  std::vector<std::uint16_t> places_;  ///< by token: its bucket
+  std::vector<Bucket> buckets_;
+};
 
 }  // namespace
 
@@ -81,32 +144,17 @@ std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& 
   check_sampling_options(options);
   check(!logits.empty(), "generate: there are no logits");
   check_logits(logits);
-  const std::int64_t best = likeliest(logits);
+  const std::int64_t best = std::max_element(logits.begin(), logits.end()) - logits.begin();
   if (options.temperature == 0.0 || options.top_k == 1) return best;
 
-  std::vector<std::uint32_t> order = by_falling_logit(logits);
-  if (options.top_k > 0 && static_cast<std::size_t>(options.top_k) < order.size())
-    order.resize(static_cast<std::size_t>(options.top_k));
-
-  const double top = logits[static_cast<std::size_t>(best)];
-  std::vector<double> weights;
-  weights.reserve(order.size());
-  for (const std::uint32_t id : order)
-    weights.push_back(std::exp((logits[id] - top) / options.temperature));
-  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
-  double kept = 0.0;
-  std::size_t count = 0;
-  while (count < weights.size() && (count == 0 || kept < options.top_p * all))
-    kept += weights[count++];
-
-  double remaining = uniform(options, index) * kept;
-  for (std::size_t i = 0; i < count; ++i) {
-    remaining -= weights[i];
-    if (remaining < 0.0) return order[i];
-  }
-  // Rounding can leave a little; the last token that has any probability takes it.
-  while (count > 1 && weights[count - 1] == 0.0) --count;
-  return order[count - 1];
+  FallingWeights weights(logits, logits[static_cast<std::size_t>(best)], options.temperature);
+  if (options.top_k > 0) weights.keep_first(static_cast<std::size_t>(options.top_k));
+  if (options.top_p < 1.0) weights.keep_weight(options.top_p * weights.sum());
+  // 53 random bits in [0, 1).
+  const PhiloxBlock bits = PhiloxStream{options.seed, kSamplingStream}.block(index);
+  const std::uint64_t word = std::uint64_t{bits[0]} << 32 | bits[1];
+  const double uniform = static_cast<double>(word >> 11) * 0x1p-53;
+  return weights.token_at(uniform * weights.sum());
 }
 
 double token_log_prob(std::span<const float> logits, std::int64_t id, double temperature) {

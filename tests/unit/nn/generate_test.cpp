@@ -12,6 +12,7 @@
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "kernels/base/philox.h"
 #include "tests/support/generate.h"
 #include "tests/unit/nn/model_test_support.h"
 
@@ -370,6 +371,61 @@ TEST(SampleToken, TakesTokensInOrderOfLogitsThenIds) {
   for (const double cold : {0.01, 0.5}) {
     const std::int64_t id = sample_token(logits, {.temperature = cold, .top_p = 1e-9}, 1);
     EXPECT_EQ(id, order[0]);
+  }
+}
+
+// Tokens in order, weights summed one by one.
+std::int64_t drawn_in_full_order(const std::vector<float>& logits, const SamplingOptions& options,
+                                 double uniform) {
+  std::vector<std::size_t> order(logits.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  if (options.top_k > 0)
+    order.resize(std::min(order.size(), static_cast<std::size_t>(options.top_k)));
+  const double highest = logits[order.front()];
+  std::vector<double> weights;
+  for (const std::size_t id : order)
+    weights.push_back(std::exp((logits[id] - highest) / options.temperature));
+  const double enough = options.top_p * std::accumulate(weights.begin(), weights.end(), 0.0);
+  double kept = 0.0;
+  std::size_t count = 0;
+  while (count < weights.size() && (count == 0 || kept < enough)) kept += weights[count++];
+  double target = uniform * kept;
+  std::size_t at = 0;
+  while (at + 1 < count && target >= weights[at]) target -= weights[at++];
+  return static_cast<std::int64_t>(order[at]);
+}
+
+TEST(SampleToken, EqualsADrawFromTheFullOrder) {
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  const auto below = [&](std::size_t most) { return random() % most; };
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> logits(1 + below(round % 10 == 0 ? 50'000 : 2'000));
+    const float scale = std::exp(1.5f * normal(random));
+    for (float& logit : logits) {
+      logit = scale * normal(random);
+      if (round % 3 == 1) logit = std::round(2.0f * logit) / 2.0f;  // many equals
+      if (round % 5 == 2 && below(4) == 0) logit = -INFINITY;
+    }
+    logits[below(logits.size())] = 3.0f;
+    SamplingOptions options;
+    options.seed = static_cast<std::uint64_t>(round);
+    options.temperature = round % 20 == 3   ? 1e-40
+                          : round % 20 == 4 ? 1e60
+                                            : std::exp(normal(random));
+    if (round % 2 == 1) options.top_k = static_cast<std::int64_t>(1 + below(logits.size()));
+    if (round % 4 >= 2) options.top_p = 0.01 + 0.001 * static_cast<double>(below(980));
+    for (std::uint64_t index = 0; index < 3; ++index) {
+      // The documented stream: 53 bits of the block of a token's number.
+      const PhiloxBlock bits = PhiloxStream{options.seed, 0x73616d706c65ull}.block(index);
+      const std::uint64_t word = std::uint64_t{bits[0]} << 32 | bits[1];
+      const double uniform = static_cast<double>(word >> 11) * 0x1p-53;
+      EXPECT_EQ(sample_token(logits, options, index), drawn_in_full_order(logits, options, uniform))
+          << "round " << round << ", " << logits.size() << " logits, top_k " << options.top_k
+          << ", top_p " << options.top_p << ", temperature " << options.temperature;
+    }
   }
 }
 
