@@ -40,14 +40,6 @@ std::unique_ptr<comm::MpiRuntime> start_mpi(const control::ParsedDaemonOptions& 
   }
 }
 
-/// The same on every rank.
-bool has_one_config(comm::MpiRuntime& runtime, control::ParsedDaemonOptions& parsed) {
-  const std::string wrong =
-      control::agree_on_config(runtime.bootstrap(), runtime.topology(), &parsed);
-  if (!wrong.empty() && runtime.rank() == 0) std::fprintf(stderr, "meshloomd: %s\n", wrong.c_str());
-  return wrong.empty();
-}
-
 /// Exit code 2 on every rank alike, so that mpirun gives it back.
 bool world_size_fits(const comm::MpiRuntime& runtime, int expected) {
   if (expected == 0) {
@@ -80,10 +72,12 @@ control::DaemonEnd run(control::ParsedDaemonOptions parsed) {
   const auto started = start_mpi(parsed);
   comm::MpiRuntime& runtime = *started;
   const control::DaemonOptions& options = parsed.options;
-  const bool one_config = has_one_config(runtime, parsed);
+  const std::string wrong =
+      control::agree_on_config(runtime.bootstrap(), runtime.topology(), &parsed);
+  if (!wrong.empty() && runtime.rank() == 0) std::fprintf(stderr, "meshloomd: %s\n", wrong.c_str());
   init_log({runtime.rank(), options.config.log_level(), ""});
   control::route_grpc_log();
-  if (!one_config || !world_size_fits(runtime, options.config.world_size()) ||
+  if (!wrong.empty() || !world_size_fits(runtime, options.config.world_size()) ||
       !has_data_dir(runtime, options)) {
     runtime.finish();
     return {kUsage, true};

@@ -25,7 +25,6 @@
 #include <optional>
 #include <span>
 
-#include "kernels/base/event.h"
 #include "kernels/base/parallel_for.h"
 #include "kernels/base/segment_source.h"
 #include "kernels/base/stream.h"

@@ -17,8 +17,10 @@ std::uint64_t mix_part(std::uint64_t hash, const IndexRanges& held) {
   return hash;
 }
 
-/// Throws unless the ranges of all parts, sorted, tile [0, size).
-void check_tiling(std::int64_t size, const std::vector<IndexRanges>& parts) {
+/// Neighbouring ranges merged, empty ones dropped. Throws if the parts are no sharding.
+std::vector<IndexRanges> checked_parts(std::int64_t size, std::vector<IndexRanges> parts) {
+  for (IndexRanges& part : parts)
+    std::erase_if(part, [](const ShardRange& range) { return range.size() == 0; });
   IndexRanges all;
   for (std::size_t p = 0; p < parts.size(); ++p)
     for (const ShardRange& range : parts[p]) {
@@ -26,6 +28,7 @@ void check_tiling(std::int64_t size, const std::vector<IndexRanges>& parts) {
             "dim order of size {}: part {} holds [{}, {})", size, p, range.begin, range.end);
       all.push_back(range);
     }
+  // Sorted, the ranges of all parts tile [0, size).
   std::sort(all.begin(), all.end(),
             [](const ShardRange& a, const ShardRange& b) { return a.begin < b.begin; });
   std::int64_t next = 0;
@@ -35,30 +38,12 @@ void check_tiling(std::int64_t size, const std::vector<IndexRanges>& parts) {
     next = range.end;
   }
   check(next == size, "dim order of size {}: nobody holds element {}", size, next);
-}
-
-/// Neighbouring ranges merged, empty ones dropped. Throws if the parts are no sharding.
-std::vector<IndexRanges> checked_parts(std::int64_t size, std::vector<IndexRanges> parts) {
-  for (IndexRanges& part : parts)
-    std::erase_if(part, [](const ShardRange& range) { return range.size() == 0; });
-  check_tiling(size, parts);
   for (IndexRanges& part : parts) {
     IndexRanges merged;
     for (const ShardRange& range : part) append_range(merged, range);
     part = std::move(merged);
   }
   return parts;
-}
-
-void check_row(std::int64_t size, const std::vector<std::vector<IndexRanges>>& rows,
-               std::size_t b) {
-  check(rows[b].size() == rows[0].size(), "dim order of size {}: {} parts in row {}, {} in row 0",
-        size, rows[b].size(), b, rows[0].size());
-  for (std::size_t p = 0; p < rows[b].size(); ++p)
-    check(total_size(rows[b][p]) == total_size(rows[0][p]),
-          "dim order of size {}: part {} holds {} elements in row {} but {} in row 0; a local "
-          "tensor has as many in every row",
-          size, p, total_size(rows[b][p]), b, total_size(rows[0][p]));
 }
 
 }  // namespace
@@ -94,7 +79,13 @@ DimOrderPtr DimOrder::listed_by_row(std::int64_t size, int row_dim, Rows rows) {
         "dim order of size {} over {} parts by row of dim {}", size, rows[0].size(), row_dim);
   for (std::size_t b = 0; b < rows.size(); ++b) {
     rows[b] = checked_parts(size, std::move(rows[b]));
-    check_row(size, rows, b);
+    check(rows[b].size() == rows[0].size(), "dim order of size {}: {} parts in row {}, {} in row 0",
+          size, rows[b].size(), b, rows[0].size());
+    for (std::size_t p = 0; p < rows[b].size(); ++p)
+      check(total_size(rows[b][p]) == total_size(rows[0][p]),
+            "dim order of size {}: part {} holds {} elements in row {} but {} in row 0; a local "
+            "tensor has as many in every row",
+            size, p, total_size(rows[b][p]), b, total_size(rows[0][p]));
   }
   if (std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return row == rows[0]; }))
     return listed(size, std::move(rows[0]));

@@ -18,14 +18,6 @@ template <typename... Args>
   throw InvalidArgument(fmt::format(format, std::forward<Args>(args)...));
 }
 
-std::vector<int> dims_that_shard(const Placements& placements, int tensor_dim) {
-  std::vector<int> mesh_dims;
-  for (std::size_t m = 0; m < placements.size(); ++m)
-    if (placements[m].is_shard() && placements[m].dim == tensor_dim)
-      mesh_dims.push_back(static_cast<int>(m));
-  return mesh_dims;
-}
-
 /// `given` checked and completed with the tensor dims it leaves out.
 ShardOrder complete_order(const Placements& placements, int ndim, const ShardOrder& given) {
   for (std::size_t i = 0; i < given.size(); ++i) {
@@ -37,7 +29,10 @@ ShardOrder complete_order(const Placements& placements, int ndim, const ShardOrd
   }
   ShardOrder order;
   for (int d = 0; d < ndim; ++d) {
-    const std::vector<int> cutting = dims_that_shard(placements, d);
+    std::vector<int> cutting;
+    for (std::size_t m = 0; m < placements.size(); ++m)
+      if (placements[m].is_shard() && placements[m].dim == d)
+        cutting.push_back(static_cast<int>(m));
     const auto named = std::find_if(given.begin(), given.end(), [&](const DimShardOrder& entry) {
       return entry.tensor_dim == d;
     });
@@ -62,19 +57,6 @@ const DimOrder* row_order(const DTensorSpec& spec, const std::vector<int>& shard
   return order != nullptr && order->by_row() ? order : nullptr;
 }
 
-void check_rows(const DTensorSpec& spec, int tensor_dim, const DimOrder& order) {
-  const int rows = order.row_dim();
-  check(rows < spec.shape().size() && rows != tensor_dim,
-        "a dim order of tensor dim {} by rows of dim {}, of a tensor with {} dims", tensor_dim,
-        rows, spec.shape().size());
-  if (order.rows() != spec.shape()[rows])
-    refuse("a dim order of {} rows of tensor dim {} of {}", order.rows(), rows,
-           to_string(spec.shape()));
-  check(row_order(spec, spec.sharding_dims(rows)) == nullptr,
-        "a dim order of tensor dim {} by rows of dim {}, which is sharded by rows itself",
-        tensor_dim, rows);
-}
-
 void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& order) {
   const Placement& placement = spec.placement(mesh_dim);
   if (!placement.is_shard())
@@ -91,14 +73,17 @@ void check_dim_order(const DTensorSpec& spec, int mesh_dim, const DimOrder& orde
   check(spec.sharding_dims(placement.dim).front() == mesh_dim,
         "a dim order on mesh dim {}, which is not the first to shard tensor dim {}", mesh_dim,
         placement.dim);
-  if (order.by_row()) check_rows(spec, placement.dim, order);
-}
-
-std::uint64_t hash_mesh(const MeshLayout& mesh) {
-  std::uint64_t hash = 0x6c61796f7574ULL;
-  for (const MeshDim& dim : mesh.dims())
-    hash = hash_mix(hash, static_cast<std::uint64_t>(dim.size));
-  return hash;
+  if (!order.by_row()) return;
+  const int rows = order.row_dim();
+  check(rows < spec.shape().size() && rows != placement.dim,
+        "a dim order of tensor dim {} by rows of dim {}, of a tensor with {} dims", placement.dim,
+        rows, spec.shape().size());
+  if (order.rows() != spec.shape()[rows])
+    refuse("a dim order of {} rows of tensor dim {} of {}", order.rows(), rows,
+           to_string(spec.shape()));
+  check(row_order(spec, spec.sharding_dims(rows)) == nullptr,
+        "a dim order of tensor dim {} by rows of dim {}, which is sharded by rows itself",
+        placement.dim, rows);
 }
 
 /// Reductions of different kinds do not commute: max of sums is not the sum of maxima, so the value
@@ -129,11 +114,6 @@ DTensorSpec::DTensorSpec(MeshPtr mesh, Placements placements, Shape shape, Shard
   for (const DimShardOrder& entry : order_)
     default_order_ =
         default_order_ && std::is_sorted(entry.mesh_dims.begin(), entry.mesh_dims.end());
-  settle_dim_orders();
-  hash_ = compute_hash();
-}
-
-void DTensorSpec::settle_dim_orders() {
   if (!dim_orders_.empty() && dim_orders_.size() != placements_.size())
     refuse("{} dim orders on mesh {}", dim_orders_.size(), meshloom::planner::to_string(*mesh_));
   bool any = false;
@@ -144,10 +124,13 @@ void DTensorSpec::settle_dim_orders() {
     any = any || dim_orders_[m] != nullptr;
   }
   if (!any) dim_orders_.clear();
+  hash_ = compute_hash();
 }
 
 std::uint64_t DTensorSpec::compute_hash() const {
-  std::uint64_t hash = hash_mesh(*mesh_);
+  std::uint64_t hash = 0x6c61796f7574ULL;
+  for (const MeshDim& dim : mesh_->dims())
+    hash = hash_mix(hash, static_cast<std::uint64_t>(dim.size));
   for (const std::int64_t size : shape_) hash = hash_mix(hash, static_cast<std::uint64_t>(size));
   for (const Placement& p : placements_)
     hash = hash_mix(hash, (static_cast<std::uint64_t>(p.kind) << 16) |

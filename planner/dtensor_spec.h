@@ -68,7 +68,6 @@ class DTensorSpec {
   std::uint64_t hash() const { return hash_; }
 
  private:
-  void settle_dim_orders();  ///< checks them and drops plain ones
   /// What is held of a dim, in one row if its order is by rows.
   IndexRanges shard_dim(const DimShardOrder& shards, const std::vector<int>& coordinates,
                         std::int64_t row) const;

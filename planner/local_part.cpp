@@ -10,11 +10,6 @@ namespace {
 
 std::size_t place(int dim) { return static_cast<std::size_t>(dim); }
 
-bool same_in_all_rows(const RowLists& rows) {
-  return std::all_of(rows.lists.begin(), rows.lists.end(),
-                     [&](const IndexRanges& list) { return list == rows.lists.front(); });
-}
-
 /// Splits blocks so that in each of them all lists by rows of `row_dim` are the same.
 std::vector<PartBlock> split_rows(const std::vector<PartBlock>& blocks, int row_dim,
                                   const std::vector<RowLists>& rows) {
@@ -110,16 +105,6 @@ bool may_meet(const IndexRanges& a, const IndexRanges& b) {
   });
 }
 
-/// Row dims of either part: where blocks of many rows meet in a few pairs only.
-std::vector<int> row_dims(const LocalPart& a, const LocalPart& b) {
-  std::vector<int> dims;
-  for (const LocalPart* part : {&a, &b})
-    for (const RowLists& entry : part->row_lists())
-      if (std::find(dims.begin(), dims.end(), entry.row_dim) == dims.end())
-        dims.push_back(entry.row_dim);
-  return dims;
-}
-
 }  // namespace
 
 LocalPart::LocalPart(std::vector<IndexRanges> ranges, std::vector<RowLists> rows)
@@ -127,7 +112,9 @@ LocalPart::LocalPart(std::vector<IndexRanges> ranges, std::vector<RowLists> rows
   for (RowLists& entry : rows) {
     IndexRanges& own = ranges_[place(entry.dim)];
     if (!entry.lists.empty()) own = entry.lists.front();
-    if (!same_in_all_rows(entry)) rows_.push_back(std::move(entry));
+    const bool alike = std::all_of(entry.lists.begin(), entry.lists.end(),
+                                   [&](const IndexRanges& list) { return list == own; });
+    if (!alike) rows_.push_back(std::move(entry));
   }
   std::sort(rows_.begin(), rows_.end(),
             [](const RowLists& a, const RowLists& b) { return a.dim < b.dim; });
@@ -217,7 +204,12 @@ Boxes common_boxes(const LocalPart& from, const LocalPart& to) {
   if (numel(from.shape()) == 0 || numel(to.shape()) == 0) return {};
   if (from.is_product() && to.is_product()) return common_product(from.product(), to.product());
   const std::vector<PartBlock> sources = from.blocks();
-  const std::vector<int> rows = row_dims(from, to);
+  // Row dims of either part: where blocks of many rows meet in a few pairs only.
+  std::vector<int> rows;
+  for (const LocalPart* part : {&from, &to})
+    for (const RowLists& entry : part->row_lists())
+      if (std::find(rows.begin(), rows.end(), entry.row_dim) == rows.end())
+        rows.push_back(entry.row_dim);
   Boxes all;
   for (const PartBlock& target : to.blocks())
     for (const PartBlock& source : sources) {

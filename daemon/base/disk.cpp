@@ -11,8 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
-
 class OwnDisk final : public Disk {
  public:
   bool is_remote() const override { return false; }
@@ -42,7 +40,7 @@ class OwnDisk final : public Disk {
     std::error_code error;
     fs::recursive_directory_iterator entry(folder, error);
     for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-      if (is_hidden(entry->path())) {
+      if (entry->path().filename().string().starts_with('.')) {
         entry.disable_recursion_pending();
         continue;
       }

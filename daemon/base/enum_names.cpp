@@ -5,22 +5,14 @@
 #include <cctype>
 
 namespace meshloom::base {
-namespace {
 
-/// "JobState" -> "JOB_STATE_".
-std::string value_prefix(const google::protobuf::EnumDescriptor& type) {
-  std::string prefix;
-  for (const char c : type.name()) {
+std::string enum_spelling(const google::protobuf::EnumValueDescriptor& value) {
+  std::string prefix;  // of JobState "JOB_STATE_"
+  for (const char c : value.type()->name()) {
     if (std::isupper(static_cast<unsigned char>(c)) && !prefix.empty()) prefix += '_';
     prefix += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
-  return prefix + "_";
-}
-
-}  // namespace
-
-std::string enum_spelling(const google::protobuf::EnumValueDescriptor& value) {
-  const std::string prefix = value_prefix(*value.type());
+  prefix += '_';
   std::string spelling = value.name();
   if (spelling.rfind(prefix, 0) == 0) spelling.erase(0, prefix.size());
   std::transform(spelling.begin(), spelling.end(), spelling.begin(),

@@ -15,16 +15,6 @@ std::optional<std::string> text(const char* name) {
   return std::string(value);
 }
 
-std::optional<int> positive_number(const char* name) {
-  const auto value = text(name);
-  if (!value) return std::nullopt;
-  int number = 0;
-  const auto [rest, error] = std::from_chars(value->data(), value->data() + value->size(), number);
-  check(error == std::errc() && *rest == '\0' && number > 0,
-        "environment variable {} is \"{}\", expected a positive whole number", name, *value);
-  return number;
-}
-
 }  // namespace
 
 Environment read_environment() {
@@ -32,7 +22,15 @@ Environment read_environment() {
   env.address = text("MESHLOOM_ADDRESS");
   env.state_dir = text("MESHLOOM_STATE_DIR");
   env.data_dir = text("MESHLOOM_DATA_DIR");
-  env.threads = positive_number("MESHLOOM_THREADS");
+  if (const auto threads = text("MESHLOOM_THREADS")) {
+    int number = 0;
+    const auto [rest, error] =
+        std::from_chars(threads->data(), threads->data() + threads->size(), number);
+    check(error == std::errc() && *rest == '\0' && number > 0,
+          "environment variable MESHLOOM_THREADS is \"{}\", expected a positive whole number",
+          *threads);
+    env.threads = number;
+  }
   env.log_level = text("MESHLOOM_LOG_LEVEL");
   env.host = text("MESHLOOM_HOST");
   env.no_colour = text("NO_COLOR").has_value() || text("TERM") == "dumb";

@@ -59,12 +59,6 @@ Json value_of(const Message& message, const FieldDescriptor& field, int index) {
   return value;
 }
 
-/// An enum that nobody has set: its zero is no value, and nothing reads it.
-bool is_unspecified(const Message& message, const FieldDescriptor& field) {
-  return !field.is_repeated() && field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM &&
-         message.GetReflection()->GetEnum(message, &field)->number() == 0;
-}
-
 /// The name of a field in JSON: as in config files, unless the schema gives it another.
 const std::string& key_of(const FieldDescriptor& field) {
   return field.has_json_name() ? field.json_name() : field.name();
@@ -150,8 +144,9 @@ Json to_json(const Message& message) {
       for (int k = 0; k < r.FieldSize(message, &field); ++k)
         list.push_back(value_of(message, field, k));
       object[key_of(field)] = std::move(list);
-    } else if (is_unspecified(message, field)) {
-      continue;
+    } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM &&
+               r.GetEnum(message, &field)->number() == 0) {
+      continue;  // nobody has set it: its zero is no value, and nothing reads it
     } else if (!field.has_presence() || r.HasField(message, &field)) {
       object[key_of(field)] = value_of(message, field, kSingle);
     }

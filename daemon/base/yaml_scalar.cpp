@@ -5,7 +5,6 @@
 
 #include <charconv>
 #include <cmath>
-#include <optional>
 #include <type_traits>
 
 #include "daemon/base/enum_names.h"
@@ -17,20 +16,6 @@ namespace {
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
-
-/// The whole text as a T; empty if it is not one or does not fit.
-template <typename T>
-std::optional<T> parse_number(const YamlScalar& scalar) {
-  if (scalar.quoted) return std::nullopt;
-  T value{};
-  const char* end = scalar.text.data() + scalar.text.size();
-  const auto [rest, error] = std::from_chars(scalar.text.data(), end, value);
-  if (error != std::errc() || rest != end) return std::nullopt;
-  if constexpr (std::is_floating_point_v<T>) {
-    if (!std::isfinite(value)) return std::nullopt;
-  }
-  return value;
-}
 
 std::string describe(const YamlScalar& scalar) {
   return scalar.quoted ? fmt::format("the text \"{}\"", shorten(scalar.text))
@@ -45,9 +30,13 @@ template <typename T>
 std::string set_number(const YamlScalar& scalar, const FieldDescriptor& field, Message* message,
                        void (Reflection::*set)(Message*, const FieldDescriptor*, T) const,
                        void (Reflection::*add)(Message*, const FieldDescriptor*, T) const) {
-  const auto value = parse_number<T>(scalar);
-  if (!value) return wrong(scalar, field);
-  (message->GetReflection()->*(field.is_repeated() ? add : set))(message, &field, *value);
+  T value{};
+  const char* end = scalar.text.data() + scalar.text.size();
+  const auto [rest, error] = std::from_chars(scalar.text.data(), end, value);
+  bool fits = !scalar.quoted && error == std::errc() && rest == end;
+  if constexpr (std::is_floating_point_v<T>) fits = fits && std::isfinite(value);
+  if (!fits) return wrong(scalar, field);
+  (message->GetReflection()->*(field.is_repeated() ? add : set))(message, &field, value);
   return "";
 }
 
@@ -70,13 +59,6 @@ std::string set_enum(const YamlScalar& scalar, const FieldDescriptor& field, Mes
   const auto& reflection = *message->GetReflection();
   field.is_repeated() ? reflection.AddEnum(message, &field, value)
                       : reflection.SetEnum(message, &field, value);
-  return "";
-}
-
-std::string set_string(const YamlScalar& scalar, const FieldDescriptor& field, Message* message) {
-  const auto& reflection = *message->GetReflection();
-  field.is_repeated() ? reflection.AddString(message, &field, scalar.text)
-                      : reflection.SetString(message, &field, scalar.text);
   return "";
 }
 
@@ -108,6 +90,7 @@ std::string expected_value(const FieldDescriptor& field) {
 }
 
 std::string set_scalar(const YamlScalar& scalar, const FieldDescriptor& field, Message* message) {
+  const auto& reflection = *message->GetReflection();
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return set_number<std::int32_t>(scalar, field, message, &Reflection::SetInt32,
@@ -129,7 +112,10 @@ std::string set_scalar(const YamlScalar& scalar, const FieldDescriptor& field, M
                                 &Reflection::AddDouble);
     case FieldDescriptor::CPPTYPE_BOOL: return set_bool(scalar, field, message);
     case FieldDescriptor::CPPTYPE_ENUM: return set_enum(scalar, field, message);
-    case FieldDescriptor::CPPTYPE_STRING: return set_string(scalar, field, message);
+    case FieldDescriptor::CPPTYPE_STRING:
+      field.is_repeated() ? reflection.AddString(message, &field, scalar.text)
+                          : reflection.SetString(message, &field, scalar.text);
+      return "";
     case FieldDescriptor::CPPTYPE_MESSAGE: break;
   }
   return "is not a single value";

@@ -47,40 +47,22 @@ std::string masked_text(const v1::AttentionStep& step, int most) {
                                    : text;
 }
 
-std::int64_t largest_work(const v1::AttentionSchedule& schedule) {
-  std::int64_t most = 1;
-  for (const v1::AttentionRank& rank : schedule.ranks()) most = std::max(most, rank.pairs());
-  return most;
-}
-
 std::string way_text(const v1::RotateCost& way) {
   return way.ulysses_degree() == 0 ? way.rotate()
                                    : fmt::format("{} {}", way.rotate(), way.ulysses_degree());
 }
 
-void print_ways(const v1::AttentionSchedule& schedule) {
-  fmt::print("\nrotate auto is {}; a call costs a rank, forward and backward, by fixed rates\n",
-             way_text(schedule.ways(0)));
-  std::vector<std::vector<std::string>> rows{{"rotate", "bytes", "attention", "communication"}};
-  for (const v1::RotateCost& way : schedule.ways())
-    rows.push_back({way_text(way), bytes_text(way.bytes()), seconds_text(way.attention_seconds()),
-                    seconds_text(way.communication_seconds())});
-  print_table(rows);
-}
-
 constexpr int kLabel = 90, kWidth = 900, kRow = 34, kTop = 40;
-
-/// A colour for each source, the same in every row.
-std::string colour(int source, int ranks) {
-  return fmt::format("hsl({}, 60%, 72%)", source * 360 / std::max(1, ranks));
-}
 
 std::string step_box(const v1::AttentionStep& step, const std::string& masked, int ranks, double x,
                      double width, int y) {
+  // A colour for each source, the same in every row.
+  const std::string colour =
+      fmt::format("hsl({}, 60%, 72%)", step.source() * 360 / std::max(1, ranks));
   std::string box = fmt::format(
       R"(<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" fill="{}" stroke="#444"><title>keys of rank {}: {} ({} pairs: {})</title></rect>)",
-      x, y, width, kRow - 8, colour(step.source(), ranks), step.source(),
-      ranges_text(step.keys(), 8), step.pairs(), masked);
+      x, y, width, kRow - 8, colour, step.source(), ranges_text(step.keys(), 8), step.pairs(),
+      masked);
   if (width > 24)
     box += fmt::format(R"(<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>)", x + width / 2,
                        y + kRow - 16, step.source());
@@ -112,14 +94,23 @@ void print_attention_schedule(const v1::AttentionSchedule& schedule) {
     }
   }
   print_table(rows);
-  if (!schedule.ways().empty()) print_ways(schedule);
+  if (!schedule.ways().empty()) {
+    fmt::print("\nrotate auto is {}; a call costs a rank, forward and backward, by fixed rates\n",
+               way_text(schedule.ways(0)));
+    rows = {{"rotate", "bytes", "attention", "communication"}};
+    for (const v1::RotateCost& way : schedule.ways())
+      rows.push_back({way_text(way), bytes_text(way.bytes()), seconds_text(way.attention_seconds()),
+                      seconds_text(way.communication_seconds())});
+    print_table(rows);
+  }
   if (schedule.rotate() != "auto")
     fmt::print("the steps are those of rotate {}\n", schedule.rotate());
 }
 
 std::string attention_schedule_svg(const v1::AttentionSchedule& schedule) {
   const int ranks = schedule.ranks_count();
-  const auto most = static_cast<double>(largest_work(schedule));
+  std::int64_t most = 1;
+  for (const v1::AttentionRank& rank : schedule.ranks()) most = std::max(most, rank.pairs());
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" "
       "font-family=\"sans-serif\" "
@@ -134,7 +125,7 @@ std::string attention_schedule_svg(const v1::AttentionSchedule& schedule) {
     double x = kLabel;
     for (int s = 0; s < rank.steps_size(); ++s) {
       const v1::AttentionStep& step = rank.steps(s);
-      const double width = kWidth * static_cast<double>(step.pairs()) / most;
+      const double width = kWidth * static_cast<double>(step.pairs()) / static_cast<double>(most);
       if (step.pairs() > 0) svg += step_box(step, masked_text(step, 12), ranks, x, width, y);
       x += width;
     }

@@ -8,7 +8,13 @@
 namespace meshloom::cli {
 namespace {
 
-void print_capabilities(const v1::GetCapabilitiesResponse& can) {
+ExitCode capabilities(Client& client, bool json) {
+  const auto can = client.call(client.workers(), &v1::WorkerService::Stub::GetCapabilities,
+                               v1::GetCapabilitiesRequest());
+  if (json) {
+    print_json(can);
+    return kOk;
+  }
   const auto line = [](const char* key, const auto& names) {
     print_line(key, fmt::format("{}", fmt::join(names, ", ")));
   };
@@ -35,15 +41,6 @@ void print_capabilities(const v1::GetCapabilitiesResponse& can) {
     fmt::print("  {:<26}{}\n", limit.name(),
                limit.unit() == "bytes" ? bytes_text(limit.value())
                                        : fmt::format("{} {}", limit.value(), limit.unit()));
-}
-
-ExitCode capabilities(Client& client, bool json) {
-  const auto response = client.call(client.workers(), &v1::WorkerService::Stub::GetCapabilities,
-                                    v1::GetCapabilitiesRequest());
-  if (json)
-    print_json(response);
-  else
-    print_capabilities(response);
   return kOk;
 }
 

@@ -13,17 +13,14 @@
 namespace meshloom::cli {
 namespace {
 
-/// "best: validation loss 2.1250", "best 2: ..."; empty for one that is none of the best.
-std::string best_text(const v1::Checkpoint& checkpoint) {
+/// What is known of its files, where that is not what is hoped for; else "best: validation loss
+/// 2.1250", "best 2: ...", and nothing of one that is none of the best.
+std::string state_text(const v1::Checkpoint& checkpoint, bool verified) {
+  if (!checkpoint.damage().empty()) return "damaged";
+  if (verified && checkpoint.without_digests()) return "no digests";
   if (checkpoint.best() == 0) return {};
   const std::string place = checkpoint.best() == 1 ? "" : fmt::format(" {}", checkpoint.best());
   return fmt::format("best{}: validation loss {:.4f}", place, checkpoint.validation_loss());
-}
-
-/// What is known of its files, where that is not what is hoped for.
-std::string state_text(const v1::Checkpoint& checkpoint, bool verified) {
-  if (!checkpoint.damage().empty()) return "damaged";
-  return verified && checkpoint.without_digests() ? "no digests" : best_text(checkpoint);
 }
 
 ExitCode list_checkpoints(Client& client, bool json, v1::ListCheckpointsRequest request) {
@@ -46,16 +43,6 @@ ExitCode list_checkpoints(Client& client, bool json, v1::ListCheckpointsRequest 
   for (const auto& item : all.checkpoints())
     if (!item.damage().empty()) fmt::print("{}: {}\n", item.name(), item.damage());
   return kOk;
-}
-
-void print_exported(const v1::ExportedFolder& exported) {
-  const v1::Checkpoint& checkpoint = exported.checkpoint();
-  fmt::print("{}: {} files, {}, {}, in {}\n", checkpoint.name(), checkpoint.files(),
-             bytes_text(checkpoint.size_bytes()), exported.dtype(), exported.folder());
-  for (const v1::ExportedFile& file : exported.files())
-    fmt::print("  {:<34} {:>10}\n", file.name(), bytes_text(file.size_bytes()));
-  for (const std::string& note : exported.notes()) fmt::print("note: {}\n", note);
-  fmt::print("to copy it: meshloom checkpoint download {} FOLDER\n", checkpoint.name());
 }
 
 /// Waits until the daemon has written the folder, with a bar on a terminal.
@@ -82,10 +69,17 @@ ExitCode export_checkpoint(Client& client, bool json, const v1::ExportCheckpoint
     return kInterrupted;
   }
   if (!status.ok()) client.fail(status);
-  if (json)
+  if (json) {
     print_json(exported);
-  else
-    print_exported(exported);
+    return kOk;
+  }
+  const v1::Checkpoint& checkpoint = exported.checkpoint();
+  fmt::print("{}: {} files, {}, {}, in {}\n", checkpoint.name(), checkpoint.files(),
+             bytes_text(checkpoint.size_bytes()), exported.dtype(), exported.folder());
+  for (const v1::ExportedFile& file : exported.files())
+    fmt::print("  {:<34} {:>10}\n", file.name(), bytes_text(file.size_bytes()));
+  for (const std::string& note : exported.notes()) fmt::print("note: {}\n", note);
+  fmt::print("to copy it: meshloom checkpoint download {} FOLDER\n", checkpoint.name());
   return kOk;
 }
 

@@ -73,11 +73,6 @@ std::string why_unreachable(const std::string& text) {
   return "";
 }
 
-grpc::ByteBuffer empty_request() {
-  grpc::Slice slice("", 0);
-  return grpc::ByteBuffer(&slice, 1);
-}
-
 }  // namespace
 
 Client::Client(const std::string& address, std::string name)
@@ -133,7 +128,8 @@ Client::Health Client::health() {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
   grpc::CompletionQueue queue;
-  const grpc::ByteBuffer request = empty_request();
+  const grpc::Slice nothing("", 0);
+  const grpc::ByteBuffer request(&nothing, 1);
   const auto call =
       stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
   call->StartCall();

@@ -74,26 +74,6 @@ ExitCode tokenize(Client& client, bool json, const TokenizeCommandOptions& optio
   return kOk;
 }
 
-std::string samples_text(const v1::DataInspection& seen) {
-  const char* source = seen.seq_len_source() == v1::SEQ_LEN_SOURCE_REQUEST ? "--seq"
-                       : seen.seq_len_source() == v1::SEQ_LEN_SOURCE_MODEL
-                           ? "the context of the tokenizer's model"
-                           : "the default: --seq says another";
-  return fmt::format("{}, of {} ({})", grouped_digits(seen.samples()),
-                     plural(seen.seq_len(), "token"), source);
-}
-
-std::string tokens_text(const v1::DataInspection& seen) {
-  std::string text = grouped_digits(seen.tokens());
-  if (!seen.dtype().empty()) text += ", " + seen.dtype();
-  if (seen.has_document_end())
-    text += fmt::format(", token {} behind each document", seen.document_end());
-  if (seen.outside_vocabulary() > 0)
-    text += fmt::format("; {} of them are not in the vocabulary",
-                        grouped_digits(seen.outside_vocabulary()));
-  return text;
-}
-
 void print_sample(const v1::DataInspection& seen) {
   std::string sample = seen.sample();
   std::string cut;
@@ -126,8 +106,20 @@ ExitCode inspect(Client& client, bool json, const InspectOptions& options) {
   print_line("files", fmt::format("{}, {}", grouped_digits(seen.files()), seen.format()));
   if (seen.has_documents()) print_line("documents", grouped_digits(seen.documents()));
   if (is_text) print_text_line(seen.bytes(), seen.replaced_documents());
-  print_line("tokens", tokens_text(seen));
-  print_line("samples", samples_text(seen));
+  std::string tokens = grouped_digits(seen.tokens());
+  if (!is_text) tokens += ", " + seen.dtype();
+  if (seen.has_document_end())
+    tokens += fmt::format(", token {} behind each document", seen.document_end());
+  if (seen.outside_vocabulary() > 0)
+    tokens += fmt::format("; {} of them are not in the vocabulary",
+                          grouped_digits(seen.outside_vocabulary()));
+  print_line("tokens", tokens);
+  const char* source = seen.seq_len_source() == v1::SEQ_LEN_SOURCE_REQUEST ? "--seq"
+                       : seen.seq_len_source() == v1::SEQ_LEN_SOURCE_MODEL
+                           ? "the context of the tokenizer's model"
+                           : "the default: --seq says another";
+  print_line("samples", fmt::format("{}, of {} ({})", grouped_digits(seen.samples()),
+                                    plural(seen.seq_len(), "token"), source));
   print_line("tokenizer", seen.tokenizer());
   print_line("note", seen.not_trained_on());
   print_sample(seen);

@@ -29,14 +29,6 @@ v1::ImportUploadRequest request_of(const DataImport& asked) {
   return request;
 }
 
-/// JSON's strings are YAML's.
-std::string yaml_text(const std::string& path) {
-  const auto is_plain = [](unsigned char c) {
-    return c < 0x80 && (std::isalnum(c) != 0 || c == '.' || c == '/' || c == '_' || c == '-');
-  };
-  return std::all_of(path.begin(), path.end(), is_plain) ? path : nlohmann::json(path).dump();
-}
-
 }  // namespace
 
 std::optional<v1::ImportedFile> import_upload(Client& client, bool json, const DataImport& asked) {
@@ -54,7 +46,13 @@ bool check_import(Client& client, const DataImport& asked) {
 void print_imported(const v1::ImportedFile& file) {
   print_line("file", fmt::format("{}, {}", file.path(), bytes_text(file.bytes())));
   print_line("sha256", file.sha256());
-  fmt::print("In the job:\n  data: {{path: {}}}\n", yaml_text(file.path()));
+  const std::string& path = file.path();
+  const auto is_plain = [](unsigned char c) {
+    return c < 0x80 && (std::isalnum(c) != 0 || c == '.' || c == '/' || c == '_' || c == '-');
+  };
+  // JSON's strings are YAML's.
+  fmt::print("In the job:\n  data: {{path: {}}}\n",
+             std::all_of(path.begin(), path.end(), is_plain) ? path : nlohmann::json(path).dump());
 }
 
 }  // namespace meshloom::cli

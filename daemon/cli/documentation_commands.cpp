@@ -19,11 +19,6 @@ struct Fresh {
   CommandContext context;
 };
 
-ExitCode print_completion(const CLI::App& parsed, const std::string& shell) {
-  fmt::print("{}", command_line::completion(Fresh(parsed).app, shell));
-  return kOk;
-}
-
 }  // namespace
 
 void add_documentation_commands(CLI::App& app, CommandContext& context) {
@@ -37,7 +32,10 @@ void add_documentation_commands(CLI::App& app, CommandContext& context) {
       "Example: source <(meshloom completion bash)\n"
       "An installed meshloom has them where the shells look for them.");
   completion->callback([&app, &context, shell] {
-    context.action = [&app, shell](Client&) { return print_completion(app, *shell); };
+    context.action = [&app, shell](Client&) {
+      fmt::print("{}", command_line::completion(Fresh(app).app, *shell));
+      return kOk;
+    };
   });
 
   auto* manual = app.add_subcommand("manual", "Print the manual page, in roff");

@@ -45,17 +45,6 @@ v1::EvaluateRequest make_request(const EvaluateOptions& options) {
   return request;
 }
 
-void print_evaluation(const v1::Evaluation& result) {
-  print_line("model", result.source());
-  print_line("loss", fmt::format("{:.6f}", result.loss()));
-  print_line("perplexity", fmt::format("{:.4f}", result.perplexity()));
-  print_line("tokens", fmt::format("{}, in {} batches of {} samples of {}", result.tokens(),
-                                   result.batches(), result.global_batch_size(), result.seq_len()));
-  print_line("speed", fmt::format("{:.0f} tokens/s, {}", result.tokens_per_second(),
-                                  seconds_text(result.seconds())));
-  print_line("mesh", fmt::format("{}, {}", mesh_text(result.mesh()), result.dtype()));
-}
-
 void show_event(const v1::EvaluateResponse& event, bool terminal) {
   if (event.has_wait()) {
     fmt::print(stderr, "waits for the ranks behind {}\n", fmt::join(event.wait().behind(), ", "));
@@ -89,7 +78,15 @@ ExitCode evaluate(Client& client, bool json, const EvaluateOptions& options) {
   const grpc::Status status = stream->Finish();
   if (interrupt.interrupted()) return kInterrupted;
   if (!status.ok()) client.fail(status);
-  if (!json) print_evaluation(result);
+  if (json) return kOk;
+  print_line("model", result.source());
+  print_line("loss", fmt::format("{:.6f}", result.loss()));
+  print_line("perplexity", fmt::format("{:.4f}", result.perplexity()));
+  print_line("tokens", fmt::format("{}, in {} batches of {} samples of {}", result.tokens(),
+                                   result.batches(), result.global_batch_size(), result.seq_len()));
+  print_line("speed", fmt::format("{:.0f} tokens/s, {}", result.tokens_per_second(),
+                                  seconds_text(result.seconds())));
+  print_line("mesh", fmt::format("{}, {}", mesh_text(result.mesh()), result.dtype()));
   return kOk;
 }
 

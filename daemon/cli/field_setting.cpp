@@ -26,20 +26,6 @@ std::string whole_path(const std::string& text, const std::string& field) {
   throw unknown_field(text, first, names);
 }
 
-/// The value below its keys, each on a line of its own.
-std::string yaml_of(const std::string& field, const std::string& value, int* lines) {
-  std::string text, indent;
-  for (std::size_t begin = 0; begin <= field.size();) {
-    const std::size_t end = std::min(field.find('.', begin), field.size());
-    text +=
-        fmt::format("{}{}{}:", text.empty() ? "" : "\n", indent, field.substr(begin, end - begin));
-    indent += "  ";
-    begin = end + 1;
-    ++*lines;
-  }
-  return text + " " + value + "\n";
-}
-
 /// Of a file, which this is none, the lines are left out.
 std::string without_lines(std::string text, const std::string& name, int lines) {
   for (int line = 1; line <= lines; ++line) {
@@ -58,8 +44,19 @@ FieldSetting make_setting(const std::string& text, const std::string& field,
       value.find('\n') != std::string::npos)
     throw CliError(kUsage, fmt::format("\"{}\" is no FIELD=VALUE on one line", text));
   FieldSetting setting{text, whole_path(text, field), {}};
+  const std::string& path = setting.field;
+  // The value below its keys, each on a line of its own.
+  std::string yaml, indent;
   int lines = 0;
-  const std::string yaml = yaml_of(setting.field, value, &lines);
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    yaml +=
+        fmt::format("{}{}{}:", yaml.empty() ? "" : "\n", indent, path.substr(begin, end - begin));
+    indent += "  ";
+    begin = end + 1;
+    ++lines;
+  }
+  yaml += " " + value + "\n";
   try {
     base::read_yaml(yaml, text, &setting.value);
   } catch (const Error& error) {

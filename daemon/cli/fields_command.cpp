@@ -52,8 +52,6 @@ nlohmann::ordered_json json_of(const SchemaField& field) {
   return json;
 }
 
-std::string last_name(const std::string& path) { return path.substr(path.rfind('.') + 1); }
-
 ExitCode show_fields(bool json, const FieldsOptions& options) {
   const SchemaEntry entry = find_schema(options.path);
   const std::vector<SchemaField> fields = options.all ? all_fields(options.path) : entry.fields;
@@ -71,7 +69,8 @@ ExitCode show_fields(bool json, const FieldsOptions& options) {
     print_wrapped(entry.self.comment, "", width);
   for (const SchemaField& field : fields) {
     fmt::print("\n");
-    print_field(field, options.all ? field.path : last_name(field.path), width);
+    const std::string last_name = field.path.substr(field.path.rfind('.') + 1);
+    print_field(field, options.all ? field.path : last_name, width);
   }
   return kOk;
 }

@@ -51,8 +51,16 @@ class Follow {
     while (true) {
       const grpc::Status status = read_stream();
       put(progress_.clear());
-      if (base::is_final(last_.state())) return finish();
-      if (interrupted_) return detach();
+      if (base::is_final(last_.state())) {
+        if (!options_.json) print_job(last_, options_.style);
+        return end_of(last_);
+      }
+      if (interrupted_) {
+        fmt::print(stderr,
+                   "detached; the job goes on. To end it: meshloom --address {} job cancel {}\n",
+                   client_.address(), short_name(job_));
+        return kInterrupted;
+      }
       // Events that this client was too slow for: the present state brings it up to date.
       if (status.error_code() == grpc::StatusCode::OUT_OF_RANGE) continue;
       if (status.error_code() == grpc::StatusCode::UNAVAILABLE) lost();
@@ -78,33 +86,15 @@ class Follow {
   void show(const v1::JobEvent& event) {
     if (event.has_job()) last_ = event.job();
     seen_ = true;
-    if (options_.json) {
-      print_record(event_record(event));
-    } else {
-      if (event.has_job()) show_tokens(event.job());
-      progress_.resize(terminal_columns(STDOUT_FILENO));
-      put(progress_.show(event, Progress::Clock::now()));
+    if (options_.json) return print_record(event_record(event));
+    // The line about data again, once it says all.
+    if (!tokens_told_ && event.has_job() && event.job().data().tokens() != 0) {
+      tokens_told_ = true;
+      put(progress_.clear());
+      print_data_fact(get_job(client_, job_));
     }
-  }
-
-  /// The line about data again, once it says all.
-  void show_tokens(const v1::Job& job) {
-    if (tokens_told_ || job.data().tokens() == 0) return;
-    tokens_told_ = true;
-    put(progress_.clear());
-    print_data_fact(get_job(client_, job_));
-  }
-
-  ExitCode finish() {
-    if (!options_.json) print_job(last_, options_.style);
-    return end_of(last_);
-  }
-
-  ExitCode detach() {
-    fmt::print(stderr,
-               "detached; the job goes on. To end it: meshloom --address {} job cancel {}\n",
-               client_.address(), short_name(job_));
-    return kInterrupted;
+    progress_.resize(terminal_columns(STDOUT_FILENO));
+    put(progress_.show(event, Progress::Clock::now()));
   }
 
   [[noreturn]] void lost() {

@@ -26,21 +26,19 @@ void GeneratePrinter::print(const v1::GenerateResponse& response) {
   sequence.text += response.text();
   if (!response.done()) sequence.ids += fmt::format("{} ", response.token_id());
   sequence.done = response.done();
-  if (sequences_.size() == 1)
-    print_next(sequence, response);
-  else
-    print_ended();
+  if (sequences_.size() > 1) {
+    // All that follow those which were printed and have ended.
+    while (printed_ < sequences_.size() && sequences_[printed_].done) print_whole(printed_++);
+  } else {
+    if (!begun_) std::fputs(sequence.prompt.c_str(), stdout);
+    begun_ = true;
+    // After a prompt of text the model has bytes, where a token may complete no character.
+    if (!sequence.text.empty() || !sequence.prompt.empty())
+      std::fputs(response.text().c_str(), stdout);
+    else if (!response.done())
+      fmt::print("{} ", response.token_id());
+  }
   std::fflush(stdout);
-}
-
-void GeneratePrinter::print_next(const Sequence& sequence, const v1::GenerateResponse& response) {
-  if (!begun_) std::fputs(sequence.prompt.c_str(), stdout);
-  begun_ = true;
-  // After a prompt of text the model has bytes, where a token may complete no character.
-  if (!sequence.text.empty() || !sequence.prompt.empty())
-    std::fputs(response.text().c_str(), stdout);
-  else if (!response.done())
-    fmt::print("{} ", response.token_id());
 }
 
 void GeneratePrinter::print_whole(std::size_t index) {
@@ -49,10 +47,6 @@ void GeneratePrinter::print_whole(std::size_t index) {
              sequences_.size(), seed_ + index, sequence.done ? "" : ", cut off");
   const bool is_text = !sequence.text.empty() || !sequence.prompt.empty();
   fmt::print("{}{}\n", sequence.prompt, is_text ? sequence.text : sequence.ids);
-}
-
-void GeneratePrinter::print_ended() {
-  while (printed_ < sequences_.size() && sequences_[printed_].done) print_whole(printed_++);
 }
 
 void GeneratePrinter::end() {

@@ -32,10 +32,7 @@ class GeneratePrinter {
     bool done = false;
   };
 
-  void print_next(const Sequence& sequence, const v1::GenerateResponse& response);
   void print_whole(std::size_t index);
-  /// All that follow those which were printed and have ended.
-  void print_ended();
 
   bool json_;
   std::uint64_t seed_;

@@ -35,10 +35,18 @@ v1::Prompt token_prompt(const std::string& list) {
   return prompt;
 }
 
-std::vector<v1::Prompt> prompts_of_file(const std::string& file) {
+}  // namespace
+
+std::vector<v1::Prompt> read_prompts(const PromptOptions& options) {
+  std::vector<v1::Prompt> prompts;
+  const std::string& file = options.file;
+  if (file.empty()) {
+    for (const std::string& text : options.texts) prompts.push_back(text_prompt(text));
+    for (const std::string& list : options.tokens) prompts.push_back(token_prompt(list));
+    return prompts;
+  }
   std::ifstream in(file);
   if (!in) throw CliError(kUsage, fmt::format("--prompts-file {}: cannot be read", file));
-  std::vector<v1::Prompt> prompts;
   for (std::string line; std::getline(in, line);) {
     if (line.empty())
       throw CliError(kUsage, fmt::format("{}:{}: a prompt is expected, the line is empty", file,
@@ -47,16 +55,6 @@ std::vector<v1::Prompt> prompts_of_file(const std::string& file) {
   }
   if (in.bad()) throw CliError(kUsage, fmt::format("--prompts-file {}: cannot be read", file));
   if (prompts.empty()) throw CliError(kUsage, fmt::format("{}: there is no prompt in it", file));
-  return prompts;
-}
-
-}  // namespace
-
-std::vector<v1::Prompt> read_prompts(const PromptOptions& options) {
-  if (!options.file.empty()) return prompts_of_file(options.file);
-  std::vector<v1::Prompt> prompts;
-  for (const std::string& text : options.texts) prompts.push_back(text_prompt(text));
-  for (const std::string& list : options.tokens) prompts.push_back(token_prompt(list));
   return prompts;
 }
 

@@ -24,7 +24,13 @@ InterruptScope::InterruptScope(std::function<void()> on_interrupt)
     : on_interrupt_(std::move(on_interrupt)) {
   if (::pipe2(pipe_, O_CLOEXEC) != 0)
     throw std::system_error(errno, std::generic_category(), "pipe");
-  thread_ = std::thread([this, fd = pipe_[0]] { listen(fd); });
+  thread_ = std::thread([this, fd = pipe_[0]] {
+    char byte = 0;
+    while (::read(fd, &byte, 1) == 1) {
+      interrupted_ = true;
+      on_interrupt_();
+    }
+  });
   signal_fd = pipe_[1];
   struct sigaction action {};
   action.sa_handler = &on_signal;
@@ -40,14 +46,6 @@ InterruptScope::~InterruptScope() {
   ::close(pipe_[1]);
   thread_.join();
   ::close(pipe_[0]);
-}
-
-void InterruptScope::listen(int fd) {
-  char byte = 0;
-  while (::read(fd, &byte, 1) == 1) {
-    interrupted_ = true;
-    on_interrupt_();
-  }
 }
 
 }  // namespace meshloom::cli

@@ -22,8 +22,6 @@ class InterruptScope {
   bool interrupted() const { return interrupted_; }
 
  private:
-  void listen(int fd);
-
   std::function<void()> on_interrupt_;
   std::atomic<bool> interrupted_{false};
   struct sigaction before_int_ {};

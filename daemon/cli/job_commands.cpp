@@ -73,13 +73,8 @@ ExitCode release(Client& client, bool json, const std::string& name) {
   v1::ReleaseJobRequest request;
   request.set_request_id(make_request_id());
   request.set_name(name);
-  const v1::Job job = client.call(client.jobs(), &v1::JobService::Stub::ReleaseJob, request).job();
-  if (json) {
-    print_json(job);
-  } else {
-    fmt::print("{}: {}\n", short_name(job.name()), state_name(job.state()));
-  }
-  return kOk;
+  return print_state(json,
+                     client.call(client.jobs(), &v1::JobService::Stub::ReleaseJob, request).job());
 }
 
 ExitCode delete_job(Client& client, bool json, const std::string& name) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs side by side: what their configs differ in, and what became of them.
+// Jobs side by side: what their metrics tell of their past, what their configs differ in, and what
+// became of them.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +8,30 @@
 #include <string>
 #include <vector>
 
-#include "daemon/cli/job_history.h"
+#include "daemon/cli/client.h"
 
 namespace meshloom::cli {
+
+struct JobHistory {
+  v1::Job job;
+  std::map<std::int64_t, double> losses;      ///< of training, by step; without those not finite
+  std::map<std::int64_t, double> validation;  ///< the same
+  /// The same of each of run.validation.sets, by its name.
+  std::map<std::string, std::map<std::int64_t, double>> validation_sets;
+  std::vector<double> rates;  ///< tokens per second of each step
+};
+
+/// Of the jobs that are named, in that order, then of those that have all of `labels`
+/// ("KEY=VALUE"), oldest first; each once. Throws CliError (kUsage) if there are fewer than
+/// `fewest`.
+std::vector<JobHistory> read_histories(Client& client, const std::vector<std::string>& names,
+                                       const std::vector<std::string>& labels, std::size_t fewest);
+
+/// A line of metrics.jsonl. Lines of other kinds are passed over.
+void add_metrics_line(const std::string& line, JobHistory* history);
+
+/// The middle one; 0 of none.
+double median(std::vector<double> values);
 
 /// A field that not all jobs have alike, with its value in each; "-" where a job does not have it.
 struct DifferentField {

@@ -145,6 +145,20 @@ std::string time_text(const v1::Job& job, std::int64_t now) {
                      duration_text(static_cast<double>(job.steps() - job.step()) * tokens / rate));
 }
 
+/// Parameters of a job's model, as the daemon counts them; 0 if it cannot say.
+std::int64_t count_parameters(Client& client, const v1::Job& job) {
+  v1::DescribePlanRequest request;
+  *request.mutable_model() = job.resolved().model();
+  request.mutable_query()->mutable_mesh()->set_dp(1);
+  try {
+    return client.call(client.plans(), &v1::PlanService::Stub::DescribePlan, request)
+        .description()
+        .parameter_count();
+  } catch (const CliError&) {
+    return 0;  // its model is gone, or there is no plan for it: the line does without
+  }
+}
+
 }  // namespace
 
 std::vector<Fact> job_facts(const v1::Job& job, std::int64_t parameters, std::int64_t now) {
@@ -165,19 +179,6 @@ std::vector<Fact> job_facts(const v1::Job& job, std::int64_t parameters, std::in
 bool tokens_are_known(const v1::Job& job) { return !job.has_resolved() || data_tokens(job) > 0; }
 
 void print_data_fact(const v1::Job& job) { print_line("data", data_text(job)); }
-
-std::int64_t count_parameters(Client& client, const v1::Job& job) {
-  v1::DescribePlanRequest request;
-  *request.mutable_model() = job.resolved().model();
-  request.mutable_query()->mutable_mesh()->set_dp(1);
-  try {
-    return client.call(client.plans(), &v1::PlanService::Stub::DescribePlan, request)
-        .description()
-        .parameter_count();
-  } catch (const CliError&) {
-    return 0;  // its model is gone, or there is no plan for it: the line does without
-  }
-}
 
 void print_facts(Client& client, const v1::Job& job) {
   const std::int64_t parameters = job.has_resolved() ? count_parameters(client, job) : 0;

@@ -24,9 +24,6 @@ bool tokens_are_known(const v1::Job& job);
 /// That line alone.
 void print_data_fact(const v1::Job& job);
 
-/// Parameters of a job's model, as the daemon counts them; 0 if it cannot say.
-std::int64_t count_parameters(Client& client, const v1::Job& job);
-
 /// The lines for people, with what the daemon and the clock say.
 void print_facts(Client& client, const v1::Job& job);
 

@@ -8,14 +8,6 @@
 #include <optional>
 
 namespace meshloom::cli {
-namespace {
-
-bool is_launcher(const std::string& name) {
-  constexpr std::array kNames = {"mpirun", "mpiexec", "orterun", "prterun", "prte", "orted"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
-}
-
-}  // namespace
 
 std::optional<base::ProcessStat> LauncherWatch::look_at(pid_t pid) const {
   const auto stat = base::read_process_stat(proc_ / std::to_string(pid) / "stat");
@@ -25,12 +17,13 @@ std::optional<base::ProcessStat> LauncherWatch::look_at(pid_t pid) const {
 LauncherWatch::LauncherWatch(const v1::ListWorkersResponse& workers, const std::string& this_host,
                              std::filesystem::path proc)
     : proc_(std::move(proc)) {
+  constexpr std::array kLaunchers = {"mpirun", "mpiexec", "orterun", "prterun", "prte", "orted"};
   for (const v1::Worker& worker : workers.workers()) {
     if (worker.host() != this_host) continue;
     const auto rank = look_at(worker.pid());
     if (!rank || rank->name != "meshloomd") continue;  // of another namespace of processes
     const auto parent = look_at(rank->parent);
-    if (parent && is_launcher(parent->name))
+    if (parent && std::find(kLaunchers.begin(), kLaunchers.end(), parent->name) != kLaunchers.end())
       launchers_.push_back({rank->parent, parent->start_time});
   }
 }

@@ -53,25 +53,21 @@ void add_reference_options(CLI::App& command, CLI::Option* data, LossOptions& op
       ->needs(data);
 }
 
-v1::DataReference reference_of(const LossOptions& options) {
-  v1::DataReference reference;
-  reference.mutable_data()->set_path(options.data);
-  reference.mutable_data()->set_document_mask(options.document_mask);
-  reference.set_samples(options.samples);
-  reference.set_first_sample(options.first_sample);
-  reference.set_epoch(options.epoch);
-  reference.set_seq_len(options.seq_len);
-  return reference;
-}
-
 }  // namespace
 
 v1::LossBatch LossOptions::batch() const {
   v1::LossBatch batch;
-  if (batch_file.empty())
-    *batch.mutable_reference() = reference_of(*this);
-  else
+  if (batch_file.empty()) {
+    v1::DataReference& reference = *batch.mutable_reference();
+    reference.mutable_data()->set_path(data);
+    reference.mutable_data()->set_document_mask(document_mask);
+    reference.set_samples(samples);
+    reference.set_first_sample(first_sample);
+    reference.set_epoch(epoch);
+    reference.set_seq_len(seq_len);
+  } else {
     read_message_file(batch_file, &batch);
+  }
   if (batch.data().empty() && !batch.has_reference())
     throw CliError(kUsage, fmt::format("--batch {}: has neither data nor a reference", batch_file));
   if (!loss.empty()) batch.set_loss(loss);

@@ -83,21 +83,18 @@ std::vector<Transfer> send_folder(Client& client, bool json, const std::string& 
 }
 
 void print_model(const v1::Model& model) {
-  const auto line = [](const char* key, const std::string& value) {
-    if (!value.empty()) fmt::print("{:<12}{}\n", key, value);
-  };
-  line("model", short_name(model.name()));
-  line("kind", fmt::format("{}, {} parameters", model.architecture(), model.parameters()));
-  line("preset", model.preset());
-  line("data folder", model.data_folder());
-  line("weights", model.has_weights() ? fmt::format("{} files, {}", model.file_count(),
-                                                    bytes_text(model.size_bytes()))
-                                      : "none: it is trained from scratch");
-  if (model.headless()) line("head", "none: run.model.fresh_head trains it with a new one");
+  print_line("model", short_name(model.name()));
+  print_line("kind", fmt::format("{}, {} parameters", model.architecture(), model.parameters()));
+  print_line("preset", model.preset());
+  print_line("data folder", model.data_folder());
+  print_line("weights", model.has_weights() ? fmt::format("{} files, {}", model.file_count(),
+                                                          bytes_text(model.size_bytes()))
+                                            : "none: it is trained from scratch");
+  if (model.headless()) print_line("head", "none: run.model.fresh_head trains it with a new one");
   for (const auto& file : model.files())
     fmt::print("  {:<40} {:>10}\n", file.name(), bytes_text(file.size_bytes()));
-  for (const std::string& user : model.users()) line("used by", user);
-  line("created", model.create_time());
+  for (const std::string& user : model.users()) print_line("used by", user);
+  print_line("created", model.create_time());
 }
 
 ExitCode make_model(Client& client, bool json, const CreateModelOptions& options) {

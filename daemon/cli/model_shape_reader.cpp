@@ -19,24 +19,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of what is no file either.
-std::string preset_text(const std::string& model) {
+std::string config_text(const std::string& model) {
+  const fs::path path = fs::is_directory(model) ? fs::path(model) / "config.json" : fs::path(model);
+  if (fs::exists(path)) {
+    std::ifstream file(path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (!file) throw IoError(fmt::format("cannot read {}", path.string()));
+    return text.str();
+  }
   const std::vector<std::string> names = nn::preset_names();
   if (std::find(names.begin(), names.end(), model) != names.end()) return nn::preset_text(model);
   const std::string nearest = base::nearest_name(model, names);
   throw NotFound(fmt::format("is neither a preset nor a file that is here{} (presets: {})",
                              nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest),
                              fmt::join(names, ", ")));
-}
-
-std::string config_text(const std::string& model) {
-  const fs::path path = fs::is_directory(model) ? fs::path(model) / "config.json" : fs::path(model);
-  if (!fs::exists(path)) return preset_text(model);
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw IoError(fmt::format("cannot read {}", path.string()));
-  return text.str();
 }
 
 }  // namespace

@@ -17,40 +17,6 @@ std::string enum_name(const google::protobuf::EnumDescriptor& type, int number) 
   return value ? base::enum_spelling(*value) : std::to_string(number);
 }
 
-void print_loss(const v1::LossOutput& loss) {
-  print_line("data", std::to_string(loss.outputs_size()));
-  for (const auto& [name, value] : loss.metrics()) fmt::print("{:<12}{:.6g}\n", name, value);
-}
-
-void print_parameters(const v1::ParametersOutput& output) {
-  std::vector<std::vector<std::string>> rows{{"parameter", "shape", "dtype", "size"}};
-  for (const v1::ParameterValue& value : output.parameters())
-    rows.push_back({value.name(), fmt::format("[{}]", fmt::join(value.shape(), ", ")),
-                    value.dtype(), bytes_text(static_cast<std::int64_t>(value.data().size()))});
-  print_table(rows);
-}
-
-void print_result(const v1::VerbResult& result) {
-  if (result.has_loss()) print_loss(result.loss());
-  if (result.has_optim_step()) {
-    const v1::OptimStepOutput& step = result.optim_step();
-    print_line("step", std::to_string(step.step()));
-    print_line("loss", fmt::format("{:.6g}", step.loss()));
-    print_line("grad norm", fmt::format("{:.6g}", step.grad_norm()));
-  }
-  if (result.has_saved_state()) {
-    print_line("state", result.saved_state().name());
-    print_line("step", std::to_string(result.saved_state().step()));
-  }
-  if (result.has_saved_weights()) {
-    print_line("weights", result.saved_weights().name());
-    print_line("folder", result.saved_weights().folder());
-  }
-  if (result.has_sample())
-    print_line("sequences", std::to_string(result.sample().sequences_size()));
-  if (result.has_parameters()) print_parameters(result.parameters());
-}
-
 /// One stream of what comes behind the bytes that are there.
 grpc::Status read_pieces(Client& client, const std::string& operation, TransferDisplay& display,
                          std::string* bytes) {
@@ -94,7 +60,35 @@ void print_operation(const v1::Operation& operation) {
   print_line("taken", duration_text(operation.seconds()));
   print_line("error", operation.error().message());
   print_line("reason", operation.error().info().reason());
-  print_result(operation.result());
+  const v1::VerbResult& result = operation.result();
+  if (result.has_loss()) {
+    print_line("data", std::to_string(result.loss().outputs_size()));
+    for (const auto& [name, value] : result.loss().metrics())
+      fmt::print("{:<12}{:.6g}\n", name, value);
+  }
+  if (result.has_optim_step()) {
+    const v1::OptimStepOutput& step = result.optim_step();
+    print_line("step", std::to_string(step.step()));
+    print_line("loss", fmt::format("{:.6g}", step.loss()));
+    print_line("grad norm", fmt::format("{:.6g}", step.grad_norm()));
+  }
+  if (result.has_saved_state()) {
+    print_line("state", result.saved_state().name());
+    print_line("step", std::to_string(result.saved_state().step()));
+  }
+  if (result.has_saved_weights()) {
+    print_line("weights", result.saved_weights().name());
+    print_line("folder", result.saved_weights().folder());
+  }
+  if (result.has_sample())
+    print_line("sequences", std::to_string(result.sample().sequences_size()));
+  if (result.has_parameters()) {
+    std::vector<std::vector<std::string>> rows{{"parameter", "shape", "dtype", "size"}};
+    for (const v1::ParameterValue& value : result.parameters().parameters())
+      rows.push_back({value.name(), fmt::format("[{}]", fmt::join(value.shape(), ", ")),
+                      value.dtype(), bytes_text(static_cast<std::int64_t>(value.data().size()))});
+    print_table(rows);
+  }
   if (operation.result_bytes() > 0) print_line("result", bytes_text(operation.result_bytes()));
 }
 

@@ -45,7 +45,6 @@ std::size_t visible_width(const std::string& text) {
   return width;
 }
 
-/// "2.3000 at step 0, " of a validation set; empty if the first validation is not told.
 /// "5.5837 at step 0, ", what stands before the last validation; empty if that was the first too.
 std::string before_last(const v1::Job& job, double loss) {
   const std::int64_t step = job.first_validation().step();
@@ -53,6 +52,7 @@ std::string before_last(const v1::Job& job, double loss) {
   return fmt::format("{:.4f} at step {}, ", loss, step);
 }
 
+/// "2.3000 at step 0, " of a validation set; empty if the first validation is not told.
 std::string first_text(const v1::Job& job, const std::string& set) {
   for (const v1::SetLoss& of : job.first_validation().sets())
     if (of.set() == set) return before_last(job, of.loss());

@@ -11,7 +11,7 @@
 #include "daemon/cli/output.h"
 #include "daemon/command_line/number_checks.h"
 #include "kernels/base/error.h"
-#include "planner/attention/balancer_choice.h"
+#include "planner/attention/balance.h"
 #include "planner/attention/head_lists.h"
 #include "planner/attention/rotate.h"
 #include "planner/attention/schedule.h"
@@ -73,17 +73,6 @@ void set_range(const planner::ShardRange& range, v1::PositionRange& message) {
 template <typename Message>
 void add_ranges(const IndexRanges& ranges, Message* messages) {
   for (const planner::ShardRange& range : ranges) set_range(range, *messages->Add());
-}
-
-void add_blocks(const std::vector<planner::AttentionBlock>& blocks, v1::AttentionStep& step) {
-  for (const planner::AttentionBlock& block : blocks) {
-    v1::AttentionBlock& message = *step.add_blocks();
-    set_range(block.queries, *message.mutable_queries());
-    set_range(block.keys, *message.mutable_keys());
-    if (block.document >= 0) message.set_document(block.document);
-    message.set_masked(planner::to_string(block.hidden));
-    message.set_pairs(block.area);
-  }
 }
 
 /// What every way of moving keys costs, given what the ranks' queries see.
@@ -166,9 +155,15 @@ void add_steps(const AttentionOptions& options, const std::vector<SequencePart>&
     add_ranges(step.keys, message.mutable_keys());
     message.set_pairs(step.area * heads / options.heads);
     rank.set_pairs(rank.pairs() + message.pairs());
-    add_blocks(planner::attention_blocks(row, members[static_cast<std::size_t>(member)].queries,
-                                         step.keys),
-               message);
+    for (const planner::AttentionBlock& block : planner::attention_blocks(
+             row, members[static_cast<std::size_t>(member)].queries, step.keys)) {
+      v1::AttentionBlock& part = *message.add_blocks();
+      set_range(block.queries, *part.mutable_queries());
+      set_range(block.keys, *part.mutable_keys());
+      if (block.document >= 0) part.set_document(block.document);
+      part.set_masked(planner::to_string(block.hidden));
+      part.set_pairs(block.area);
+    }
   }
 }
 

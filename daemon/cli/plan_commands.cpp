@@ -76,18 +76,6 @@ ExitCode estimate(Client& client, bool json, const PlanOptions& options) {
   return kOk;
 }
 
-v1::PlanSearchQuery make_search_query(const SearchOptions& options) {
-  v1::PlanSearchQuery search;
-  *search.mutable_query() = make_query(options.plan);
-  if (!options.styles_file.empty())
-    search.mutable_query()->mutable_plan()->MergeFrom(read_styles(options.styles_file));
-  search.set_ranks(options.ranks);
-  search.set_max_tensor_parallel(options.max_tp);
-  search.set_most_plans(options.top);
-  search.set_most_rejected(options.rejected);
-  return search;
-}
-
 /// Mesh and plan of an estimate, as --plan and a job's run take them.
 void write_plan(const std::string& path, const v1::PlanEstimate& estimate) {
   v1::PlanFile plan;
@@ -99,7 +87,14 @@ void write_plan(const std::string& path, const v1::PlanEstimate& estimate) {
 }
 
 ExitCode search(Client& client, bool json, const SearchOptions& options) {
-  const v1::PlanSearchQuery query = make_search_query(options);
+  v1::PlanSearchQuery query;
+  *query.mutable_query() = make_query(options.plan);
+  if (!options.styles_file.empty())
+    query.mutable_query()->mutable_plan()->MergeFrom(read_styles(options.styles_file));
+  query.set_ranks(options.ranks);
+  query.set_max_tensor_parallel(options.max_tp);
+  query.set_most_plans(options.top);
+  query.set_most_rejected(options.rejected);
   if (!options.plan.server_side && options.ranks == 0)
     throw CliError(kUsage, "--ranks is required without --server-side");
   const v1::PlanSearch found =

@@ -20,10 +20,6 @@
 namespace meshloom::cli {
 namespace {
 
-bool fits(const planner::MeshSizes& mesh) {
-  return planner::rank_count(std::array{mesh.dp, mesh.fsdp, mesh.cp, mesh.tp}).has_value();
-}
-
 v1::ShardPolicy make_shard_policy(const std::string& name) {
   if (name == "dim0") return v1::SHARD_POLICY_DIM0;
   if (name == "largest_divisible") return v1::SHARD_POLICY_LARGEST_DIVISIBLE;
@@ -38,29 +34,6 @@ v1::ActivationCheckpoint make_checkpointing(const std::string& name) {
   throw CliError(kUsage, fmt::format("--activation-checkpoint must be none, selective or full, "
                                      "got \"{}\"",
                                      name));
-}
-
-/// What a file asks for and is wrong is a usage error.
-template <typename Read>
-auto from_file(const Read& read) {
-  try {
-    return read();
-  } catch (const Error& error) {
-    throw CliError(kUsage, error.what());
-  }
-}
-
-void apply_plan_flags(const PlanOptions& options, const v1::Mesh& mesh, v1::ParallelPlan* plan) {
-  if (options.no_reshard && mesh.fsdp() <= 1 && !plan->fully_shard())
-    throw CliError(kUsage, "--no-reshard is an option of fully_shard, and the mesh has no fsdp");
-  if (options.sequence_parallel) plan->set_sequence_parallel(true);
-  if (!options.fusion.empty()) plan->mutable_fusion()->set_mode(options.fusion);
-  if (options.no_reshard) plan->mutable_fully_shard_options()->set_reshard_after_forward(false);
-  if (!options.shard_policy.empty())
-    plan->mutable_fully_shard_options()->set_policy(make_shard_policy(options.shard_policy));
-  if (!options.activation_checkpoint.empty())
-    plan->set_activation_checkpoint(make_checkpointing(options.activation_checkpoint));
-  if (!options.dtype.empty()) plan->set_dtype(options.dtype);
 }
 
 /// The cluster with the numbers that flags replace; none where none is given.
@@ -191,7 +164,8 @@ planner::MeshSizes parse_mesh(const std::string& text) {
     if (read.ec != std::errc() || read.ptr != last || *size < 1)
       throw fail(fmt::format("the size of {} is not a whole number of at least 1", name));
   }
-  if (!fits(mesh)) throw fail("more than 2^31 - 1 ranks are too many");
+  if (!planner::rank_count(std::array{mesh.dp, mesh.fsdp, mesh.cp, mesh.tp}))
+    throw fail("more than 2^31 - 1 ranks are too many");
   return mesh;
 }
 
@@ -211,12 +185,29 @@ v1::PlanQuery make_query(const PlanOptions& options) {
   const v1::PlanFile file =
       options.plan_file.empty() ? v1::PlanFile() : read_plan_file(options.plan_file);
   v1::PlanQuery query;
-  const planner::MeshSizes mesh =
-      options.mesh.empty() ? from_file([&] { return plan::make_mesh_sizes(file.mesh()); })
-                           : parse_mesh(options.mesh);
+  planner::MeshSizes mesh;
+  if (!options.mesh.empty()) {
+    mesh = parse_mesh(options.mesh);
+  } else {
+    try {
+      mesh = plan::make_mesh_sizes(file.mesh());
+    } catch (const Error& error) {
+      throw CliError(kUsage, error.what());
+    }
+  }
   if (!options.mesh.empty() || file.has_mesh()) *query.mutable_mesh() = plan::to_message(mesh);
-  *query.mutable_plan() = file.plan();
-  apply_plan_flags(options, query.mesh(), query.mutable_plan());
+  v1::ParallelPlan& chosen = *query.mutable_plan();
+  chosen = file.plan();
+  if (options.no_reshard && query.mesh().fsdp() <= 1 && !chosen.fully_shard())
+    throw CliError(kUsage, "--no-reshard is an option of fully_shard, and the mesh has no fsdp");
+  if (options.sequence_parallel) chosen.set_sequence_parallel(true);
+  if (!options.fusion.empty()) chosen.mutable_fusion()->set_mode(options.fusion);
+  if (options.no_reshard) chosen.mutable_fully_shard_options()->set_reshard_after_forward(false);
+  if (!options.shard_policy.empty())
+    chosen.mutable_fully_shard_options()->set_policy(make_shard_policy(options.shard_policy));
+  if (!options.activation_checkpoint.empty())
+    chosen.set_activation_checkpoint(make_checkpointing(options.activation_checkpoint));
+  if (!options.dtype.empty()) chosen.set_dtype(options.dtype);
   query.set_seq_len(options.sequence);
   query.set_micro_batch_size(options.micro_batch);
   query.set_global_batch_size(options.global_batch);

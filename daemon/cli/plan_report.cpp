@@ -60,15 +60,18 @@ void print_time(const v1::StepTimeEstimate& t, const std::string& cluster) {
   print_table(rows);
 }
 
-void print_rejected(const v1::PlanSearch& search) {
-  if (search.rejected().empty()) return;
-  fmt::print(
-      "\nmeshes that do not fit: {}{}\n", search.rejected_count(),
-      search.rejected_size() < search.rejected_count() ? ", of them (--rejected shows more)" : "");
-  Rows rows{{"mesh", "why not"}};
-  for (const v1::RejectedMesh& r : search.rejected())
-    rows.push_back({mesh_text(r.mesh()), r.reason()});
-  print_table(rows);
+/// Plans are ranked by seconds that are only as good as the machine's numbers.
+void print_equal(const v1::PlanSearch& s) {
+  // Rates of a cluster are told to one or two digits.
+  constexpr double kTimeError = 0.1;
+  const double most = (1.0 + kTimeError) * s.plans(0).seconds().total();
+  int equal = 1;
+  while (equal < s.plans_size() && s.plans(equal).seconds().total() <= most) ++equal;
+  if (equal > 1)
+    fmt::print(
+        "Plans 1 to {} are equal within the estimate's error ({:.0f} %): what they need of "
+        "memory, or a measured step, tells them apart.\n",
+        equal, 100.0 * kTimeError);
 }
 
 }  // namespace
@@ -130,24 +133,6 @@ void print_description(const v1::PlanDescription& d) {
   print_traffic(d.traffic());
 }
 
-namespace {
-
-/// Plans are ranked by seconds that are only as good as the machine's numbers.
-void print_equal(const v1::PlanSearch& s) {
-  // Rates of a cluster are told to one or two digits.
-  constexpr double kTimeError = 0.1;
-  const double most = (1.0 + kTimeError) * s.plans(0).seconds().total();
-  int equal = 1;
-  while (equal < s.plans_size() && s.plans(equal).seconds().total() <= most) ++equal;
-  if (equal > 1)
-    fmt::print(
-        "Plans 1 to {} are equal within the estimate's error ({:.0f} %): what they need of "
-        "memory, or a measured step, tells them apart.\n",
-        equal, 100.0 * kTimeError);
-}
-
-}  // namespace
-
 void print_search(const v1::PlanSearch& s) {
   fmt::print("{} on {} of {}, ", s.model(), plural(s.ranks(), "rank"), s.cluster());
   fmt::print("{}; {} tried, meshes that fit: {}\n\n",
@@ -169,7 +154,12 @@ void print_search(const v1::PlanSearch& s) {
     print_table(rows);
     print_equal(s);
   }
-  print_rejected(s);
+  if (s.rejected().empty()) return;
+  fmt::print("\nmeshes that do not fit: {}{}\n", s.rejected_count(),
+             s.rejected_size() < s.rejected_count() ? ", of them (--rejected shows more)" : "");
+  Rows rows{{"mesh", "why not"}};
+  for (const v1::RejectedMesh& r : s.rejected()) rows.push_back({mesh_text(r.mesh()), r.reason()});
+  print_table(rows);
 }
 
 }  // namespace meshloom::cli

@@ -15,15 +15,6 @@ namespace {
 
 constexpr std::chrono::seconds kBetweenLines{1};
 
-std::string validation_text(const v1::ValidationMetrics& metrics) {
-  std::string text = fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}",
-                                 metrics.step(), metrics.loss(), std::exp(metrics.loss()));
-  for (const v1::SetLoss& set : metrics.sets())
-    text +=
-        fmt::format("; {} {:.4f}, perplexity {:.2f}", set.set(), set.loss(), std::exp(set.loss()));
-  return text;
-}
-
 }  // namespace
 
 std::string Progress::erase() const {
@@ -55,7 +46,15 @@ std::string Progress::show(const v1::JobEvent& event, Clock::time_point now) {
   if (event.has_tokenizing()) return show_tokenizing(event.tokenizing(), now);
   if (event.has_step()) return show_step(event.step(), now);
   if (event.has_validation() || event.has_sample()) pass(now, false);
-  if (event.has_validation()) return above(validation_text(event.validation()));
+  if (event.has_validation()) {
+    const v1::ValidationMetrics& metrics = event.validation();
+    std::string text = fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}",
+                                   metrics.step(), metrics.loss(), std::exp(metrics.loss()));
+    for (const v1::SetLoss& set : metrics.sets())
+      text += fmt::format("; {} {:.4f}, perplexity {:.2f}", set.set(), set.loss(),
+                          std::exp(set.loss()));
+    return above(text);
+  }
   if (event.has_sample())
     return above(fmt::format("step {}: sample: {}", event.sample().step(),
                              base::printable_text(event.sample().text())));

@@ -33,7 +33,7 @@ std::string place_of(const std::string& file, const base::SourceLines& lines,
   return place_in(file, lines, field);
 }
 
-v1::CreateRunResponse send_run(Client& client, const CreateRunOptions& options) {
+ExitCode create_run(Client& client, bool json, const CreateRunOptions& options) {
   v1::CreateRunRequest request;
   request.set_request_id(options.request_id.empty() ? make_request_id() : options.request_id);
   base::SourceLines lines;
@@ -43,16 +43,13 @@ v1::CreateRunResponse send_run(Client& client, const CreateRunOptions& options) 
     throw CliError(kUsage, error.what());
   }
   if (!options.name.empty()) request.mutable_spec()->set_name(options.name);
+  v1::CreateRunResponse made;
   try {
-    return client.call(client.runs(), &v1::RunService::Stub::CreateRun, request);
+    made = client.call(client.runs(), &v1::RunService::Stub::CreateRun, request);
   } catch (const CliError& error) {
     throw CliError(error.code(), place_of(options.file, lines, error.details()) + error.what(),
                    error.details());
   }
-}
-
-ExitCode create_run(Client& client, bool json, const CreateRunOptions& options) {
-  const v1::CreateRunResponse made = send_run(client, options);
   for (const std::string& warning : made.warnings()) fmt::print(stderr, "warning: {}\n", warning);
   if (json) {
     print_json(made);
@@ -97,7 +94,12 @@ void print_lease(std::int64_t left_ms) {
     print_line("lease", duration_text(static_cast<double>(left_ms) / 1000) + " left");
 }
 
-void print_run(const v1::Run& run) {
+ExitCode show_run(Client& client, bool json, const std::string& name) {
+  const v1::Run run = get_run(client, name);
+  if (json) {
+    print_json(run);
+    return kOk;
+  }
   print_line("run", short_name(run.name()));
   print_line("state", state_name(run.state()));
   if (run.ahead_size() > 0) print_line("behind", fmt::format("{}", fmt::join(run.ahead(), ", ")));
@@ -118,15 +120,6 @@ void print_run(const v1::Run& run) {
                                       state_name(weights.storage())));
   print_line("created", run.create_time());
   print_line("finished", run.end_time());
-}
-
-ExitCode show_run(Client& client, bool json, const std::string& name) {
-  const v1::Run run = get_run(client, name);
-  if (json) {
-    print_json(run);
-  } else {
-    print_run(run);
-  }
   return kOk;
 }
 
@@ -211,11 +204,7 @@ void add_run_commands(CLI::App& app, CommandContext& context) {
   auto* show_command = runs->add_subcommand("show", "One run in full, with its saved states");
   auto name = std::make_shared<std::string>();
   show_command->add_option("run", *name, "The run")->required();
-  show_command->callback([&context, name] {
-    context.action = [&context, name](Client& client) {
-      return show_run(client, context.json, *name);
-    };
-  });
+  set_action(*show_command, context, name, &show_run);
   add_heartbeat(*runs, context);
   add_close(*runs, context);
   add_run_training(*runs, context);

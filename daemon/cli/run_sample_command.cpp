@@ -53,22 +53,6 @@ std::vector<std::string> drawn_texts(Client& client, const std::string& operatio
   return texts;
 }
 
-/// As token ids where `texts` is empty or has nothing.
-void print_sequences(const v1::SampleRequest& request, const v1::SampleOutput& output,
-                     const std::vector<std::string>& texts) {
-  const bool has_text = std::any_of(texts.begin(), texts.end(),
-                                    [](const std::string& text) { return !text.empty(); });
-  for (int i = 0; i < output.sequences_size(); ++i) {
-    const v1::SampledSequence& sequence = output.sequences(i);
-    if (output.sequences_size() > 1) fmt::print("--- prompt {}\n", sequence.prompt());
-    if (has_text)
-      fmt::print("{}{}\n", request.prompts(sequence.prompt()).prompt(),
-                 texts[static_cast<std::size_t>(i)]);
-    else
-      fmt::print("{}\n", fmt::join(sequence.token_ids(), " "));
-  }
-}
-
 ExitCode sample(Client& client, bool json, const SampleOptions& options) {
   const v1::Run run = get_run(client, options.target.run);
   const v1::SampleRequest request = sample_request(run, options);
@@ -83,9 +67,20 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
   }
   const v1::SampleOutput& output = operation.result().sample();
   const int sequences = output.sequences_size();
-  print_sequences(
-      request, output,
-      options.ids ? std::vector<std::string>() : drawn_texts(client, operation.name(), sequences));
+  std::vector<std::string> texts;
+  if (!options.ids) texts = drawn_texts(client, operation.name(), sequences);
+  // As token ids where `texts` is empty or has nothing.
+  const bool has_text = std::any_of(texts.begin(), texts.end(),
+                                    [](const std::string& text) { return !text.empty(); });
+  for (int i = 0; i < sequences; ++i) {
+    const v1::SampledSequence& sequence = output.sequences(i);
+    if (sequences > 1) fmt::print("--- prompt {}\n", sequence.prompt());
+    if (has_text)
+      fmt::print("{}{}\n", request.prompts(sequence.prompt()).prompt(),
+                 texts[static_cast<std::size_t>(i)]);
+    else
+      fmt::print("{}\n", fmt::join(sequence.token_ids(), " "));
+  }
   return kOk;
 }
 

@@ -2,29 +2,6 @@
 #include "daemon/cli/sampling_options.h"
 
 namespace meshloom::cli {
-namespace {
-
-void add_prompt_options(CLI::App& command, SamplingOptions& options) {
-  auto* prompt = command.add_option_group("prompt", "What to continue");
-  prompt
-      ->add_option("--prompt", options.prompts.texts,
-                   "Text, for models of bytes and those with a tokenizer. Given several times: "
-                   "several sequences, drawn together, each as it would be alone")
-      ->allow_extra_args(false);
-  prompt
-      ->add_option("--tokens", options.prompts.tokens,
-                   "Token ids, separated by commas. Given several times: as --prompt")
-      ->allow_extra_args(false);
-  prompt->add_option("--prompts-file", options.prompts.file,
-                     "A file with one prompt of text in each line");
-  prompt->require_option(1);
-  command
-      .add_option("--samples", options.samples,
-                  "Sequences of each prompt, default 1; at most 64 in all")
-      ->check(CLI::Range(1, 64));
-}
-
-}  // namespace
 
 v1::SamplingParams SamplingOptions::params() const {
   v1::SamplingParams params;
@@ -45,7 +22,23 @@ v1::SampleStop SamplingOptions::stop() const {
 }
 
 void add_sampling_options(CLI::App& command, SamplingOptions& options) {
-  add_prompt_options(command, options);
+  auto* prompt = command.add_option_group("prompt", "What to continue");
+  prompt
+      ->add_option("--prompt", options.prompts.texts,
+                   "Text, for models of bytes and those with a tokenizer. Given several times: "
+                   "several sequences, drawn together, each as it would be alone")
+      ->allow_extra_args(false);
+  prompt
+      ->add_option("--tokens", options.prompts.tokens,
+                   "Token ids, separated by commas. Given several times: as --prompt")
+      ->allow_extra_args(false);
+  prompt->add_option("--prompts-file", options.prompts.file,
+                     "A file with one prompt of text in each line");
+  prompt->require_option(1);
+  command
+      .add_option("--samples", options.samples,
+                  "Sequences of each prompt, default 1; at most 64 in all")
+      ->check(CLI::Range(1, 64));
   command.add_option("--max-tokens", options.max_tokens, "Of each sequence, default 256");
   command.add_option("--temperature", options.temperature,
                      "Default 1; 0 takes the likeliest token");

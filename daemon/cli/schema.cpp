@@ -109,14 +109,6 @@ std::string below(const std::string& path, const FieldDescriptor* parent, const 
   return path.empty() ? name : fmt::format("{}{}.{}", path, item, name);
 }
 
-std::vector<SchemaField> fields_of(const Descriptor& type, const std::string& path,
-                                   const FieldDescriptor* parent) {
-  std::vector<SchemaField> fields;
-  for (int i = 0; i < type.field_count(); ++i)
-    fields.push_back(describe(*type.field(i), below(path, parent, type.field(i)->name())));
-  return fields;
-}
-
 /// A place in the schema: the message that has the fields, and the field that it is the type of.
 struct Place {
   const Descriptor* type = nullptr;  ///< null at a field without fields
@@ -185,7 +177,12 @@ SchemaEntry find_schema(const std::string& path) {
     entry.self = describe(*place.field, place.path);
   else
     entry.self = {place.path, "", comment_of(*place.type), {}, true};
-  if (place.type) entry.fields = fields_of(*place.type, place.path, place.field);
+  if (place.type) {
+    for (int i = 0; i < place.type->field_count(); ++i) {
+      const FieldDescriptor& field = *place.type->field(i);
+      entry.fields.push_back(describe(field, below(place.path, place.field, field.name())));
+    }
+  }
   return entry;
 }
 

@@ -36,14 +36,6 @@ bool has_ranks(v1::JobState state) {
          state == v1::JOB_STATE_PAUSING || state == v1::JOB_STATE_CANCELLING;
 }
 
-v1::Job running_job(Client& client) {
-  const auto all = client.list(client.jobs(), &v1::JobService::Stub::ListJobs);
-  v1::Job running;
-  for (const auto& job : all.jobs())
-    if (has_ranks(job.state())) running = job;
-  return running;
-}
-
 const char* state_text(v1::WorkerState state) {
   switch (state) {
     case v1::WORKER_STATE_READY: return "ready";
@@ -99,10 +91,13 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
   if (workers.recoveries() > 0)
     fmt::print("failures of one rank that the daemon survived: {}; the last: {}\n",
                workers.recoveries(), workers.last_failure());
-  const v1::Job job = running_job(client);
-  if (!job.name().empty())
-    fmt::print("running: {}, step {} of {}{}\n", short_name(job.name()), job.step(), job.steps(),
-               serving ? "" : ", " + state);
+  const auto all = client.list(client.jobs(), &v1::JobService::Stub::ListJobs);
+  v1::Job running;
+  for (const auto& job : all.jobs())
+    if (has_ranks(job.state())) running = job;
+  if (!running.name().empty())
+    fmt::print("running: {}, step {} of {}{}\n", short_name(running.name()), running.step(),
+               running.steps(), serving ? "" : ", " + state);
   return serving ? kOk : kUnreachable;
 }
 

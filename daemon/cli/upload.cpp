@@ -43,17 +43,6 @@ class MemoryBytes final : public base::InputFile::Source {
   const std::string bytes_;
 };
 
-v1::WriteUploadRequest chunk_at(const base::InputFile& file, std::int64_t offset,
-                                std::int64_t end) {
-  std::string data(static_cast<std::size_t>(std::min(kChunk, end - offset)), '\0');
-  file.read(static_cast<std::uint64_t>(offset), std::as_writable_bytes(std::span(data)));
-  v1::WriteUploadRequest chunk;
-  chunk.set_write_offset(offset);
-  chunk.set_crc32c(base::crc32c(std::as_bytes(std::span(data))));
-  chunk.set_data(std::move(data));
-  return chunk;
-}
-
 }  // namespace
 
 Uploader::Uploader(Client& client, bool quiet) : client_(client), display_(quiet, "sent") {}
@@ -116,7 +105,12 @@ grpc::Status Uploader::stream(Transfer& transfer, std::int64_t end) {
   std::int64_t offset = transfer.upload.committed_bytes();
   bool first = true;
   while (offset < end) {
-    v1::WriteUploadRequest chunk = chunk_at(transfer.file, offset, end);
+    std::string data(static_cast<std::size_t>(std::min(kChunk, end - offset)), '\0');
+    transfer.file.read(static_cast<std::uint64_t>(offset), std::as_writable_bytes(std::span(data)));
+    v1::WriteUploadRequest chunk;
+    chunk.set_write_offset(offset);
+    chunk.set_crc32c(base::crc32c(std::as_bytes(std::span(data))));
+    chunk.set_data(std::move(data));
     if (first) chunk.set_upload(transfer.upload.name());
     first = false;
     offset += static_cast<std::int64_t>(chunk.data().size());

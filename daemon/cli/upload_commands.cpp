@@ -34,26 +34,6 @@ DataImport import_of(const std::string& file, const SendOptions& options) {
   return asked;
 }
 
-/// Paths that the daemon would take one by one, the second in place of the first.
-void check_differ(const SendOptions& options) {
-  std::map<std::string, std::string> files;
-  for (const std::string& file : options.files) {
-    const std::string path = import_of(file, options).path;
-    const auto [first, is_new] = files.emplace(path, file);
-    if (!is_new)
-      throw CliError(kUsage, fmt::format("{} and {} would both be {}", first->second, file, path));
-  }
-}
-
-/// The bytes are there once more. That they stay does no harm.
-void try_to_forget(Client& client, const std::string& name) {
-  try {
-    forget_upload(client, name);
-  } catch (const CliError& error) {
-    fmt::print(stderr, "{} stays: {}\n", name, error.what());
-  }
-}
-
 /// Makes a file of data of an upload, which is forgotten then, unless it was kept before.
 ExitCode import_sent(Client& client, bool json, const DataImport& asked, bool keep) {
   const std::string kept = fmt::format(
@@ -75,14 +55,28 @@ ExitCode import_sent(Client& client, bool json, const DataImport& asked, bool ke
     print_json_line(*file);
   else
     print_imported(*file);
-  if (!keep) try_to_forget(client, asked.upload);
+  if (keep) return kOk;
+  // The bytes are there once more. That they stay does no harm.
+  try {
+    forget_upload(client, asked.upload);
+  } catch (const CliError& error) {
+    fmt::print(stderr, "{} stays: {}\n", asked.upload, error.what());
+  }
   return kOk;
 }
 
 ExitCode send_files(Client& client, bool json, const SendOptions& options) {
   // Before anything is sent: most of what can be wrong with a path is known now.
   if (options.data) {
-    check_differ(options);
+    // The daemon would take equal paths one by one, the second in place of the first.
+    std::map<std::string, std::string> files;
+    for (const std::string& file : options.files) {
+      const std::string path = import_of(file, options).path;
+      const auto [first, is_new] = files.emplace(path, file);
+      if (!is_new)
+        throw CliError(kUsage,
+                       fmt::format("{} and {} would both be {}", first->second, file, path));
+    }
     for (const std::string& file : options.files)
       if (!check_import(client, import_of(file, options))) return kInterrupted;
   }

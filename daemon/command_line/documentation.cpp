@@ -12,8 +12,6 @@
 namespace meshloom::command_line {
 namespace {
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 std::string joined(const std::vector<CommandWord>& words) {
   std::string text;
   for (const CommandWord& word : words) text += (text.empty() ? "" : " ") + word.word;
@@ -187,7 +185,8 @@ std::string completion(const CLI::App& app, const std::string& shell) {
 
 std::string manual_page(const CLI::App& app, const std::string& version) {
   // Its description begins with its name, as this line does.
-  std::string what = first_line(app.get_description());
+  std::string what = app.get_description();
+  what.resize(std::min(what.find('\n'), what.size()));
   if (what.rfind(app.get_name() + " ", 0) == 0) what.erase(0, app.get_name().size() + 1);
   std::string title = app.get_name();
   for (char& c : title) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));

@@ -62,34 +62,21 @@ std::string value_behind(const std::vector<std::string>& left_over, const CLI::A
   return "";
 }
 
-/// The nearest by what is behind the dashes, which all have.
-std::string nearest_option(const std::string& name, const std::vector<std::string>& options) {
-  std::vector<std::string> names;
-  for (const std::string& option : options) names.push_back(option.substr(2));
-  const std::string nearest = base::nearest_name(name.substr(name.find_first_not_of('-')), names);
-  return nearest.empty() ? "" : "--" + nearest;
-}
-
 std::string unknown_option_text(const CLI::App& command, const Understood& words,
                                 const std::vector<std::string>& left_over, const OptionHint& hint) {
   const std::string name = left_over[0].substr(0, left_over[0].find('='));
   std::string text = fmt::format("unknown option {}", name);
-  if (name.find_first_not_of('-') == std::string::npos) return text;
+  const std::size_t behind_dashes = name.find_first_not_of('-');
+  if (behind_dashes == std::string::npos) return text;
   if (hint) {
     const std::string known = hint({path_of(command), name, value_behind(left_over, command)});
     if (!known.empty()) return text + "; " + known;
   }
-  const std::string nearest = nearest_option(name, words.options);
-  return nearest.empty() ? text : text + fmt::format("; did you mean {}?", nearest);
-}
-
-/// What was left over on the line.
-std::string unknown_text(const CLI::App& command, const Understood& words,
-                         const std::vector<std::string>& left_over, const OptionHint& hint) {
-  const std::string& seen = left_over.front();
-  if (looks_like_option(seen)) return unknown_option_text(command, words, left_over, hint);
-  if (words.commands.empty()) return fmt::format("\"{}\" is one argument too many", seen);
-  return fmt::format("unknown command \"{}\"", seen) + nearest_hint(seen, words.commands);
+  // The nearest by what is behind the dashes, which all have.
+  std::vector<std::string> names;
+  for (const std::string& option : words.options) names.push_back(option.substr(2));
+  const std::string nearest = base::nearest_name(name.substr(behind_dashes), names);
+  return nearest.empty() ? text : text + fmt::format("; did you mean --{}?", nearest);
 }
 
 /// An option whose value was forgotten takes the next option for it.
@@ -124,8 +111,12 @@ std::string reason_of(const CLI::App& command, const std::vector<std::string>& l
   const Understood words = understood_by(command);
   if (std::string swallowed = swallowed_option(command, words); !swallowed.empty())
     return swallowed;
-  if ((incomplete || dynamic_cast<const CLI::ExtrasError*>(&error)) && !left_over.empty())
-    return unknown_text(command, words, left_over, hint);
+  if ((incomplete || dynamic_cast<const CLI::ExtrasError*>(&error)) && !left_over.empty()) {
+    const std::string& seen = left_over.front();
+    if (looks_like_option(seen)) return unknown_option_text(command, words, left_over, hint);
+    if (words.commands.empty()) return fmt::format("\"{}\" is one argument too many", seen);
+    return fmt::format("unknown command \"{}\"", seen) + nearest_hint(seen, words.commands);
+  }
   if (incomplete && command.get_require_subcommand_min() > 0 && command.get_subcommands().empty())
     return fmt::format("a command is needed: {}", fmt::join(words.commands, ", "));
   std::string text = incomplete ? wrong_choice(command) : value_problem(command, error);

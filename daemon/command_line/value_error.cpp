@@ -114,10 +114,6 @@ bool Expectation::fits(const std::string& value) const {
   return !number || is_number;
 }
 
-bool has_digits_alone(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-}
-
 std::string wrong_value(const CLI::Option& option) {
   const Expectation expected = expectation_of(option);
   const std::string text = expected.text();
@@ -129,7 +125,9 @@ std::string wrong_value(const CLI::Option& option) {
     seen = value;
     break;
   }
-  if (expected.whole && expected.range.empty() && has_digits_alone(seen))
+  const bool digits_alone =
+      !seen.empty() && seen.find_first_not_of("0123456789") == std::string::npos;
+  if (expected.whole && expected.range.empty() && digits_alone)
     return fmt::format("{}: is {}, expected a smaller whole number", option.get_name(), seen);
   return fmt::format("{}: is {}, expected {}{}", option.get_name(), seen, text,
                      nearest_hint(seen, expected.names));

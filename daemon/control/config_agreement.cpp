@@ -23,32 +23,25 @@ std::string card_of(const ConfigFile& file) {
   return digest.hex();
 }
 
-bool was_read(const std::string& card) { return card != kNotGiven && !card.starts_with(kNotThere); }
-
-std::string judge(const std::vector<std::string>& cards, const comm::Topology& topology) {
-  if (cards[0].starts_with(kNotThere)) return "--config: " + cards[0].substr(kNotThere.size());
-  for (std::size_t rank = 1; rank < cards.size(); ++rank) {
-    const std::string& host = topology.ranks[rank].hostname;
-    if (cards[0] == kNotGiven && cards[rank] != kNotGiven)
-      return fmt::format("--config is given to rank {} on {} and not to rank 0", rank, host);
-    if (was_read(cards[rank]) && cards[rank] != cards[0])
-      return fmt::format(
-          "--config: rank {} on {} has read another file than rank 0 on {}; all ranks go by one: "
-          "make the files equal, or leave it on rank 0's host alone",
-          rank, host, topology.ranks[0].hostname);
-  }
-  return {};
-}
-
 }  // namespace
 
 std::string agree_on_config(comm::Bootstrap& bootstrap, const comm::Topology& topology,
                             ParsedDaemonOptions* parsed) {
   const std::vector<std::string> cards = bootstrap.exchange(card_of(parsed->file));
-  std::string wrong = judge(cards, topology);
-  if (!wrong.empty()) return wrong;
+  if (cards[0].starts_with(kNotThere)) return "--config: " + cards[0].substr(kNotThere.size());
   bool all_have_it = true;
-  for (const std::string& card : cards) all_have_it = all_have_it && card == cards[0];
+  for (std::size_t rank = 1; rank < cards.size(); ++rank) {
+    const std::string& host = topology.ranks[rank].hostname;
+    if (cards[0] == kNotGiven && cards[rank] != kNotGiven)
+      return fmt::format("--config is given to rank {} on {} and not to rank 0", rank, host);
+    const bool was_read = cards[rank] != kNotGiven && !cards[rank].starts_with(kNotThere);
+    if (was_read && cards[rank] != cards[0])
+      return fmt::format(
+          "--config: rank {} on {} has read another file than rank 0 on {}; all ranks go by one: "
+          "make the files equal, or leave it on rank 0's host alone",
+          rank, host, topology.ranks[0].hostname);
+    all_have_it = all_have_it && cards[rank] == cards[0];
+  }
   if (all_have_it) return {};
   const std::string text = bootstrap.broadcast(parsed->file.text.value_or(""), 0);
   if (!parsed->file.text) take_config_text(text, parsed);

@@ -10,17 +10,18 @@
 #include "daemon/comm/mesh/topology.h"
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/host/leave_soon.h"
-#include "daemon/control/host/memory_use.h"
+#include "daemon/control/host/memory.h"
 #include "daemon/control/host/stop_signal.h"
 #include "daemon/control/leader.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/follower.h"
 #include "daemon/control/ranks/launch_card.h"
-#include "daemon/control/ranks/rank_loop.h"
 #include "daemon/control/ranks/rank_service.h"
+#include "daemon/control/ranks/rank_worker.h"
 #include "daemon/control/ranks/remote_disk.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/train_factory.h"
+#include "kernels/backend.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -35,7 +36,8 @@ v1::RankHello make_hello(int rank, const comm::Topology& topology, int threads) 
   hello.set_pid(::getpid());
   hello.set_threads(threads);
   hello.set_device("cpu");
-  hello.set_cpu(cpu_name());
+  // The class of the CPU: amx, avx512_bf16, avx512, avx2 or sse4.
+  hello.set_cpu(kernels::backend_for(kCpuDevice).describe().hardware_class);
   hello.set_memory_bytes(process_memory().resident);
   return hello;
 }
@@ -133,19 +135,6 @@ std::string describe_exchange(const comm::MpiRuntime& runtime, const comm::Proce
   return fmt::format("through symmetric memory inside {} hosts and over MPI between them", hosts);
 }
 
-std::unique_ptr<comm::ProcessGroup> make_world(comm::MpiRuntime& runtime,
-                                               const v1::DaemonConfig& config, int threads,
-                                               comm::AbortFlag* abort) {
-  comm::GroupOptions group;
-  group.timeout = std::chrono::milliseconds(config.collective_timeout_ms());
-  group.abort = abort;
-  group.threads = Threads{threads};
-  auto world = runtime.make_world_group(group);
-  if (runtime.rank() == 0 && runtime.world_size() > 1)
-    spdlog::info("ranks exchange data {}", describe_exchange(runtime, *world));
-  return world;
-}
-
 /// Every rank of the world calls it; `ranks` and `leader` are for rank 0. What the others join by,
 /// or why they need not.
 LaunchCard start_leader(comm::MpiRuntime& runtime, const DaemonOptions& options,
@@ -188,7 +177,13 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   const int threads = config.threads() > 0 ? config.threads() : fair;
 
   comm::AbortFlag abort;
-  const auto world = make_world(runtime, config, threads, &abort);
+  comm::GroupOptions group;
+  group.timeout = std::chrono::milliseconds(config.collective_timeout_ms());
+  group.abort = &abort;
+  group.threads = Threads{threads};
+  const auto world = runtime.make_world_group(group);
+  if (rank == 0 && runtime.world_size() > 1)
+    spdlog::info("ranks exchange data {}", describe_exchange(runtime, *world));
   v1::RankHello hello = make_hello(rank, topology, threads);
   const Leader::World ranks{hello, runtime.world_size(),
                             gather_hosts(runtime.bootstrap(), topology), runtime.flight()};

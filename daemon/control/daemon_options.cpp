@@ -139,19 +139,6 @@ struct DaemonParser {
 
 constexpr int kUsage = 2;
 
-/// What the line asks for instead of a daemon, or is wrong for.
-void answer_parser(const CLI::App& app, const CLI::ParseError& error, ParsedDaemonOptions* parsed) {
-  if (error.get_exit_code() != 0) {
-    parsed->exit_code = kUsage;
-    parsed->answer = command_line::usage_text(app, error);
-    return;
-  }
-  std::ostringstream text;
-  app.exit(error, text, text);  // --help, --version
-  parsed->exit_code = 0;
-  parsed->answer = text.str();
-}
-
 /// Its flags alone: the command line is the same on all ranks, the rest of their settings may not
 /// be.
 void answer_flags(ParsedDaemonOptions* parsed) {
@@ -264,7 +251,15 @@ ParsedDaemonOptions parse_daemon_options(int argc, char** argv, const base::Envi
     parsed.flags = parser.flags;
     answer_flags(&parsed);
   } catch (const CLI::ParseError& error) {
-    answer_parser(parser.app, error, &parsed);
+    if (error.get_exit_code() == 0) {  // --help, --version
+      std::ostringstream text;
+      parser.app.exit(error, text, text);
+      parsed.exit_code = 0;
+      parsed.answer = text.str();
+    } else {
+      parsed.exit_code = kUsage;
+      parsed.answer = command_line::usage_text(parser.app, error);
+    }
   }
   if (parsed.exit_code) return parsed;
   parsed.env = env;

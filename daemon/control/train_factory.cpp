@@ -10,20 +10,14 @@ TrainFactory::TrainFactory(comm::ProcessGroup& world, int threads, RemoteDisk* d
 
 TrainFactory::~TrainFactory() = default;
 
-ExecutionContext& TrainFactory::context() {
-  if (!context_) {
-    ExecutionContext::Options options;
-    options.threads = Threads{threads_};
-    context_ = std::make_unique<ExecutionContext>(std::move(options));
-  }
-  return *context_;
-}
-
-train::RankResources TrainFactory::resources() { return {&context(), &world_, disk_, disk_}; }
-
 std::unique_ptr<train::Run> TrainFactory::create(const v1::RunConfig& resolved,
                                                  const train::RunOptions& options) {
-  return train::Run::create(resources(), resolved, options);
+  if (!context_) {
+    ExecutionContext::Options context;
+    context.threads = Threads{threads_};
+    context_ = std::make_unique<ExecutionContext>(std::move(context));
+  }
+  return train::Run::create({context_.get(), &world_, disk_, disk_}, resolved, options);
 }
 
 void TrainFactory::run_in_step(const std::function<void()>& verb) {

@@ -23,9 +23,6 @@ class TrainFactory final : public RunFactory {
   void join_recovery() override;
 
  private:
-  train::RankResources resources();
-  ExecutionContext& context();
-
   comm::ProcessGroup& world_;
   int threads_;
   RemoteDisk* disk_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dtensor/across_meshes.h"
 
-#include "daemon/dtensor/without_partial.h"
+#include "daemon/dtensor/redistribute_specs.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::dtensor {
@@ -76,27 +76,32 @@ void add_steps(Recipes& recipes, const SpecPtr& from, const SpecPtr& to, DeviceM
     if (mesh.member()) recipes.push_back(make_recipe(step, mesh));
 }
 
-/// Both meshes as they were made: the planner chooses in what layout to send.
-Recipes between_roots(const SpecPtr& from, DeviceMesh& from_mesh, const SpecPtr& to,
-                      DeviceMesh& to_mesh, planner::PlanCache& plans) {
-  Recipes recipes;
-  const planner::StepMembers members{places_of(from_mesh, from_mesh.parent().size()),
-                                     places_of(to_mesh, to_mesh.parent().size())};
-  for (const planner::RedistributeStep& step : plans.plan(from, to).steps) {
-    const bool crosses = !(step.from->mesh() == step.to->mesh());
-    DeviceMesh& mesh = step.to->mesh() == *to_mesh.layout() ? to_mesh : from_mesh;
-    if (crosses)
-      recipes.push_back(make_crossing_recipe(step, from_mesh.parent(), members));
-    else if (mesh.member())
-      recipes.push_back(make_recipe(step, mesh));
-  }
-  return recipes;
-}
+}  // namespace
 
-/// Partials are made and reduced on the meshes themselves; what crosses lies in their frames.
-Recipes between_frames(const SpecPtr& from, DeviceMesh& from_mesh, const SpecPtr& to,
+Recipes recipes_across(const SpecPtr& from, DeviceMesh& from_mesh, const SpecPtr& to,
                        DeviceMesh& to_mesh, planner::PlanCache& plans) {
   Recipes recipes;
+  if (&from_mesh.parent() == &to_mesh.parent()) {
+    // Both meshes as they were made: the planner chooses in what layout to send.
+    const int group_size = from_mesh.parent().size();
+    const planner::StepMembers members{places_of(from_mesh, group_size),
+                                       places_of(to_mesh, group_size)};
+    for (const planner::RedistributeStep& step : plans.plan(from, to).steps) {
+      const bool crosses = !(step.from->mesh() == step.to->mesh());
+      DeviceMesh& mesh = step.to->mesh() == *to_mesh.layout() ? to_mesh : from_mesh;
+      if (crosses)
+        recipes.push_back(make_crossing_recipe(step, from_mesh.parent(), members));
+      else if (mesh.member())
+        recipes.push_back(make_recipe(step, mesh));
+    }
+    return recipes;
+  }
+  const MeshFrame &a = from_mesh.frame(), &b = to_mesh.frame();
+  if (a.mesh != nullptr && a.mesh == b.mesh) {
+    add_steps(recipes, in_frame(from, a), in_frame(to, b), *a.mesh, plans);
+    return recipes;
+  }
+  // Partials are made and reduced on the meshes themselves; what crosses lies in their frames.
   const Crossing crossing = crossing_between(from_mesh, to_mesh);
   const SpecPtr sent = without_partial(from), received = without_partial(to);
   // Refuses what cannot be made before anything is sent.
@@ -104,26 +109,12 @@ Recipes between_frames(const SpecPtr& from, DeviceMesh& from_mesh, const SpecPtr
   add_steps(recipes, from, sent, from_mesh, plans);
   planner::RedistributeStep step;
   step.kind = planner::StepKind::kSendRecv;
-  step.from = in_frame(sent, from_mesh.frame());
-  step.to = in_frame(received, to_mesh.frame());
+  step.from = in_frame(sent, a);
+  step.to = in_frame(received, b);
   check(from->shape() == to->shape(), "redistribute: a tensor of shape {} into a layout of {}",
         planner::to_string(*from) + " " + to_string(from->shape()), to->shape());
   recipes.push_back(make_crossing_recipe(step, crossing.group, crossing.members));
   add_steps(recipes, received, to, to_mesh, plans);
-  return recipes;
-}
-
-}  // namespace
-
-Recipes recipes_across(const SpecPtr& from, DeviceMesh& from_mesh, const SpecPtr& to,
-                       DeviceMesh& to_mesh, planner::PlanCache& plans) {
-  if (&from_mesh.parent() == &to_mesh.parent())
-    return between_roots(from, from_mesh, to, to_mesh, plans);
-  const MeshFrame &a = from_mesh.frame(), &b = to_mesh.frame();
-  if (a.mesh == nullptr || a.mesh != b.mesh)
-    return between_frames(from, from_mesh, to, to_mesh, plans);
-  Recipes recipes;
-  add_steps(recipes, in_frame(from, a), in_frame(to, b), *a.mesh, plans);
   return recipes;
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "daemon/dtensor/device_mesh.h"
-#include "daemon/dtensor/step_cache.h"
+#include "daemon/dtensor/step_recipe.h"
 #include "planner/redistribute/planner.h"
 
 namespace meshloom::dtensor {

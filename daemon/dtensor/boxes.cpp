@@ -26,23 +26,6 @@ void for_each_packed(const Boxes& boxes, const TensorView& like, void* packed, F
 
 }  // namespace
 
-bool covers(const Boxes& boxes, const Shape& shape) {
-  return boxes.size() == 1 && boxes[0].size == shape;
-}
-
-std::int64_t dense_offset(const Dims& first, const Shape& size, const Shape& shape) {
-  std::int64_t offset = 0;
-  std::int64_t stride = 1;
-  bool sharded = false;  // a dim further in is not taken whole
-  for (int d = shape.size() - 1; d >= 0; --d) {
-    if (sharded && size[d] != 1) return -1;
-    sharded = sharded || size[d] != shape[d];
-    offset += first[d] * stride;
-    stride *= shape[d];
-  }
-  return offset;
-}
-
 void copy_boxes(const kernels::KernelContext& context, kernels::Backend& backend,
                 const Boxes& boxes, const TensorView& to, const TensorView& from) {
   for (const Box& box : boxes)

@@ -2,9 +2,6 @@
 // Copying, packing and unpacking the blocks of elements that local tensors have in common.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "kernels/backend.h"
 #include "planner/local_part.h"
 
@@ -12,13 +9,6 @@ namespace meshloom::dtensor {
 
 using planner::Box;
 using planner::Boxes;
-
-/// One block, of this whole shape.
-bool covers(const Boxes&, const Shape& shape);
-
-/// Elements of a row-major tensor of `shape` from which the block is one piece of memory; -1 if
-/// it is not.
-std::int64_t dense_offset(const Dims& first, const Shape& size, const Shape& shape);
 
 /// to[box.to] = from[box.from], both of one dtype.
 void copy_boxes(const kernels::KernelContext&, kernels::Backend&, const Boxes&,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "daemon/dtensor/step_cache.h"
+#include "daemon/dtensor/step_recipe.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::dtensor {
@@ -40,14 +40,6 @@ std::vector<int> mesh_ranks(const comm::ProcessGroup& parent, const planner::Mes
   return ranks;
 }
 
-/// The mesh's ranks as one part, every other rank alone.
-std::vector<std::vector<int>> members_and_others(int parent_size, const std::vector<int>& ranks) {
-  std::vector<std::vector<int>> parts = {ranks};
-  for (int r = 0; r < parent_size; ++r)
-    if (std::find(ranks.begin(), ranks.end(), r) == ranks.end()) parts.push_back({r});
-  return parts;
-}
-
 /// All groups of ranks that differ along `mesh_dims` only.
 std::vector<std::vector<int>> groups_along(const planner::MeshLayout& layout,
                                            const std::vector<int>& mesh_dims) {
@@ -70,25 +62,6 @@ std::vector<std::vector<int>> groups_along(const planner::MeshLayout& layout,
   return parts;
 }
 
-std::string group_name(const planner::MeshLayout& layout, const std::vector<int>& mesh_dims) {
-  std::vector<std::string> names;
-  for (const int dim : mesh_dims) {
-    const std::string& name = layout.dims()[static_cast<std::size_t>(dim)].name;
-    names.push_back(name.empty() ? fmt::format("mesh dim {}", dim) : name);
-  }
-  return fmt::format("{}", fmt::join(names, "_"));
-}
-
-/// Makes the frame's dims `dims` one dim, and says which it is then.
-int flatten_in(MeshFrame& frame, const std::vector<int>& dims) {
-  int place = 0;
-  for (int d = 0; d < dims.front(); ++d)
-    if (std::find(dims.begin(), dims.end(), d) == dims.end()) ++place;
-  frame.layout = std::make_shared<const planner::MeshLayout>(frame.layout->flatten(dims));
-  frame.mesh = nullptr;
-  return place;
-}
-
 /// The frame of a mesh whose dim i is made of dims parts[i] of the mesh with this frame. One dim of
 /// the result may be made of several only: numbers of the others are looked up again.
 MeshFrame part_of(const MeshFrame& whole, const std::vector<std::vector<int>>& parts) {
@@ -104,7 +77,12 @@ MeshFrame part_of(const MeshFrame& whole, const std::vector<std::vector<int>>& p
       dims.push_back(now[static_cast<std::size_t>(whole.dims[static_cast<std::size_t>(d)])]);
     first.push_back(whole.dims[static_cast<std::size_t>(part.front())]);
     if (dims.size() == 1) continue;
-    const int place = flatten_in(frame, dims);
+    // The frame's dims `dims` become one dim: dim `place`.
+    int place = 0;
+    for (int d = 0; d < dims.front(); ++d)
+      if (std::find(dims.begin(), dims.end(), d) == dims.end()) ++place;
+    frame.layout = std::make_shared<const planner::MeshLayout>(frame.layout->flatten(dims));
+    frame.mesh = nullptr;
     for (int& d : now) {
       const bool merged = std::find(dims.begin(), dims.end(), d) != dims.end();
       const auto gone = std::count_if(dims.begin(), dims.end(),
@@ -126,7 +104,12 @@ DeviceMesh::DeviceMesh(comm::ProcessGroup& parent, planner::MeshLayout layout,
       step_cache_(std::make_unique<StepCache>()) {
   frame_ = {this, this, layout_, first_integers(layout_->ndim())};
   const auto own = std::find(parent_ranks_.begin(), parent_ranks_.end(), parent.rank());
-  members_ = parent.split(members_and_others(parent.size(), parent_ranks_), "mesh");
+  // The mesh's ranks as one part, every other rank alone.
+  std::vector<std::vector<int>> parts = {parent_ranks_};
+  for (int r = 0; r < parent.size(); ++r)
+    if (std::find(parent_ranks_.begin(), parent_ranks_.end(), r) == parent_ranks_.end())
+      parts.push_back({r});
+  members_ = parent.split(parts, "mesh");
   if (own == parent_ranks_.end()) return;
   rank_ = static_cast<int>(own - parent_ranks_.begin());
   coordinates_ = layout_->coordinates(rank_);
@@ -146,8 +129,14 @@ comm::ProcessGroup& DeviceMesh::group(const std::vector<int>& mesh_dims) {
     check(dim >= 0 && dim < layout_->ndim(), "DeviceMesh {}: there is no mesh dim {}", *layout_,
           dim);
   const auto parts = groups_along(*layout_, mesh_dims);
-  auto made = parts.front().size() == 1 ? comm::make_single_process_group()
-                                        : members_->split(parts, group_name(*layout_, mesh_dims));
+  std::vector<std::string> names;
+  for (const int dim : mesh_dims) {
+    const std::string& name = layout_->dims()[static_cast<std::size_t>(dim)].name;
+    names.push_back(name.empty() ? fmt::format("mesh dim {}", dim) : name);
+  }
+  auto made = parts.front().size() == 1
+                  ? comm::make_single_process_group()
+                  : members_->split(parts, fmt::format("{}", fmt::join(names, "_")));
   return *groups_.emplace(mesh_dims, std::move(made)).first->second;
 }
 

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "daemon/dtensor/outside_mesh.h"
-#include "daemon/dtensor/shared_copies.h"
+#include "daemon/tensor/autograd/node.h"
 #include "daemon/tensor/ops/distributed_ops.h"
 #include "kernels/base/error.h"
 
@@ -30,13 +30,6 @@ class InputList {
   std::span<T> items_;
 };
 
-ExecutionContext& context_of(std::span<const Tensor> tensors) {
-  const auto given = std::find_if(tensors.begin(), tensors.end(),
-                                  [](const Tensor& tensor) { return static_cast<bool>(tensor); });
-  check_internal(given != tensors.end(), "a distributed op without a tensor");
-  return given->context();
-}
-
 void note_redistributions(Decided& decided, planner::PlanCache& plans) {
   for (std::size_t i = 0; i < decided.uses.size(); ++i) {
     const RedistributeSpecs& use = decided.uses[i];
@@ -46,6 +39,53 @@ void note_redistributions(Decided& decided, planner::PlanCache& plans) {
                                    [](const auto& step) { return !planner::is_local(step.kind); });
     (sends ? decided.moved : decided.sharded).push_back(static_cast<int>(i));
   }
+}
+
+bool gone(const SharedCopy& copy) {
+  const std::shared_ptr<autograd::Node> node = copy.node.lock();
+  return !node || node->released();
+}
+
+bool is_identity(const RedistributeSpecs& use) { return use.from == use.to; }
+
+/// The copy of the tensor for a use with these needs, if an op that was recorded with it is still
+/// part of a graph that was not run backward; else undefined. All ranks find one or none does.
+Tensor find_copy(TensorLayout& layout, const RedistributeSpecs& use) {
+  if (layout.copies.empty()) return {};
+  ExecutionContext& context = layout.local.context();
+  for (const SharedCopy& c : layout.copies) {
+    // The two runs of an activation checkpoint have graphs of their own.
+    if (c.spec != use.to || c.grad_of != use.grad_of_to || c.frame != context.checkpoint_frame())
+      continue;
+    std::shared_ptr<autograd::Node> node = c.node.lock();
+    if (!node || node->released()) continue;
+    auto impl = std::make_shared<TensorImpl>();
+    impl->context = &context;
+    impl->storage = c.storage;
+    impl->offset = c.offset;
+    impl->shape = c.shape;
+    impl->strides = c.strides;
+    impl->dtype = layout.local.dtype();
+    impl->requires_grad = true;
+    impl->grad_fn = std::move(node);
+    impl->output_index = c.output_index;
+    if (is_identity(use)) impl->recompute = layout.local.impl()->recompute;
+    return Tensor(std::move(impl));
+  }
+  return {};
+}
+
+/// Notes `copy`, the result of the node that made it from the tensor, for later uses: identities,
+/// and copies of what is no leaf. An identity takes over the tensor's recipe
+/// (TensorImpl::recompute).
+void keep_copy(TensorLayout& layout, const Tensor& copy, const RedistributeSpecs& use) {
+  if (is_identity(use)) copy.impl()->recompute = layout.local.impl()->recompute;
+  std::erase_if(layout.copies, gone);
+  // A parameter lives for ever, and a gathered copy of it would too.
+  if (!copy.grad_fn() || (layout.local.is_leaf() && !is_identity(use))) return;
+  layout.copies.push_back({use.to, use.grad_of_to, copy.grad_fn(), copy.impl()->output_index,
+                           copy.storage(), copy.storage_offset(), copy.shape(), copy.strides(),
+                           layout.local.context().checkpoint_frame()});
 }
 
 }  // namespace
@@ -147,20 +187,6 @@ void DistributedEngine::check_explicit(const Decided& decided) const {
   }
 }
 
-/// An input whose gradient is recorded.
-Tensor DistributedEngine::place_recorded(TensorLayout& layout, const RedistributeSpecs& use) {
-  const planner::SpecPtr& held =
-      layout.local.is_leaf()
-          ? hold_gradient(layout, use.from == use.to ? use.grad_of_to : use.grad_of_from)
-          : (layout.grad_spec ? layout.grad_spec : use.grad_of_from);
-  if (use.from == use.to && held == use.grad_of_to) return layout.local;
-  if (Tensor shared = find_copy(layout, use)) return shared;
-  Tensor copy =
-      redistribute_local(layout.local, {use.from, use.to, use.grad_of_to, held}, context_);
-  keep_copy(layout, copy, use);
-  return copy;
-}
-
 Tensor DistributedEngine::place(const Tensor& input, const RedistributeSpecs& use) {
   if (!input) return input;
   const bool stays = use.from == use.to;
@@ -169,8 +195,16 @@ Tensor DistributedEngine::place(const Tensor& input, const RedistributeSpecs& us
                                                        : redistribute_local(input, use, context_);
   TensorLayout& layout = *input.layout();
   const Tensor& local = layout.local;
-  if (local.requires_grad() && local.context().grad_enabled()) return place_recorded(layout, use);
-  return stays ? local : redistribute_local(local, use, context_);
+  if (!local.requires_grad() || !local.context().grad_enabled())
+    return stays ? local : redistribute_local(local, use, context_);
+  const planner::SpecPtr& held =
+      local.is_leaf() ? hold_gradient(layout, stays ? use.grad_of_to : use.grad_of_from)
+                      : (layout.grad_spec ? layout.grad_spec : use.grad_of_from);
+  if (stays && held == use.grad_of_to) return local;
+  if (Tensor shared = find_copy(layout, use)) return shared;
+  Tensor copy = redistribute_local(local, {use.from, use.to, use.grad_of_to, held}, context_);
+  keep_copy(layout, copy, use);
+  return copy;
 }
 
 std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Tensor* const> inputs,
@@ -189,7 +223,10 @@ std::vector<Tensor> DistributedEngine::run(planner::OpId op, std::span<const Ten
   if (context_.mesh.member()) [[likely]] {
     const LocalCall call{locals.span(), decided.local_attributes,    options,     decided.decision,
                          decided.parts, context_.mesh.coordinates(), collectives_};
-    ExecutionContext& context = context_of(locals.span());
+    const auto given = std::find_if(locals.span().begin(), locals.span().end(),
+                                    [](const Tensor& tensor) { return tensor.defined(); });
+    check_internal(given != locals.span().end(), "a distributed op without a tensor");
+    ExecutionContext& context = given->context();
     const OutputMemory memory(
         context, decided.partial_outputs ? MemoryKind::kSymmetric : context.output_memory());
     results = decided.implementation ? decided.implementation->run(call) : local(call);

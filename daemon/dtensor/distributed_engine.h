@@ -66,7 +66,6 @@ class DistributedEngine final : public LayoutEngine {
   const Decided& decide(planner::OpId op, DecisionCache::Specs specs,
                         const planner::OpAttributes& attributes);
   Tensor place(const Tensor& input, const RedistributeSpecs& use);
-  Tensor place_recorded(TensorLayout& layout, const RedistributeSpecs& use);
   void check_explicit(const Decided& decided) const;
 
   MeshContext context_;

@@ -60,12 +60,6 @@ std::vector<TensorView> pieces_of(const Tensor& x, std::span<const std::int64_t>
   return pieces;
 }
 
-comm::ReduceOp reduce_op(planner::PartialOp op) {
-  check(op != planner::PartialOp::kAvg, "all_reduce: expected a sum, maximum or minimum");
-  if (op == planner::PartialOp::kMax) return comm::ReduceOp::kMax;
-  return op == planner::PartialOp::kMin ? comm::ReduceOp::kMin : comm::ReduceOp::kSum;
-}
-
 }  // namespace
 
 PendingTensorPtr MeshCollectives::all_gather(const Tensor& x, const std::vector<int>& mesh_dims) {
@@ -85,7 +79,10 @@ PendingTensorPtr MeshCollectives::all_gather(const Tensor& x, const std::vector<
 
 PendingTensorPtr MeshCollectives::all_reduce(const Tensor& x, planner::PartialOp op,
                                              const std::vector<int>& mesh_dims) {
-  const comm::ReduceOp reduce = reduce_op(op);
+  check(op != planner::PartialOp::kAvg, "all_reduce: expected a sum, maximum or minimum");
+  comm::ReduceOp reduce = comm::ReduceOp::kSum;
+  if (op == planner::PartialOp::kMax) reduce = comm::ReduceOp::kMax;
+  if (op == planner::PartialOp::kMin) reduce = comm::ReduceOp::kMin;
   Tensor sum = empty(x.context(), x.shape(), x.dtype());
   copy_into(sum, x.detach());
   comm::WorkPtr work = mesh_.group(mesh_dims).all_reduce(sum.view(), reduce);

@@ -45,22 +45,6 @@ struct NothingBackward {
   }
 };
 
-void record_nothing(OpId op, std::span<const Tensor> inputs, std::vector<Tensor>& results) {
-  std::vector<Tensor> recorded;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const bool is_extra = (op == OpId::kAttention || op == OpId::kLinearCrossEntropy) && i == 1;
-    if (dtype_is_floating(results[i].dtype()) && !is_extra) recorded.push_back(results[i]);
-  }
-  if (recorded.empty() || !autograd::should_record(inputs)) return;
-  NothingBackward backward{&recorded[0].context(), {}, op == OpId::kAddNorm};
-  for (const Tensor& x : inputs)
-    backward.inputs.push_back(x ? NothingBackward::Input{x.shape(), x.dtype()}
-                                : NothingBackward::Input{});
-  autograd::record(std::make_shared<autograd::FunctionNode<NothingBackward>>(planner::op_name(op),
-                                                                             std::move(backward)),
-                   inputs, recorded);
-}
-
 }  // namespace
 
 Tensor outside_local(ExecutionContext& context, const Shape& global, DType dtype) {
@@ -77,7 +61,19 @@ std::vector<Tensor> run_outside(OpId op, const planner::OpAttributes& attributes
   for (std::size_t i = 0; i < outputs.size(); ++i)
     results.push_back(
         outside_local(context, outputs[i]->shape(), result_dtype(op, attributes, inputs, i)));
-  record_nothing(op, inputs, results);
+  std::vector<Tensor> recorded;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const bool is_extra = (op == OpId::kAttention || op == OpId::kLinearCrossEntropy) && i == 1;
+    if (dtype_is_floating(results[i].dtype()) && !is_extra) recorded.push_back(results[i]);
+  }
+  if (recorded.empty() || !autograd::should_record(inputs)) return results;
+  NothingBackward backward{&context, {}, op == OpId::kAddNorm};
+  for (const Tensor& x : inputs)
+    backward.inputs.push_back(x ? NothingBackward::Input{x.shape(), x.dtype()}
+                                : NothingBackward::Input{});
+  autograd::record(std::make_shared<autograd::FunctionNode<NothingBackward>>(planner::op_name(op),
+                                                                             std::move(backward)),
+                   inputs, recorded);
   return results;
 }
 

@@ -3,7 +3,6 @@
 
 #include "daemon/dtensor/across_meshes.h"
 #include "daemon/dtensor/outside_mesh.h"
-#include "daemon/dtensor/step_cache.h"
 #include "daemon/tensor/autograd/function_node.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "kernels/base/error.h"
@@ -24,25 +23,6 @@ void check_averages(DType dtype, const RedistributeSpecs& specs, const Redistrib
             "floating dtype",
             planner::to_string(*specs.from), planner::to_string(*specs.to), dtype_name(dtype));
     }
-}
-
-void check_dtypes(const RedistributeDtypes& dtypes) {
-  for (const std::optional<DType>& dtype : {dtypes.forward, dtypes.backward})
-    check(!dtype || dtype_is_floating(*dtype),
-          "redistribute: {} for a tensor that requires a gradient; expected a floating dtype",
-          dtype ? dtype_name(*dtype) : "");
-}
-
-/// Null if there is nothing to do.
-std::shared_ptr<Recipes> recipes_of(const RedistributeSpecs& specs,
-                                    const RedistributeMeshes& meshes) {
-  if (meshes.differ())
-    return std::make_shared<Recipes>(
-        recipes_across(specs.from, *meshes.from, specs.to, *meshes.to, *meshes.plans));
-  if (specs.from == specs.to || !meshes.from->member()) return nullptr;
-  const planner::RedistributePlan& plan = meshes.plans->plan(specs.from, specs.to);
-  if (plan.steps.empty()) return nullptr;
-  return meshes.from->step_cache().recipes(plan, *meshes.from);
 }
 
 /// The way of the gradient.
@@ -73,11 +53,21 @@ RedistributeWork::RedistributeWork(const Tensor& local, RedistributeSpecs specs,
       meshes_(meshes),
       dtypes_(dtypes),
       records_(specs_.grad_of_to != nullptr && autograd::should_record({&local})) {
-  if (records_) check_dtypes(dtypes);
+  if (records_)
+    for (const std::optional<DType>& given : {dtypes.forward, dtypes.backward})
+      check(!given || dtype_is_floating(*given),
+            "redistribute: {} for a tensor that requires a gradient; expected a floating dtype",
+            given ? dtype_name(*given) : "");
   const DType dtype = dtypes.forward.value_or(local.dtype());
   check_averages(dtype, specs_, meshes);
   if (dtype != local.dtype()) value_ = ops::converted(local.detach(), dtype);
-  recipes_ = recipes_of(specs_, meshes);
+  if (meshes.differ()) {
+    recipes_ = std::make_shared<Recipes>(
+        recipes_across(specs_.from, *meshes.from, specs_.to, *meshes.to, *meshes.plans));
+  } else if (specs_.from != specs_.to && meshes.from->member()) {
+    const planner::RedistributePlan& plan = meshes.plans->plan(specs_.from, specs_.to);
+    if (!plan.steps.empty()) recipes_ = meshes.from->step_cache().recipes(plan, *meshes.from);
+  }
   if (!recipes_) return;
   value_ = value_.detach();
   if (recipes_->empty()) return;

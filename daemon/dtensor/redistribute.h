@@ -75,7 +75,7 @@ class RedistributeWork {
   RedistributeDtypes dtypes_;
   bool records_ = false;
   bool done_ = false;
-  std::shared_ptr<std::vector<StepRecipe>> recipes_;  ///< null if there is nothing to do
+  std::shared_ptr<Recipes> recipes_;  ///< null if there is nothing to do
   std::optional<StepRun> first_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RedistributeSpecs: the four layouts of a redistribution.
+// RedistributeSpecs: the four layouts of a redistribution; how gradients are held.
 #pragma once
 
 #include "planner/dtensor_spec.h"
@@ -12,5 +12,14 @@ struct RedistributeSpecs {
   /// the first to the second. Null: no gradient is recorded.
   planner::SpecPtr grad_of_to = nullptr, grad_of_from = nullptr;
 };
+
+/// The layout with Partial replaced by Replicate; the same object if none is Partial.
+inline planner::SpecPtr without_partial(const planner::SpecPtr& spec) {
+  if (!spec->has_partial()) return spec;
+  planner::Placements placements = spec->placements();
+  for (planner::Placement& placement : placements)
+    if (placement.is_partial()) placement = planner::Placement::replicate();
+  return planner::with_placements(*spec, std::move(placements));
+}
 
 }  // namespace meshloom::dtensor

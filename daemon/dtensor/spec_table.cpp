@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dtensor/spec_table.h"
 
-#include "daemon/dtensor/without_partial.h"
+#include "daemon/dtensor/redistribute_specs.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::dtensor {

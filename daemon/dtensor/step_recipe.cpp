@@ -12,8 +12,20 @@ using planner::Boxes;
 using planner::RankExchange;
 using planner::StepKind;
 
-std::int64_t offset_in(const Box& box, bool source, const Shape& local) {
-  return dense_offset(source ? box.from : box.to, box.size, local);
+/// The first element of the local tensor from which the block is one piece of its memory; -1 if it
+/// is not.
+std::int64_t dense_offset(const Box& box, bool source, const Shape& local) {
+  const Dims& first = source ? box.from : box.to;
+  std::int64_t offset = 0;
+  std::int64_t stride = 1;
+  bool sharded = false;  // a dim further in is not taken whole
+  for (int d = local.size() - 1; d >= 0; --d) {
+    if (sharded && box.size[d] != 1) return -1;
+    sharded = sharded || box.size[d] != local[d];
+    offset += first[d] * stride;
+    stride *= local[d];
+  }
+  return offset;
 }
 
 /// The message's memory if it is not a piece of the local tensor.
@@ -49,25 +61,9 @@ Message whole_part(const Boxes& boxes, const Shape& part, bool source, const Sha
   Message message{boxes, part, numel(part), -1};
   if (message.numel == 0)
     message.direct = 0;
-  else if (covers(message.boxes, part))
-    message.direct = offset_in(message.boxes[0], source, local);
+  else if (boxes.size() == 1 && boxes[0].size == part)
+    message.direct = dense_offset(boxes[0], source, local);
   return message;
-}
-
-void plan_all_gather(StepRecipe& recipe, const RankExchange& exchange) {
-  for (std::size_t m = 0; m < exchange.receives.size(); ++m)
-    recipe.receives.push_back(
-        whole_part(exchange.receives[m], exchange.before[m], false, recipe.out_shape));
-  // This rank's own part is copied straight from its local tensor.
-  recipe.staged_in = staged(recipe.receives);
-  const Message& own = recipe.receives[static_cast<std::size_t>(recipe.group->rank())];
-  if (own.direct < 0) recipe.staged_in -= own.numel;
-}
-
-void plan_reduce_scatter(StepRecipe& recipe, const RankExchange& exchange) {
-  for (std::size_t m = 0; m < exchange.sends.size(); ++m)
-    recipe.sends.push_back(whole_part(exchange.sends[m], exchange.after[m], true, recipe.in_shape));
-  recipe.staged_out = staged(recipe.sends);
 }
 
 /// Blocks one after the other.
@@ -77,17 +73,8 @@ Message in_blocks(const Boxes& boxes, bool source, const Shape& local) {
   if (count == 0)
     message.direct = 0;
   else if (boxes.size() == 1)
-    message.direct = offset_in(boxes[0], source, local);
+    message.direct = dense_offset(boxes[0], source, local);
   return message;
-}
-
-void plan_exchange(StepRecipe& recipe, const RankExchange& exchange) {
-  for (const Boxes& boxes : exchange.sends)
-    recipe.sends.push_back(in_blocks(boxes, true, recipe.in_shape));
-  for (const Boxes& boxes : exchange.receives)
-    recipe.receives.push_back(in_blocks(boxes, false, recipe.out_shape));
-  recipe.staged_in = staged(recipe.receives);
-  recipe.staged_out = staged(recipe.sends);
 }
 
 std::vector<TensorView> views_of(const std::vector<Message>& messages) {
@@ -137,12 +124,38 @@ StepRecipe make_local_recipe(const planner::RedistributeStep& step, const Device
 
 /// Steps of messages, whatever the group.
 void plan_messages(StepRecipe& recipe, const RankExchange& exchange) {
-  if (recipe.kind == StepKind::kReduceScatter) plan_reduce_scatter(recipe, exchange);
-  if (recipe.kind == StepKind::kAllGather) plan_all_gather(recipe, exchange);
-  if (recipe.kind == StepKind::kAllToAll || recipe.kind == StepKind::kSendRecv)
-    plan_exchange(recipe, exchange);
+  if (recipe.kind == StepKind::kReduceScatter) {
+    for (std::size_t m = 0; m < exchange.sends.size(); ++m)
+      recipe.sends.push_back(
+          whole_part(exchange.sends[m], exchange.after[m], true, recipe.in_shape));
+    recipe.staged_out = staged(recipe.sends);
+  } else if (recipe.kind == StepKind::kAllGather) {
+    for (std::size_t m = 0; m < exchange.receives.size(); ++m)
+      recipe.receives.push_back(
+          whole_part(exchange.receives[m], exchange.before[m], false, recipe.out_shape));
+    recipe.staged_in = staged(recipe.receives);
+    // This rank's own part is copied straight from its local tensor.
+    const Message& own = recipe.receives[static_cast<std::size_t>(recipe.group->rank())];
+    if (own.direct < 0) recipe.staged_in -= own.numel;
+  } else if (recipe.kind == StepKind::kAllToAll || recipe.kind == StepKind::kSendRecv) {
+    for (const Boxes& boxes : exchange.sends)
+      recipe.sends.push_back(in_blocks(boxes, true, recipe.in_shape));
+    for (const Boxes& boxes : exchange.receives)
+      recipe.receives.push_back(in_blocks(boxes, false, recipe.out_shape));
+    recipe.staged_in = staged(recipe.receives);
+    recipe.staged_out = staged(recipe.sends);
+  }
   recipe.send_views = views_of(recipe.sends);
   recipe.receive_views = views_of(recipe.receives);
+}
+
+bool belongs(const Recipes& recipes, const planner::RedistributePlan& plan) {
+  if (recipes.size() != plan.steps.size()) return false;
+  for (std::size_t i = 0; i < recipes.size(); ++i)
+    if (recipes[i].from != plan.steps[i].from || recipes[i].to != plan.steps[i].to ||
+        recipes[i].kind != plan.steps[i].kind)
+      return false;
+  return true;
 }
 
 }  // namespace
@@ -168,6 +181,16 @@ StepRecipe make_crossing_recipe(const planner::RedistributeStep& step, comm::Pro
   StepRecipe recipe = start_recipe(step, &group, exchange, static_cast<std::size_t>(group.rank()));
   plan_messages(recipe, exchange);
   return recipe;
+}
+
+const std::shared_ptr<Recipes>& StepCache::recipes(const planner::RedistributePlan& plan,
+                                                   DeviceMesh& mesh) {
+  const auto found = plans_.find(&plan);
+  if (found != plans_.end() && belongs(*found->second, plan)) return found->second;
+  if (plans_.size() >= kMostPlans) plans_.clear();
+  auto made = std::make_shared<Recipes>();
+  for (const planner::RedistributeStep& step : plan.steps) made->push_back(make_recipe(step, mesh));
+  return plans_.insert_or_assign(&plan, std::move(made)).first->second;
 }
 
 }  // namespace meshloom::dtensor

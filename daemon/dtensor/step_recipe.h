@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepRecipe: what one rank does in one step of a redistribution plan, worked out once.
+// StepRecipe: what one rank does in one step of a redistribution plan, worked out once, and
+// StepCache, which keeps the recipes of the plans that a rank has run.
 #pragma once
 
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/dtensor/boxes.h"
@@ -48,5 +51,20 @@ StepRecipe make_recipe(const planner::RedistributeStep& step, DeviceMesh& mesh);
 /// these members of the meshes. A rank outside a mesh holds a tensor of shape [0] there.
 StepRecipe make_crossing_recipe(const planner::RedistributeStep& step, comm::ProcessGroup& group,
                                 const planner::StepMembers& members);
+
+using Recipes = std::vector<StepRecipe>;
+
+/// By the plan's address, checked against what it says, since plans may go and others take their
+/// place. Forgets all if it grows beyond kMostPlans (shapes that never come again).
+class StepCache {
+ public:
+  /// Held by runs in flight beyond the cache.
+  const std::shared_ptr<Recipes>& recipes(const planner::RedistributePlan& plan, DeviceMesh& mesh);
+
+ private:
+  static constexpr std::size_t kMostPlans = 4096;
+
+  std::unordered_map<const planner::RedistributePlan*, std::shared_ptr<Recipes>> plans_;
+};
 
 }  // namespace meshloom::dtensor

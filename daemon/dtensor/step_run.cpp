@@ -32,11 +32,6 @@ void place(const std::vector<Message>& messages, std::vector<TensorView>& views,
   }
 }
 
-/// The view in the shape its message travels in.
-TensorView shaped(const TensorView& view, const Message& message) {
-  return make_view(view.data, view.dtype, message.shape, view.device);
-}
-
 constexpr int kNone = -1;
 
 }  // namespace
@@ -53,29 +48,33 @@ StepRun::StepRun(StepRecipe& recipe, Tensor input, bool may_overwrite)
     return;
   }
   switch (recipe.kind) {
-    case StepKind::kAllReduce: issue_all_reduce(may_overwrite); break;
+    case StepKind::kAllReduce:
+      if (may_overwrite && input_.contiguous()) {
+        output_ = input_;
+      } else {
+        output_ = empty_like(input_);
+        copy_into(output_, input_);
+      }
+      work_ = recipe.group->all_reduce(output_.view(), recipe.reduce);
+      break;
     case StepKind::kReduceScatter: issue_reduce_scatter(); break;
     case StepKind::kAllGather: issue_all_gather(); break;
     case StepKind::kAllToAll:
     case StepKind::kSendRecv: issue_exchange(); break;
-    case StepKind::kSlice: slice(); break;
+    case StepKind::kSlice:
+      output_ = empty(input_.context(), recipe.out_shape, input_.dtype());
+      copy_boxes(input_.context().kernel_context(), input_.context().backend(), recipe.own,
+                 output_.view(), input_.view());
+      break;
     case StepKind::kToPartial: to_partial(); break;
-    case StepKind::kConvertPartial: convert(); break;
+    case StepKind::kConvertPartial:
+      output_ = recipe.scale == 1.0 ? input_ : ops::mul(input_, recipe.scale);
+      break;
   }
 }
 
 Tensor StepRun::staging(std::int64_t elements) const {
   return elements == 0 ? Tensor() : empty(input_.context(), {elements}, input_.dtype());
-}
-
-void StepRun::issue_all_reduce(bool may_overwrite) {
-  if (may_overwrite && input_.contiguous()) {
-    output_ = input_;
-  } else {
-    output_ = empty_like(input_);
-    copy_into(output_, input_);
-  }
-  work_ = recipe_.group->all_reduce(output_.view(), recipe_.reduce);
 }
 
 void StepRun::issue_all_gather() {
@@ -97,9 +96,10 @@ void StepRun::issue_reduce_scatter() {
   ExecutionContext& context = input_.context();
   for (std::size_t m = 0; m < recipe_.sends.size(); ++m) {
     const Message& message = recipe_.sends[m];
-    if (message.direct < 0)
-      copy_boxes(context.kernel_context(), context.backend(), message.boxes,
-                 shaped(recipe_.send_views[m], message), input_.view());
+    if (message.direct >= 0) continue;
+    const TensorView& view = recipe_.send_views[m];
+    copy_boxes(context.kernel_context(), context.backend(), message.boxes,
+               make_view(view.data, view.dtype, message.shape, view.device), input_.view());
   }
   work_ = recipe_.group->reduce_scatter(output_.view(), recipe_.send_views, recipe_.reduce);
 }
@@ -123,12 +123,6 @@ void StepRun::issue_exchange() {
              input_.view());
 }
 
-void StepRun::slice() {
-  output_ = empty(input_.context(), recipe_.out_shape, input_.dtype());
-  copy_boxes(input_.context().kernel_context(), input_.context().backend(), recipe_.own,
-             output_.view(), input_.view());
-}
-
 void StepRun::to_partial() {
   // A shard of all elements may hold them in an order of its own.
   const bool alike = recipe_.in_shape == recipe_.out_shape && recipe_.own.size() <= 1;
@@ -142,12 +136,12 @@ void StepRun::to_partial() {
                output_.view(), input_.view());
 }
 
-void StepRun::convert() {
-  output_ = recipe_.scale == 1.0 ? input_ : ops::mul(input_, recipe_.scale);
-}
-
-void StepRun::unstage() {
+Tensor StepRun::finish() {
+  if (work_ == nullptr) return std::move(output_);
   ExecutionContext& context = input_.context();
+  work_->enqueue_wait(context.kernel_context().stream);
+  work_.reset();
+  // What came into memory of its own is copied to where it belongs.
   const bool gathers = recipe_.kind == StepKind::kAllGather;
   std::int64_t used = 0;
   for (std::size_t m = 0; m < recipe_.receives.size(); ++m) {
@@ -163,13 +157,6 @@ void StepRun::unstage() {
     else
       unpack_boxes(kernels, context.backend(), message.boxes, output_.view(), memory);
   }
-}
-
-Tensor StepRun::finish() {
-  if (work_ == nullptr) return std::move(output_);
-  work_->enqueue_wait(input_.context().kernel_context().stream);
-  work_.reset();
-  unstage();
   if (recipe_.scale != 1.0) return ops::mul(output_, recipe_.scale);
   return std::move(output_);
 }

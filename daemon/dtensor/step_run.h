@@ -21,15 +21,10 @@ class StepRun {
   bool poll() { return work_ == nullptr || work_->poll(); }
 
  private:
-  void issue_all_reduce(bool may_overwrite);
   void issue_all_gather();
   void issue_reduce_scatter();
   void issue_exchange();
-  void slice();
   void to_partial();
-  void convert();
-  /// Copies what came into memory of its own to where it belongs.
-  void unstage();
   Tensor staging(std::int64_t elements) const;
 
   StepRecipe& recipe_;

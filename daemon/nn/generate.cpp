@@ -13,10 +13,6 @@ bool contains(const std::vector<std::int64_t>& ids, std::int64_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
 
-bool is_eos(const ModelConfig& config, std::int64_t id) {
-  return config.eos_token_id == id || contains(config.more_eos_token_ids, id);
-}
-
 }  // namespace
 
 void check_generate_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
@@ -52,20 +48,18 @@ Generation::Generation(Model& model, std::vector<GenerateSequence> sequences) : 
   }
 }
 
-void Generation::make_room(Sequence& sequence) const {
-  if (sequence.cache->length() < sequence.cache->max_length()) return;
-  sequence.cache->clear();
-  const std::int64_t half = model_.config().max_position_embeddings / 2;
-  sequence.fed = sequence.tokens.size() - static_cast<std::size_t>(std::max<std::int64_t>(half, 1));
-}
-
 std::vector<std::size_t> Generation::next_pass() {
   std::vector<std::size_t> rows;
   const std::size_t count = sequences_.size();
   for (std::size_t i = 0; i < count; ++i) {
     Sequence& sequence = sequences_[i];
     if (!sequence.cache) continue;
-    make_room(sequence);
+    if (sequence.cache->length() >= sequence.cache->max_length()) {
+      sequence.cache->clear();
+      const std::int64_t half = model_.config().max_position_embeddings / 2;
+      sequence.fed =
+          sequence.tokens.size() - static_cast<std::size_t>(std::max<std::int64_t>(half, 1));
+    }
     if (sequence.unfed() > 1) return {i};
   }
   for (std::size_t i = 0; i < count && rows.size() < kPassRows; ++i)
@@ -96,7 +90,13 @@ std::vector<GeneratedToken> Generation::advance() {
   const Tensor logits = model_.decode(input, caches);
   if (sequences_[rows[0]].unfed() > 0) return {};
   std::vector<GeneratedToken> drawn = sample_rows(rows, logits);
-  for (GeneratedToken& token : drawn) add(token);
+  for (GeneratedToken& token : drawn) {
+    Sequence& sequence = sequences_[token.sequence];
+    sequence.tokens.push_back(token.id);
+    ++sequence.drawn;
+    token.finish = finish_of(sequence);
+    if (token.last()) end(token.sequence);
+  }
   return drawn;
 }
 
@@ -132,7 +132,9 @@ std::vector<GeneratedToken> Generation::sample_rows(const std::vector<std::size_
 FinishReason Generation::finish_of(const Sequence& sequence) const {
   const GenerateOptions& options = sequence.options;
   const std::int64_t last = sequence.tokens.back();
-  if (options.stop_at_eos && is_eos(model_.config(), last)) return FinishReason::kEos;
+  const ModelConfig& config = model_.config();
+  const bool is_eos = config.eos_token_id == last || contains(config.more_eos_token_ids, last);
+  if (options.stop_at_eos && is_eos) return FinishReason::kEos;
   if (contains(options.stop_tokens, last)) return FinishReason::kStopToken;
   const auto ends_with = [&](const std::vector<std::int64_t>& stop) {
     const auto length = static_cast<std::int64_t>(stop.size());
@@ -142,14 +144,6 @@ FinishReason Generation::finish_of(const Sequence& sequence) const {
   const auto& stops = options.stop_sequences;
   if (std::any_of(stops.begin(), stops.end(), ends_with)) return FinishReason::kStopSequence;
   return sequence.drawn == options.max_tokens ? FinishReason::kLength : FinishReason::kNone;
-}
-
-void Generation::add(GeneratedToken& token) {
-  Sequence& sequence = sequences_[token.sequence];
-  sequence.tokens.push_back(token.id);
-  ++sequence.drawn;
-  token.finish = finish_of(sequence);
-  if (token.last()) end(token.sequence);
 }
 
 void Generation::end(std::size_t sequence) {

@@ -95,15 +95,13 @@ class Generation {
     std::size_t unfed() const { return tokens.size() - fed; }
   };
 
-  void make_room(Sequence& sequence) const;
-  /// Those of the next pass: one with more than a token to be fed, else all whose turn it is.
+  /// Those of the next pass: one with more than a token to be fed, else all whose turn it is. What
+  /// has filled its context is to be fed the last half of it anew.
   std::vector<std::size_t> next_pass();
   /// The next token of each of the sequences `rows`, from logits [rows, vocabulary]; not added yet.
   std::vector<GeneratedToken> sample_rows(const std::vector<std::size_t>& rows,
                                           const Tensor& logits) const;
   FinishReason finish_of(const Sequence& sequence) const;
-  /// Adds a token to its sequence, of which it may be the last.
-  void add(GeneratedToken& token);
 
   Model& model_;
   std::vector<Sequence> sequences_;

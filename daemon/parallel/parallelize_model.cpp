@@ -16,7 +16,6 @@ namespace {
 
 using planner::Placement;
 using planner::Placements;
-using planner::SpecPtr;
 
 /// The mesh dim of this name, if it has more than one rank.
 std::optional<int> wide_dim(const planner::MeshLayout& mesh, const char* name) {
@@ -39,8 +38,13 @@ struct ParallelModel::Impl {
   void add_root_hook(nn::Model& model) {
     nn::ForwardHook hook;
     hook.before = [this, &model](std::span<Tensor> in) {
-      for (Tensor& x : in)
-        if (x && !x.has_layout()) x = dtensor::from_local(x, engine, whole(x.shape()));
+      const planner::MeshPtr& layout = mesh.layout();
+      const Placements whole(static_cast<std::size_t>(layout->ndim()));
+      for (Tensor& x : in) {
+        if (!x || x.has_layout()) continue;
+        x = dtensor::from_local(
+            x, engine, std::make_shared<const planner::DTensorSpec>(layout, whole, x.shape()));
+      }
       if (sequence)
         shard_batch(engine, *sequence, context_parallel, model, in, sequence_plans->documents());
     };
@@ -49,11 +53,6 @@ struct ParallelModel::Impl {
         if (x && x.has_layout()) x = dtensor::full_tensor(x);
     };
     model.add_hook(std::move(hook));
-  }
-
-  SpecPtr whole(const Shape& shape) {
-    return engine.intern(std::make_shared<const planner::DTensorSpec>(
-        mesh.layout(), Placements(static_cast<std::size_t>(mesh.layout()->ndim())), shape));
   }
 
   /// Ranks of cp compute other tokens: each keeps its summand, and data parallelism adds them up.

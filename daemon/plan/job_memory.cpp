@@ -11,13 +11,6 @@
 namespace meshloom::plan {
 namespace {
 
-/// All blocks as those that keep most: the modes are in the order of what they free.
-void level_checkpoints(planner::ParallelPlan& plan) {
-  for (const planner::CheckpointChoice& choice : plan.checkpoint_choices)
-    plan.checkpointing = std::min(plan.checkpointing, choice.mode);
-  plan.checkpoint_choices.clear();
-}
-
 /// Parameters that some layers shard otherwise than the others are whole in all.
 void level_layers(planner::FullyShardPlan& plan, const planner::ModelShape& model) {
   if (plan.choices.empty()) return;
@@ -47,7 +40,10 @@ void level_layers(planner::FullyShardPlan& plan, const planner::ModelShape& mode
 /// nothing.
 planner::LocalModel upper_model(const planner::ModelShape& model, const planner::MeshSizes& mesh,
                                 planner::ParallelPlan plan, const planner::Workload& work) {
-  level_checkpoints(plan);
+  // All blocks as those that keep most: the modes are in the order of what they free.
+  for (const planner::CheckpointChoice& choice : plan.checkpoint_choices)
+    plan.checkpointing = std::min(plan.checkpointing, choice.mode);
+  plan.checkpoint_choices.clear();
   level_layers(plan.shards, model);
   try {
     return planner::local_model(model, mesh, plan, work);

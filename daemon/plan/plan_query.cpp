@@ -20,16 +20,6 @@ namespace {
 constexpr const char* kDefaultCluster = "local_cpu";
 constexpr int kDefaultPlans = 10;
 
-/// A mesh that shards and a plan that says not to.
-void check_against_mesh(const v1::ParallelPlan& plan, const planner::MeshSizes& mesh) {
-  if (!plan.name().empty())
-    base::refuse_field("plan.name", "\"{}\" names a plan where one is to be given", plan.name());
-  if (plan.has_tensor_parallel() && !plan.tensor_parallel() && mesh.tp > 1)
-    base::refuse_field("plan.tensor_parallel", "is false, but tp is {}", mesh.tp);
-  if (plan.has_fully_shard() && !plan.fully_shard() && mesh.fsdp > 1)
-    base::refuse_field("plan.fully_shard", "is false, but fsdp is {}", mesh.fsdp);
-}
-
 /// A pattern that matches nothing is a mistake.
 void check_patterns(const planner::ParallelPlan& plan, const planner::ModelShape& model) {
   const std::vector<std::string> texts = planner::unmatched_styles(model, plan);
@@ -128,12 +118,19 @@ MeshAndPlan query_plan(const v1::PlanQuery& query, const planner::ModelShape& mo
                        const planner::Machine& machine) {
   MeshAndPlan result;
   result.mesh = make_mesh_sizes(query.mesh());
-  check_against_mesh(query.plan(), result.mesh);
-  v1::ParallelPlan without_dtype = query.plan();
+  const v1::ParallelPlan& given = query.plan();
+  if (!given.name().empty())
+    base::refuse_field("plan.name", "\"{}\" names a plan where one is to be given", given.name());
+  // A mesh that shards and a plan that says not to.
+  if (given.has_tensor_parallel() && !given.tensor_parallel() && result.mesh.tp > 1)
+    base::refuse_field("plan.tensor_parallel", "is false, but tp is {}", result.mesh.tp);
+  if (given.has_fully_shard() && !given.fully_shard() && result.mesh.fsdp > 1)
+    base::refuse_field("plan.fully_shard", "is false, but fsdp is {}", result.mesh.fsdp);
+  v1::ParallelPlan without_dtype = given;
   without_dtype.clear_dtype();
   result.plan = read_parallel_plan(without_dtype, result.mesh, "plan");
   check_patterns(result.plan, model);
-  result.plan.dtype = query_dtype(query.plan().dtype(), machine);
+  result.plan.dtype = query_dtype(given.dtype(), machine);
   return result;
 }
 

@@ -15,12 +15,6 @@
 namespace meshloom::text {
 namespace {
 
-std::string joined(const std::vector<std::string>& texts) {
-  std::string all;
-  for (const std::string& text : texts) all += text;
-  return all;
-}
-
 void clean_up(std::string& text) {
   static constexpr std::array<std::pair<const char*, const char*>, 11> kReplacements = {
       {{" .", "."},
@@ -133,8 +127,8 @@ Decoder read_sequence(const JsonPart& part) {
   };
 }
 
-}  // namespace
-
+/// Joins words and the parts of words that begin with `prefix`; `cleanup` takes out the blanks
+/// before punctuation and in English contractions.
 Decoder word_piece_decoder(const std::string& prefix, bool cleanup) {
   return [=](std::vector<std::string>& texts) {
     for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -147,27 +141,28 @@ Decoder word_piece_decoder(const std::string& prefix, bool cleanup) {
   };
 }
 
-Decoder byte_level_decoder() {
-  return [](std::vector<std::string>& texts) {
-    std::string bytes;
-    for (const std::string& text : texts) {
-      const std::size_t before = bytes.size();
-      const char* at = text.data();
-      while (at < text.data() + text.size()) {
-        if (const auto byte = byte_level_byte(next_char(at))) {
-          bytes += static_cast<char>(*byte);
-          continue;
-        }
-        // A token that is not written in the alphabet stands for itself.
-        bytes.resize(before);
-        bytes += text;
-        break;
+/// Characters of GPT-2's alphabet as the bytes that they stand for.
+void decode_byte_level(std::vector<std::string>& texts) {
+  std::string bytes;
+  for (const std::string& text : texts) {
+    const std::size_t before = bytes.size();
+    const char* at = text.data();
+    while (at < text.data() + text.size()) {
+      if (const auto byte = byte_level_byte(next_char(at))) {
+        bytes += static_cast<char>(*byte);
+        continue;
       }
+      // A token that is not written in the alphabet stands for itself.
+      bytes.resize(before);
+      bytes += text;
+      break;
     }
-    std::string storage;
-    texts = {std::string(valid_utf8(bytes, storage))};
-  };
+  }
+  std::string storage;
+  texts = {std::string(valid_utf8(bytes, storage))};
 }
+
+}  // namespace
 
 Decoder read_decoder(const JsonPart& part) {
   const std::string type = part.text("type");
@@ -182,7 +177,7 @@ Decoder read_decoder(const JsonPart& part) {
   }
   if (type == "ByteLevel") {
     part.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
-    return byte_level_decoder();
+    return decode_byte_level;
   }
   if (type == "ByteFallback") {
     part.allow_only({"type"});
@@ -190,7 +185,11 @@ Decoder read_decoder(const JsonPart& part) {
   }
   if (type == "Fuse") {
     part.allow_only({"type"});
-    return [](std::vector<std::string>& texts) { texts = {joined(texts)}; };
+    return [](std::vector<std::string>& texts) {
+      std::string all;
+      for (const std::string& text : texts) all += text;
+      texts = {std::move(all)};
+    };
   }
   part.not_offered(fmt::format("the decoder \"{}\" is not known", type));
 }

@@ -110,7 +110,12 @@ class PartBatch {
     std::vector<Encoded> encoded = encoder_.encode(parts_);
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       is_replaced_ = is_replaced_ || encoded[i].is_replaced;
-      if (parts_[i].is_last) end_document(encoded[i].tokens);
+      if (parts_[i].is_last) {
+        if (options_.end) encoded[i].tokens.push_back(*options_.end);
+        ++summary_.documents;
+        summary_.replaced_documents += is_replaced_;
+        is_replaced_ = false;
+      }
       summary_.tokens += static_cast<std::int64_t>(encoded[i].tokens.size());
       sink_(encoded[i].tokens);
     }
@@ -120,13 +125,6 @@ class PartBatch {
   }
 
  private:
-  void end_document(std::vector<TokenId>& tokens) {
-    if (options_.end) tokens.push_back(*options_.end);
-    ++summary_.documents;
-    summary_.replaced_documents += is_replaced_;
-    is_replaced_ = false;
-  }
-
   const EncodeOptions& options_;
   const TokenSink& sink_;
   ParallelEncoder encoder_;
@@ -166,20 +164,6 @@ void for_each_part(const DocumentFile& document, const TextCuts& cuts,
   if (file.size() > 0) body({std::move(text), true});
 }
 
-void add_parts(const DocumentFile& document, const Tokenizer& tokenizer, const std::string& field,
-               PartBatch& batch) {
-  const TextCuts cuts = tokenizer.cuts();
-  if (document.format == DocumentFormat::kText && cuts.any())
-    for_each_part(document, cuts, [&](DocumentPart part) { batch.add(std::move(part)); });
-  else
-    for_each_document(
-        document, field,
-        [&](std::string text) {
-          batch.add({std::move(text), true});
-        },
-        [&](std::size_t bytes) { batch.line_read(bytes); });
-}
-
 [[noreturn]] void throw_no_text(const std::vector<DocumentFile>& files, const std::string& field,
                                 const TokenizeSummary& summary) {
   const DocumentFile& first = files.front();
@@ -201,7 +185,16 @@ TokenizeSummary encode_documents(const std::vector<DocumentFile>& files, const T
   PartBatch batch(tokenizer, options, sink);
   for (const DocumentFile& file : files) {
     batch.begin_file();
-    add_parts(file, tokenizer, options.field, batch);
+    const TextCuts cuts = tokenizer.cuts();
+    if (file.format == DocumentFormat::kText && cuts.any())
+      for_each_part(file, cuts, [&](DocumentPart part) { batch.add(std::move(part)); });
+    else
+      for_each_document(
+          file, options.field,
+          [&](std::string text) {
+            batch.add({std::move(text), true});
+          },
+          [&](std::size_t bytes) { batch.line_read(bytes); });
   }
   batch.flush();
   if (batch.summary().tokens == 0) throw_no_text(files, options.field, batch.summary());

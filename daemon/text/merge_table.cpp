@@ -132,13 +132,7 @@ void MergeTable::apply(std::vector<TokenId>& symbols) const {
   check(symbols.size() < kEnd, "a word of {} characters: expected at most {}", symbols.size(),
         kEnd - 1);
   if (symbols.size() < 2) return;
-  if (symbols.size() <= kFew)
-    apply_to_few(symbols);
-  else
-    apply_to_many(symbols);
-}
-
-void MergeTable::apply_to_few(std::vector<TokenId>& symbols) const {
+  if (symbols.size() > kFew) return MergeQueue(*this, symbols).run();
   Merge merges[kFew];  // Of each symbol with the next one.
   std::size_t pairs = symbols.size() - 1;
   for (std::size_t i = 0; i < pairs; ++i) merges[i] = find(symbols[i], symbols[i + 1]);
@@ -154,10 +148,6 @@ void MergeTable::apply_to_few(std::vector<TokenId>& symbols) const {
     if (best < pairs) merges[best] = find(symbols[best], symbols[best + 1]);
     if (best > 0) merges[best - 1] = find(symbols[best - 1], symbols[best]);
   }
-}
-
-void MergeTable::apply_to_many(std::vector<TokenId>& symbols) const {
-  MergeQueue(*this, symbols).run();
 }
 
 }  // namespace meshloom::text

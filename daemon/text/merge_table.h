@@ -53,8 +53,6 @@ class MergeTable {
   std::size_t place_of(std::uint64_t key) const {
     return (key * 0x9E3779B97F4A7C15u >> 32) & (slots_.size() - 1);
   }
-  void apply_to_few(std::vector<TokenId>& symbols) const;
-  void apply_to_many(std::vector<TokenId>& symbols) const;
 
   std::vector<Slot> slots_;  ///< open addressing, a power of two of them, at most half in use
   std::size_t size_ = 0;

@@ -51,6 +51,14 @@ bool is_chinese(char32_t c) {
          (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
+/// BertNormalizer's parts.
+struct BertNormalizerOptions {
+  bool clean_text;
+  bool handle_chinese_chars;
+  bool strip_accents;
+  bool lowercase;
+};
+
 void clean(NormalText& text, const BertNormalizerOptions& options) {
   const CharClasses& classes = CharClasses::get();
   rewrite(text, [&](char32_t c, std::string& out) {
@@ -114,7 +122,14 @@ Normalizer read_bert(const JsonPart& part) {
   options.handle_chinese_chars = part.flag("handle_chinese_chars");
   options.lowercase = part.flag("lowercase");
   options.strip_accents = part.flag("strip_accents", options.lowercase);
-  return bert_normalizer(options);
+  return [options](NormalText& text) {
+    if (options.clean_text || options.handle_chinese_chars) clean(text, options);
+    if (options.strip_accents) {
+      text.text = to_nfd(text.text);
+      remove(text, kNonspacing);
+    }
+    if (options.lowercase) lowercase(text);
+  };
 }
 
 /// By the rules of the `tokenizers` package, which are not sentencepiece's: grapheme clusters of
@@ -153,32 +168,20 @@ Normalizer read_precompiled(const JsonPart& part) {
   return [map](NormalText& normal) { apply_map(*map, normal.text); };
 }
 
-Normalizer read_sequence(const JsonPart& part) {
-  part.allow_only({"type", "normalizers"});
-  std::vector<Normalizer> steps;
-  for (const JsonPart& step : part.elements("normalizers")) steps.push_back(read_normalizer(step));
-  return [steps](NormalText& text) {
-    for (const Normalizer& step : steps)
-      if (!text.text.empty()) step(text);
-  };
-}
-
 }  // namespace
-
-Normalizer bert_normalizer(const BertNormalizerOptions& options) {
-  return [options](NormalText& text) {
-    if (options.clean_text || options.handle_chinese_chars) clean(text, options);
-    if (options.strip_accents) {
-      text.text = to_nfd(text.text);
-      remove(text, kNonspacing);
-    }
-    if (options.lowercase) lowercase(text);
-  };
-}
 
 Normalizer read_normalizer(const JsonPart& part) {
   const std::string type = part.text("type");
-  if (type == "Sequence") return read_sequence(part);
+  if (type == "Sequence") {
+    part.allow_only({"type", "normalizers"});
+    std::vector<Normalizer> steps;
+    for (const JsonPart& step : part.elements("normalizers"))
+      steps.push_back(read_normalizer(step));
+    return [steps](NormalText& text) {
+      for (const Normalizer& step : steps)
+        if (!text.text.empty()) step(text);
+    };
+  }
   if (type == "BertNormalizer") return read_bert(part);
   if (type == "Precompiled") return read_precompiled(part);
   if (type == "Replace") return read_replace(part);

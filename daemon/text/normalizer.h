@@ -17,15 +17,6 @@ struct NormalText {
 /// Changes a text that is not empty. May be used by several threads at once.
 using Normalizer = std::function<void(NormalText& text)>;
 
-/// BertNormalizer's parts; accents are stripped as `lowercase` says where nothing else is.
-struct BertNormalizerOptions {
-  bool clean_text = true;
-  bool handle_chinese_chars = true;
-  bool strip_accents = true;
-  bool lowercase = true;
-};
-Normalizer bert_normalizer(const BertNormalizerOptions& options);
-
 /// The "normalizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not known.
 Normalizer read_normalizer(const JsonPart& part);
 

@@ -6,10 +6,6 @@
 
 namespace meshloom::text {
 
-const Vocabulary& vocabulary_of(const TokenModel& model) {
-  return std::visit([](const auto& kind) -> const Vocabulary& { return kind.vocabulary(); }, model);
-}
-
 PipelineTokenizer::PipelineTokenizer(Parts parts)
     : model_(std::move(parts.model)),
       normalizer_(std::move(parts.normalizer)),
@@ -18,7 +14,8 @@ PipelineTokenizer::PipelineTokenizer(Parts parts)
       decoder_(std::move(parts.decoder)),
       cuts_(parts.cuts),
       added_(std::move(parts.added_tokens), normalizer_) {
-  const Vocabulary& known = vocabulary_of(model_);
+  const Vocabulary& known =
+      std::visit([](const auto& kind) -> const Vocabulary& { return kind.vocabulary(); }, model_);
   for (TokenId id = 0; id < known.end(); ++id)
     if (const std::string* token = known.token(id)) all_tokens_.add(*token, id);
   for (const AddedToken& token : added_.tokens()) {

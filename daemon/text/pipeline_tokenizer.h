@@ -11,7 +11,6 @@
 #include "daemon/text/decoder.h"
 #include "daemon/text/normalizer.h"
 #include "daemon/text/pre_tokenizer.h"
-#include "daemon/text/template.h"
 #include "daemon/text/tokenizer.h"
 #include "daemon/text/unigram.h"
 #include "daemon/text/word_piece.h"
@@ -20,7 +19,10 @@ namespace meshloom::text {
 
 using TokenModel = std::variant<Bpe, WordPiece, WordLevel, Unigram>;
 
-const Vocabulary& vocabulary_of(const TokenModel& model);
+/// The special tokens around the tokens of one text.
+struct Template {
+  std::vector<TokenId> before = {}, after = {};
+};
 
 class PipelineTokenizer : public Tokenizer {
  public:

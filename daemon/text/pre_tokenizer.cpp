@@ -31,8 +31,15 @@ PreTokenizer splitting(MatchFinder find, SplitBehavior behavior, bool invert = f
 
 /// A finder of single characters with a flag.
 MatchFinder characters_with(CharClass flag) {
-  return characters_where(
-      [flag, &classes = CharClasses::get()](char32_t c) { return (classes[c] & flag) != 0; });
+  return [flag, &classes = CharClasses::get()](std::string_view text, const auto& found) {
+    const char* at = text.data();
+    while (at < text.data() + text.size()) {
+      const char* const begin = at;
+      if ((classes[next_char(at)] & flag) != 0)
+        found(static_cast<std::size_t>(begin - text.data()),
+              static_cast<std::size_t>(at - text.data()));
+    }
+  };
 }
 
 SplitBehavior read_behavior(const JsonPart& part) {
@@ -71,11 +78,6 @@ PreTokenizer read_split(const JsonPart& part) {
       behavior, invert);
 }
 
-/// Puts `prefix` before a piece.
-void with_prefix(const Piece& piece, std::string_view prefix, const PieceSink& sink) {
-  sink({std::string(prefix).append(piece.text), piece.first});
-}
-
 void read_byte_level(const JsonPart& part, PreTokenizers& out) {
   part.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   if (part.flag("add_prefix_space"))
@@ -83,7 +85,7 @@ void read_byte_level(const JsonPart& part, PreTokenizers& out) {
       if (piece.text.front() == ' ')
         sink(piece);
       else
-        with_prefix(piece, " ", sink);
+        sink({std::string(" ").append(piece.text), piece.first});
     });
   if (part.flag("use_regex", true))
     out.steps.push_back(
@@ -120,7 +122,13 @@ PreTokenizer read_metaspace(const JsonPart& part) {
 
 /// Pre-tokenizers without fields.
 PreTokenizer plain_pre_tokenizer(const std::string& type) {
-  if (type == "BertPreTokenizer") return bert_pre_tokenizer();
+  // At white space and around every punctuation mark.
+  if (type == "BertPreTokenizer")
+    return [spaces = splitting(characters_with(kSpace), SplitBehavior::kRemoved),
+            marks = splitting(characters_with(kPunctuation), SplitBehavior::kIsolated)](
+               const Piece& piece, const PieceSink& sink) {
+      spaces(piece, [&](const Piece& word) { marks(word, sink); });
+    };
   if (type == "WhitespaceSplit") return splitting(characters_with(kSpace), SplitBehavior::kRemoved);
   if (type != "Whitespace") return nullptr;
   // Words, and what is neither word nor white space, in runs.
@@ -177,14 +185,6 @@ void add_pre_tokenizer(const JsonPart& part, PreTokenizers& out) {
 
 void PreTokenizers::split(const Piece& text, const PieceSink& sink) const {
   run_steps(steps, text, sink);
-}
-
-PreTokenizer bert_pre_tokenizer() {
-  return [spaces = splitting(characters_with(kSpace), SplitBehavior::kRemoved),
-          marks = splitting(characters_with(kPunctuation), SplitBehavior::kIsolated)](
-             const Piece& piece, const PieceSink& sink) {
-    spaces(piece, [&](const Piece& word) { marks(word, sink); });
-  };
 }
 
 PreTokenizers read_pre_tokenizers(const JsonPart& part) {

@@ -21,9 +21,6 @@ struct PreTokenizers {
   void split(const Piece& text, const PieceSink& sink) const;
 };
 
-/// Splits at white space and around every punctuation mark, as BERT does.
-PreTokenizer bert_pre_tokenizer();
-
 /// The "pre_tokenizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not known.
 PreTokenizers read_pre_tokenizers(const JsonPart& part);
 

@@ -115,8 +115,14 @@ class ScoredBpe {
     std::vector<TokenId> symbols;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t length = utf8_length(text[at]);
-      add_character(text.substr(at, length), symbols);
+      const std::string_view character = text.substr(at, length);
       at += length;
+      if (const auto id = normal_piece(character))
+        symbols.push_back(*id);
+      else if (!byte_fallback_ || !append_bytes(character, byte_tokens_, symbols)) {
+        // Unknown characters in a row are one token.
+        if (symbols.empty() || symbols.back() != unknown_) symbols.push_back(unknown_);
+      }
     }
     merges_.apply(symbols);
     out.insert(out.end(), symbols.begin(), symbols.end());
@@ -143,14 +149,6 @@ class ScoredBpe {
   std::optional<TokenId> normal_piece(std::string_view text) const {
     const auto id = vocabulary_.find(text);
     return id && file_.pieces(*id).type() == model::Piece::NORMAL ? id : std::nullopt;
-  }
-  void add_character(std::string_view character, std::vector<TokenId>& symbols) const {
-    if (const auto id = normal_piece(character))
-      symbols.push_back(*id);
-    else if (!byte_fallback_ || !append_bytes(character, byte_tokens_, symbols)) {
-      // Unknown characters in a row are one token.
-      if (symbols.empty() || symbols.back() != unknown_) symbols.push_back(unknown_);
-    }
   }
 
   const model::Model& file_;

@@ -78,13 +78,6 @@ Json added_tokens(const JsonPart& config, const Json& vocab,
   return tokens;
 }
 
-Json pattern_split(SplitPattern pattern) {
-  return {{"type", "Split"},
-          {"pattern", {{"Regex", regular_expression(pattern)}}},
-          {"behavior", "Isolated"},
-          {"invert", false}};
-}
-
 }  // namespace
 
 std::optional<std::string> special_token(const JsonPart& config, std::string_view key) {
@@ -109,9 +102,13 @@ Json json_of_bpe_files(const Json& vocab, std::string_view merges, const JsonPar
                       {"trim_offsets", true},
                       {"use_regex", !is_qwen}};
   Json pre_tokenizer = level;
-  if (is_qwen)
-    pre_tokenizer = {{"type", "Sequence"},
-                     {"pretokenizers", {pattern_split(SplitPattern::kQwen2), level}}};
+  if (is_qwen) {
+    const Json split = {{"type", "Split"},
+                        {"pattern", {{"Regex", regular_expression(SplitPattern::kQwen2)}}},
+                        {"behavior", "Isolated"},
+                        {"invert", false}};
+    pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", {split, level}}};
+  }
   return {{"version", "1.0"},
           {"added_tokens", added_tokens(config, vocab,
                                         {{"eos_token", "<|endoftext|>"},

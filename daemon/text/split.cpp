@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "daemon/text/utf8.h"
-
 namespace meshloom::text {
 namespace {
 
@@ -67,18 +65,6 @@ void split_at_matches(const Piece& piece, const MatchFinder& find, SplitBehavior
   });
   if (end_of_last != piece.text.size()) joiner.add({end_of_last, piece.text.size(), invert});
   joiner.flush();
-}
-
-MatchFinder characters_where(std::function<bool(char32_t)> condition) {
-  return [condition = std::move(condition)](std::string_view text, const auto& found) {
-    const char* at = text.data();
-    while (at < text.data() + text.size()) {
-      const char* const begin = at;
-      if (condition(next_char(at)))
-        found(static_cast<std::size_t>(begin - text.data()),
-              static_cast<std::size_t>(at - text.data()));
-    }
-  };
 }
 
 MatchFinder occurrences_of(std::string what) {

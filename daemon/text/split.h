@@ -25,8 +25,6 @@ using MatchFinder = std::function<void(
 void split_at_matches(const Piece& piece, const MatchFinder& find, SplitBehavior behavior,
                       bool invert, const PieceSink& sink);
 
-/// A finder of single characters that satisfy `condition`.
-MatchFinder characters_where(std::function<bool(char32_t)> condition);
 /// A finder of a text that is not empty.
 MatchFinder occurrences_of(std::string text);
 

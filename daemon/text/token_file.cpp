@@ -22,24 +22,8 @@ constexpr std::int64_t kMostInFile = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kSummaryWord = 4;
 constexpr std::int32_t kHasSummary = 1;
 
-std::array<std::int64_t, 4> numbers_of(const TokenizeSummary& summary) {
-  return {summary.files, summary.documents, static_cast<std::int64_t>(summary.bytes),
-          summary.replaced_documents};
-}
-
-void put_summary(const TokenizeSummary& summary, Header& header) {
-  header[kSummaryWord] = kHasSummary;
-  const auto numbers = numbers_of(summary);
-  std::memcpy(&header[kSummaryWord + 2], numbers.data(), sizeof(numbers));
-}
-
-std::optional<TokenizeSummary> summary_in(const Header& header) {
-  if (header[kSummaryWord] != kHasSummary) return std::nullopt;
-  std::array<std::int64_t, 4> numbers{};
-  std::memcpy(numbers.data(), &header[kSummaryWord + 2], sizeof(numbers));
-  return TokenizeSummary{numbers[0], numbers[1], header[2], static_cast<std::uint64_t>(numbers[2]),
-                         numbers[3]};
-}
+/// Files, documents, bytes and replaced documents of a summary.
+using SummaryNumbers = std::array<std::int64_t, 4>;
 
 class TokenWriter {
  public:
@@ -61,7 +45,11 @@ class TokenWriter {
 
   void commit(const TokenizeSummary& summary, base::Existing existing) {
     Header header{kMagic, kVersion, static_cast<std::int32_t>(tokens_)};
-    put_summary(summary, header);
+    header[kSummaryWord] = kHasSummary;
+    const SummaryNumbers numbers = {summary.files, summary.documents,
+                                    static_cast<std::int64_t>(summary.bytes),
+                                    summary.replaced_documents};
+    std::memcpy(&header[kSummaryWord + 2], numbers.data(), sizeof(numbers));
     file_.write_at({reinterpret_cast<const char*>(header.data()), sizeof(header)}, 0);
     file_.commit(existing);
   }
@@ -97,7 +85,11 @@ TokenFile::TokenFile(const fs::path& path) : file_(path) {
                       file_.size() == sizeof(header) + sizeof(TokenId) * std::uint64_t(header[2]);
   check(is_one, "{} is no file of uint32 tokens as \"data tokenize\" writes them", path.string());
   size_ = header[2];
-  summary_ = summary_in(header);
+  if (header[kSummaryWord] != kHasSummary) return;
+  SummaryNumbers numbers{};
+  std::memcpy(numbers.data(), &header[kSummaryWord + 2], sizeof(numbers));
+  summary_ = TokenizeSummary{numbers[0], numbers[1], header[2],
+                             static_cast<std::uint64_t>(numbers[2]), numbers[3]};
 }
 
 std::vector<TokenId> TokenFile::read(std::int64_t begin, std::int64_t count) const {

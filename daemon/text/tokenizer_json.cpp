@@ -45,16 +45,6 @@ Bpe read_bpe(const JsonPart& part, bool byte_level) {
   return Bpe(Vocabulary(part.at("vocab")), merges, options);
 }
 
-WordPiece read_word_piece(const JsonPart& part) {
-  part.allow_only(
-      {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
-  WordPieceOptions options;
-  options.unknown = part.text("unk_token");
-  options.continuing_prefix = part.text("continuing_subword_prefix");
-  options.longest_word = part.at("max_input_chars_per_word").number(kMostCharacters);
-  return WordPiece(Vocabulary(part.at("vocab")), options);
-}
-
 Unigram read_unigram(const JsonPart& part) {
   part.allow_only({"type", "unk_id", "vocab", "byte_fallback"});
   std::vector<std::pair<std::string, double>> tokens;
@@ -78,24 +68,72 @@ TokenModel read_model(const JsonPart& part, bool byte_level) {
   if (type != "BPE" && byte_level)
     part.not_offered(fmt::format("the model \"{}\" behind ByteLevel is not known", type));
   if (type == "BPE") return read_bpe(part, byte_level);
-  if (type == "WordPiece") return read_word_piece(part);
+  if (type == "WordPiece") {
+    part.allow_only(
+        {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+    WordPieceOptions options;
+    options.unknown = part.text("unk_token");
+    options.continuing_prefix = part.text("continuing_subword_prefix");
+    options.longest_word = part.at("max_input_chars_per_word").number(kMostCharacters);
+    return WordPiece(Vocabulary(part.at("vocab")), options);
+  }
   if (type == "Unigram") return read_unigram(part);
   if (type != "WordLevel") part.not_offered(fmt::format("the model \"{}\" is not known", type));
   part.allow_only({"type", "vocab", "unk_token"});
   return WordLevel(Vocabulary(part.at("vocab")), part.text("unk_token"));
 }
 
-AddedToken read_added_token(const JsonPart& part) {
-  part.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-  AddedToken token;
-  token.id = static_cast<TokenId>(part.at("id").number(kMostTokens - 1));
-  token.content = part.text("content");
-  token.single_word = part.flag("single_word");
-  token.lstrip = part.flag("lstrip");
-  token.rstrip = part.flag("rstrip");
-  token.normalized = part.flag("normalized");
-  token.special = part.flag("special");
-  return token;
+Template read_template_processing(const JsonPart& part) {
+  part.allow_only({"type", "single", "pair", "special_tokens"});
+  Template result;
+  bool has_sequence = false;
+  for (const JsonPart& piece : part.elements("single")) {
+    piece.allow_only({"SpecialToken", "Sequence"});
+    if (piece.has("Sequence")) {
+      if (has_sequence) piece.not_offered("a second Sequence in a template is not known");
+      has_sequence = true;
+      continue;
+    }
+    const std::string name = piece.at("SpecialToken").text("id");
+    auto& tokens = has_sequence ? result.after : result.before;
+    for (const JsonPart& id : part.at("special_tokens").at(name).elements("ids"))
+      tokens.push_back(static_cast<TokenId>(id.number(kMostTokens - 1)));
+  }
+  if (!has_sequence) part.at("single").refuse("has no Sequence");
+  return result;
+}
+
+/// The id of a pair ["[CLS]", 101].
+TokenId id_of_pair(const JsonPart& part, std::string_view key) {
+  const auto elements = part.elements(key);
+  if (elements.size() != 2) part.at(key).refuse("expected a token and its id");
+  return static_cast<TokenId>(elements[1].number(kMostTokens - 1));
+}
+
+/// The "post_processor" of a tokenizer.json, as far as it concerns single texts. Throws
+/// Unimplemented naming a kind that is not known.
+Template read_template(const JsonPart& part) {
+  const std::string type = part.text("type");
+  if (type == "TemplateProcessing") return read_template_processing(part);
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    part.allow_only({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
+    return {{id_of_pair(part, "cls")}, {id_of_pair(part, "sep")}};
+  }
+  if (type == "ByteLevel") {
+    // It changes offsets in the text alone.
+    part.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
+    return {};
+  }
+  if (type != "Sequence")
+    part.not_offered(fmt::format("the post-processor \"{}\" is not known", type));
+  part.allow_only({"type", "processors"});
+  Template all;
+  for (const JsonPart& step : part.elements("processors")) {
+    const Template outer = read_template(step);
+    all.before.insert(all.before.begin(), outer.before.begin(), outer.before.end());
+    all.after.insert(all.after.end(), outer.after.begin(), outer.after.end());
+  }
+  return all;
 }
 
 }  // namespace
@@ -112,8 +150,18 @@ PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& 
   PipelineTokenizer::Parts parts{read_model(root.at("model"), pre_tokenizers.byte_level)};
   parts.pre_tokenizers = std::move(pre_tokenizers);
   if (root.has("added_tokens"))
-    for (const JsonPart& token : root.elements("added_tokens"))
-      parts.added_tokens.push_back(read_added_token(token));
+    for (const JsonPart& part : root.elements("added_tokens")) {
+      part.allow_only(
+          {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+      AddedToken& token = parts.added_tokens.emplace_back();
+      token.id = static_cast<TokenId>(part.at("id").number(kMostTokens - 1));
+      token.content = part.text("content");
+      token.single_word = part.flag("single_word");
+      token.lstrip = part.flag("lstrip");
+      token.rstrip = part.flag("rstrip");
+      token.normalized = part.flag("normalized");
+      token.special = part.flag("special");
+    }
   if (root.has("normalizer")) parts.normalizer = read_normalizer(root.at("normalizer"));
   if (root.has("post_processor")) parts.around = read_template(root.at("post_processor"));
   if (root.has("decoder")) parts.decoder = read_decoder(root.at("decoder"));

@@ -18,18 +18,16 @@ constexpr const char* kCategories[] = {"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc",
                                        "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc",
                                        "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cn", "Co", "Cs"};
 
-CharClass with_major_class(CharClass kind) {
-  const char major = category_name(kind)[0];
-  return static_cast<CharClass>(kind | (major == 'L' ? kLetter : major == 'N' ? kNumber : 0));
-}
-
 /// Calls body(first, end, class) for the runs of characters of one class, in order.
 template <typename Body>
 void for_each_run(Body&& body) {
   const std::span runs(unicode_data::kRuns, unicode_data::kRuns_size);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const char32_t end = i + 1 < runs.size() ? runs[i + 1] >> 8 : kCodePoints;
-    body(runs[i] >> 8, end, with_major_class(unicode_data::kKinds[runs[i] & 0xFF]));
+    const CharClass kind = unicode_data::kKinds[runs[i] & 0xFF];
+    const char major = category_name(kind)[0];
+    const int flag = major == 'L' ? kLetter : major == 'N' ? kNumber : 0;
+    body(runs[i] >> 8, end, static_cast<CharClass>(kind | flag));
   }
 }
 

@@ -103,13 +103,6 @@ std::vector<Unigram::Step> Unigram::best_steps(std::string_view text) const {
   return best;
 }
 
-void Unigram::add_unknown(std::string_view text, std::vector<TokenId>& out) const {
-  if (const auto id = vocabulary_.find(text); id && search_.hidden.empty())
-    out.push_back(*id);
-  else if (!byte_fallback_ || !append_bytes(text, byte_tokens_, out))
-    out.push_back(*unknown_);
-}
-
 void Unigram::encode(std::string_view text, std::vector<TokenId>& out) const {
   check(text.size() < std::numeric_limits<std::uint32_t>::max(),
         "a piece of text has {} bytes: expected less than 4 GiB", text.size());
@@ -128,10 +121,13 @@ void Unigram::encode(std::string_view text, std::vector<TokenId>& out) const {
   }
   for (auto cut = cuts.rbegin(); cut != cuts.rend(); ++cut) {
     const Step& last = best[cut->second];
-    if (is_unknown(last))
-      add_unknown(text.substr(cut->first, cut->second - cut->first), out);
-    else
+    const std::string_view part = text.substr(cut->first, cut->second - cut->first);
+    if (!is_unknown(last))
       out.push_back(last.token);
+    else if (const auto id = vocabulary_.find(part); id && search_.hidden.empty())
+      out.push_back(*id);
+    else if (!byte_fallback_ || !append_bytes(part, byte_tokens_, out))
+      out.push_back(*unknown_);
   }
 }
 

@@ -51,7 +51,6 @@ class Unigram {
 
   const Node* child(const Node& node, unsigned char byte) const;
   std::vector<Step> best_steps(std::string_view text) const;
-  void add_unknown(std::string_view text, std::vector<TokenId>& out) const;
 
   Vocabulary vocabulary_;
   std::vector<Node> nodes_;

@@ -17,12 +17,6 @@ double least(comm::ProcessGroup& group, double value) {
   return value;
 }
 
-/// Half of what steps have taken from the system and do not use now; the rest is for the cache.
-std::int64_t spare_bytes(const Allocator& allocator) {
-  const AllocatorStats stats = allocator.stats();
-  return static_cast<std::int64_t>((stats.segment_bytes - stats.bytes_in_use) / 2);
-}
-
 class MeshSample final : public Sample {
  public:
   MeshSample(ModelState& state, const std::vector<SampleStart>& starts)
@@ -36,9 +30,15 @@ class MeshSample final : public Sample {
   std::vector<SampledToken> advance(std::chrono::milliseconds budget) override {
     const auto end = Clock::now() + budget;
     // A rank that draws knows when all is drawn, and tells the others with what it agrees on.
-    const double keep = least(
-        world_, done() ? kAllDrawn
-                       : static_cast<double>(spare_bytes(state_.model().context().allocator())));
+    double mine = kAllDrawn;
+    if (!done()) {
+      // Half of what steps have taken from the system and do not use now; the rest is for the
+      // cache.
+      const AllocatorStats stats = state_.model().context().allocator().stats();
+      mine = static_cast<double>(
+          static_cast<std::int64_t>((stats.segment_bytes - stats.bytes_in_use) / 2));
+    }
+    const double keep = least(world_, mine);
     if (keep == kAllDrawn) return {};
     std::vector<SampledToken> tokens;
     std::exception_ptr error;
@@ -97,25 +97,6 @@ class MeshSample final : public Sample {
   std::optional<nn::Generation> drawing_;  ///< on the ranks of the first copy along dp
 };
 
-nn::GenerateOptions make_generate_options(const SampleStart& start) {
-  const v1::SamplingParams& params = start.params;
-  nn::GenerateOptions options;
-  if (params.max_tokens() != 0) options.max_tokens = params.max_tokens();
-  if (params.has_temperature()) options.sampling.temperature = params.temperature();
-  if (params.has_top_p()) options.sampling.top_p = params.top_p();
-  options.sampling.top_k = params.top_k();
-  options.sampling.seed = params.seed();
-  options.drawn_before = start.drawn_before;
-  options.log_probs = start.log_probs;
-  options.stop_tokens.assign(start.stop.token_ids().begin(), start.stop.token_ids().end());
-  for (const std::string& bytes : start.stop.strings()) {
-    std::vector<std::int64_t>& ids = options.stop_sequences.emplace_back();
-    for (const char byte : bytes) ids.push_back(static_cast<unsigned char>(byte));
-  }
-  options.stop_at_eos = !start.stop.ignore_eos();
-  return options;
-}
-
 v1::FinishReason to_message(nn::FinishReason finish) {
   switch (finish) {
     case nn::FinishReason::kLength: return v1::FINISH_REASON_LENGTH;
@@ -131,8 +112,24 @@ v1::FinishReason to_message(nn::FinishReason finish) {
 
 std::vector<nn::GenerateSequence> make_generate_sequences(const std::vector<SampleStart>& starts) {
   std::vector<nn::GenerateSequence> sequences;
-  for (const SampleStart& start : starts)
-    sequences.push_back({start.prompt, make_generate_options(start)});
+  for (const SampleStart& start : starts) {
+    const v1::SamplingParams& params = start.params;
+    nn::GenerateOptions options;
+    if (params.max_tokens() != 0) options.max_tokens = params.max_tokens();
+    if (params.has_temperature()) options.sampling.temperature = params.temperature();
+    if (params.has_top_p()) options.sampling.top_p = params.top_p();
+    options.sampling.top_k = params.top_k();
+    options.sampling.seed = params.seed();
+    options.drawn_before = start.drawn_before;
+    options.log_probs = start.log_probs;
+    options.stop_tokens.assign(start.stop.token_ids().begin(), start.stop.token_ids().end());
+    for (const std::string& bytes : start.stop.strings()) {
+      std::vector<std::int64_t>& ids = options.stop_sequences.emplace_back();
+      for (const char byte : bytes) ids.push_back(static_cast<unsigned char>(byte));
+    }
+    options.stop_at_eos = !start.stop.ignore_eos();
+    sequences.push_back({start.prompt, std::move(options)});
+  }
   return sequences;
 }
 

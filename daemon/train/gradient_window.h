@@ -38,7 +38,6 @@ class GradientWindow {
   struct Reduction {
     bool mean = false;
     std::int64_t tokens = 0;  ///< given with each call; 0: they are counted
-    bool operator==(const Reduction&) const = default;
   };
   static Reduction reduction_of(const v1::LossBatch& batch);
 

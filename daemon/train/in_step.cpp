@@ -41,16 +41,6 @@ bool was_woken(const std::exception_ptr& error) {
   }
 }
 
-[[noreturn]] void end_in_step(comm::ProcessGroup& world, const std::exception_ptr& error) {
-  comm::FailureDomain* failures = world.failures();
-  if (failures == nullptr || is_agreed(error)) std::rethrow_exception(error);
-  if (was_woken(error)) recover(world, {});
-  rethrow_comm_error(error);
-  const Error known = base::as_error(error);
-  failures->raise(fmt::format("{}: {}", error_kind_name(known.kind()), known.what()));
-  recover(world, encode_error(error, world.rank()));
-}
-
 }  // namespace
 
 void run_in_step(comm::ProcessGroup& world, const std::function<void()>& verb) {
@@ -62,7 +52,13 @@ void run_in_step(comm::ProcessGroup& world, const std::function<void()>& verb) {
   } catch (...) {
     error = std::current_exception();
   }
-  end_in_step(world, error);
+  comm::FailureDomain* failures = world.failures();
+  if (failures == nullptr || is_agreed(error)) std::rethrow_exception(error);
+  if (was_woken(error)) recover(world, {});
+  rethrow_comm_error(error);
+  const Error known = base::as_error(error);
+  failures->raise(fmt::format("{}: {}", error_kind_name(known.kind()), known.what()));
+  recover(world, encode_error(error, world.rank()));
 }
 
 void join_recovery(comm::ProcessGroup& world) { recover(world, {}); }

@@ -19,8 +19,8 @@ class JobCheckpoints {
                  const RunOptions& options, const v1::DataIdentity& data)
       : resources_(resources), config_(config), options_(options), data_(data) {}
 
-  /// Fills in the model: from the newest checkpoint, another one, or by its own values
-  /// (JobBeginning). Once, before the others.
+  /// Fills in the model: from the newest checkpoint, another one, or by its own values. Once,
+  /// before the others.
   void begin(ModelRun& model, std::vector<std::string>& notes);
   /// Of the checkpoint that it began with.
   const JobProgress& progress() const { return progress_; }

@@ -30,7 +30,15 @@ class DatumCheck {
       refuse("tokens", "{} tokens are more than the run's longest datum of {}", tokens,
              limits_.tokens);
     check_ids("tokens", datum_.tokens(), limits_.vocab_size, "vocabulary");
-    check_targets(tokens);
+    const std::int64_t each = targets_per_token(datum_);
+    if (datum_.targets_per_token() < 0 || each > limits_.vocab_size)
+      refuse("targets_per_token", "{} is not a number from 0 to the vocabulary of {}",
+             datum_.targets_per_token(), limits_.vocab_size);
+    if (each > 1 && !loss_.weighted())
+      refuse("targets_per_token", "{}: loss {} takes one target a token", each,
+             loss_name(loss_.kind));
+    check_size("targets", datum_.targets(), tokens * each);
+    check_ids("targets", datum_.targets(), limits_.vocab_size, "vocabulary");
     if (loss_.weighted()) {
       unused("logprobs", datum_.logprobs());
       unused("advantages", datum_.advantages());
@@ -77,17 +85,6 @@ class DatumCheck {
         refuse(fmt::format("{}[{}]", name, i), "{} is outside the model's {} of {}", ids[i], what,
                limit);
   }
-  void check_targets(std::int64_t tokens) const {
-    const std::int64_t each = targets_per_token(datum_);
-    if (datum_.targets_per_token() < 0 || each > limits_.vocab_size)
-      refuse("targets_per_token", "{} is not a number from 0 to the vocabulary of {}",
-             datum_.targets_per_token(), limits_.vocab_size);
-    if (each > 1 && !loss_.weighted())
-      refuse("targets_per_token", "{}: loss {} takes one target a token", each,
-             loss_name(loss_.kind));
-    check_size("targets", datum_.targets(), tokens * each);
-    check_ids("targets", datum_.targets(), limits_.vocab_size, "vocabulary");
-  }
   void check_mask(std::int64_t tokens) const {
     const auto& mask = datum_.sequence_ratio_mask();
     if (loss_.kind != LossKind::kGspo) return unused("sequence_ratio_mask", mask);
@@ -102,32 +99,12 @@ class DatumCheck {
   const LossBatchLimits& limits_;
 };
 
-void check_reduction(const v1::LossBatch& batch) {
-  if (!v1::LossReduction_IsValid(batch.reduction()))
-    base::refuse_field("reduction", "has the unknown value {}",
-                       static_cast<int>(batch.reduction()));
-  check_count("tokens", batch.tokens(), 0);
-  if (batch.tokens() > 0 && batch.reduction() != v1::LOSS_REDUCTION_TOKEN_MEAN)
-    base::refuse_field("tokens", "{} is given, but the reduction is not token_mean",
-                       batch.tokens());
-}
-
 /// Appends what `value` says of each token, then `padding` up to the micro batch's length.
 template <typename To, typename ValueOf>
 void append(std::vector<To>& to, const TokenBatch& batch, const v1::Datum& datum, To padding,
             const ValueOf& value) {
   for (int t = 0; t < datum.tokens_size(); ++t) to.push_back(static_cast<To>(value(t)));
   to.resize(to.size() + static_cast<std::size_t>(batch.length - datum.tokens_size()), padding);
-}
-
-void append_labels(TokenBatch& batch, const v1::Datum& datum) {
-  // A datum with fewer targets a token than others of the micro batch leaves the rest ignored.
-  const std::int64_t each = targets_per_token(datum);
-  for (std::int64_t t = 0; t < batch.length; ++t)
-    for (std::int64_t k = 0; k < batch.targets; ++k)
-      batch.labels.push_back(t < datum.tokens_size() && k < each
-                                 ? datum.targets(static_cast<int>(t * each + k))
-                                 : kIgnoredLabel);
 }
 
 /// What of the optional tensors a micro batch has.
@@ -148,7 +125,13 @@ std::vector<std::int64_t> document_numbers(const v1::Datum& datum) {
 
 void append_datum(TokenBatch& batch, const v1::Datum& datum, const Parts& parts) {
   append<std::int64_t>(batch.inputs, batch, datum, 0, [&](int t) { return datum.tokens(t); });
-  append_labels(batch, datum);
+  // A datum with fewer targets a token than others of the micro batch leaves the rest ignored.
+  const std::int64_t each = targets_per_token(datum);
+  for (std::int64_t t = 0; t < batch.length; ++t)
+    for (std::int64_t k = 0; k < batch.targets; ++k)
+      batch.labels.push_back(t < datum.tokens_size() && k < each
+                                 ? datum.targets(static_cast<int>(t * each + k))
+                                 : kIgnoredLabel);
   if (parts.weights)
     append(batch.weights, batch, datum, 0.0f,
            [&](int t) { return datum.weights().empty() ? 1.0f : datum.weights(t); });
@@ -227,7 +210,13 @@ void check_reference(const v1::LossBatch& batch, const TokenLoss& loss,
 TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& limits) {
   const TokenLoss loss =
       make_token_loss(batch.loss(), {batch.loss_config().begin(), batch.loss_config().end()});
-  check_reduction(batch);
+  if (!v1::LossReduction_IsValid(batch.reduction()))
+    base::refuse_field("reduction", "has the unknown value {}",
+                       static_cast<int>(batch.reduction()));
+  check_count("tokens", batch.tokens(), 0);
+  if (batch.tokens() > 0 && batch.reduction() != v1::LOSS_REDUCTION_TOKEN_MEAN)
+    base::refuse_field("tokens", "{} is given, but the reduction is not token_mean",
+                       batch.tokens());
   if (batch.micro_batch_size() < 0)
     base::refuse_field("micro_batch_size", "{} is negative", batch.micro_batch_size());
   if (batch.has_reference()) {

@@ -127,12 +127,6 @@ LossAndGradient token_loss(const TokenLoss& loss, double lp, double log_ratio, d
   }
 }
 
-/// Tokens that metrics of q are over.
-bool counts(const TokenLoss& loss, const v1::Datum& datum, int t) {
-  if (loss.kind == LossKind::kGspo) return datum.sequence_ratio_mask(t) != 0.0f;
-  return datum.advantages(t) != 0.0f;
-}
-
 [[noreturn]] void refuse_value(const TokenLoss& loss, std::size_t datum, std::size_t token,
                                const std::string& what, double value) {
   throw NumericError(fmt::format("data[{}], token {}: the {} is {} in loss {}{}", datum, token,
@@ -224,7 +218,10 @@ void LossMetrics::add(const TokenLoss& loss, const v1::Datum& datum,
   if (loss.weighted()) return;
   const std::vector<double> ratio = ratios(loss, datum, log_probs);
   for (std::size_t t = 0; t < log_probs.size(); ++t) {
-    if (!counts(loss, datum, static_cast<int>(t))) continue;
+    const auto token = static_cast<int>(t);
+    const bool counts = loss.kind == LossKind::kGspo ? datum.sequence_ratio_mask(token) != 0.0f
+                                                     : datum.advantages(token) != 0.0f;
+    if (!counts) continue;
     kl_ -= log_ratio(datum, log_probs, t);
     if (ratio.empty()) continue;
     ratio_min_ = std::min(ratio_min_, ratio[t]);

@@ -10,7 +10,6 @@
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/train/all_reduce_values.h"
 #include "daemon/train/dtype_choice.h"
-#include "daemon/train/generation.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/resolve_plan.h"
@@ -25,14 +24,6 @@ ExecutionContext::Options run_context_options(const RankResources& rank, std::ui
   options.seed = seed;
   if (!options.symmetric_allocator)
     options.symmetric_allocator = comm::make_symmetric_allocator(*rank.world);
-  return options;
-}
-
-ModelStateOptions model_state_options(const v1::RunConfig& config) {
-  ModelStateOptions options;
-  options.optimizer = make_optimizer_settings(config.optimizer());
-  options.training = config.training();
-  options.plan = make_plan(config);
   return options;
 }
 
@@ -82,8 +73,12 @@ ModelRun::ModelRun(const RankResources& resources, const v1::RunConfig& config,
       config_(config),
       model_config_(model),
       mesh_(std::move(mesh)),
-      state_(std::make_unique<ModelState>(context_, model_config_, model_state_options(config_),
-                                          *mesh_)) {
+      state_(std::make_unique<ModelState>(
+          context_, model_config_,
+          ModelStateOptions{.optimizer = make_optimizer_settings(config_.optimizer()),
+                            .training = config_.training(),
+                            .plan = make_plan(config_)},
+          *mesh_)) {
   std::vector<std::string> names;
   for (const nn::NamedParameter& p : state_->optimizer().parameters()) names.push_back(p.name);
   state_->reserve_workspace(fused_workspace_of(config_, model_config_));
@@ -193,7 +188,12 @@ void ModelRun::run_micro_batch(std::int64_t rows, bool last, const Forward& forw
     const PhaseTimer timer(phases_, "forward");
     result = forward();
   }
-  fail_on_purpose();
+  // A drill (run.debug) fails here.
+  const v1::DebugConfig& drill = config_.debug();
+  if (drill.fail_step() == step_ + 1 && drill.fail_rank() == world_.rank())
+    throw InternalError(
+        fmt::format("step {}: the config asks for it (run.debug.fail_step)", drill.fail_step()),
+        "FAILED_ON_PURPOSE", {{"step", std::to_string(drill.fail_step())}});
   {
     const PhaseTimer timer(phases_, "backward");
     data_parallel.begin_backward(last);
@@ -249,14 +249,6 @@ ModelRun::ForwardResult ModelRun::forward_tokens(const TokenBatch& batch, const 
   if (mesh_->leads_samples())
     add_value(loss, full(context_, {1}, result.loss * call.scale, DType::kFloat64));
   return {losses, from_values(context_, losses.shape(), std::span<const float>(result.gradients))};
-}
-
-void ModelRun::fail_on_purpose() const {
-  const v1::DebugConfig& drill = config_.debug();
-  if (drill.fail_step() != step_ + 1 || drill.fail_rank() != world_.rank()) return;
-  throw InternalError(
-      fmt::format("step {}: the config asks for it (run.debug.fail_step)", drill.fail_step()),
-      "FAILED_ON_PURPOSE", {{"step", std::to_string(drill.fail_step())}});
 }
 
 void ModelRun::refuse(const StepResult& result, const Pending& pending) {
@@ -337,10 +329,6 @@ LossSum ModelRun::forward(const HostBatch& batch, std::int64_t seq_len) {
   data_parallel.end_forward();
   if (!mesh_->leads_samples()) return {};
   return {loss, static_cast<double>(batch.counted)};
-}
-
-std::unique_ptr<Sample> ModelRun::begin_sample(const std::vector<SampleStart>& sequences) {
-  return begin_sample_on_mesh(*state_, sequences);
 }
 
 }  // namespace meshloom::train

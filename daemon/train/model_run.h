@@ -79,10 +79,6 @@ class ModelRun {
   RunMesh& mesh() { return *mesh_; }
   /// Optimizer steps done, those before a loaded checkpoint included.
   std::int64_t step() const { return step_; }
-  /// How the ranks of the mesh hold each kind of parameter, a line each.
-  std::string plan_text() const { return state_->description(); }
-  /// Patterns of the plan that match nothing.
-  const std::vector<std::string>& warnings() const { return state_->warnings(); }
   /// What its results depend on beside the config.
   ComputeClass compute_class() const;
   /// Grows with every verb; the caller clears it.
@@ -103,10 +99,6 @@ class ModelRun {
   /// The same at exactly `folder` (write_checkpoint_at).
   void save_state_at(const std::filesystem::path& folder, Manifest manifest,
                      const std::vector<CarriedFile>& carried);
-  void export_hf(const std::filesystem::path& folder, DType dtype,
-                 const std::vector<CarriedFile>& carried) {
-    state_->export_hf(folder, dtype, carried);
-  }
 
   // --- Training
   /// Adds the gradients of a batch to those since the last optim_step. Waits for no value of the
@@ -128,7 +120,8 @@ class ModelRun {
   /// ids or labels that the model does not have: the parameters are then untouched, on all ranks,
   /// the gradients gone.
   StepResult optim_step(double lr, double max_norm, double factor = 1.0);
-  /// For values of the optimizer and whole parameters.
+  /// For what is asked of the model or its optimizer between steps: values, whole parameters,
+  /// exports, samples, a description.
   ModelState& state() { return *state_; }
 
   /// The loss of this rank's share of a batch: summed over ranks it is that of the batch. The ranks
@@ -136,7 +129,6 @@ class ModelRun {
   LossSum forward(const HostBatch& batch, std::int64_t seq_len);
   /// Log-probs alone; call.loss is not asked.
   LogProbs forward(const TokenCall& call);
-  std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences);
 
  private:
   /// What forward_backward left for optim_step.
@@ -165,8 +157,6 @@ class ModelRun {
                                std::vector<float>& log_probs);
   /// Fills in what the model knows.
   void describe(Manifest& manifest) const;
-  /// Throws if config.debug asks for it on this rank in this step.
-  void fail_on_purpose() const;
   /// Of a step that changed nothing because loss or norm is NaN or infinite: throws the reason.
   [[noreturn]] void refuse(const StepResult& result, const Pending& pending);
 

@@ -16,27 +16,6 @@
 namespace meshloom::train {
 namespace {
 
-std::vector<int> all_dims(const planner::MeshLayout& mesh) {
-  std::vector<int> dims(static_cast<std::size_t>(mesh.ndim()));
-  std::iota(dims.begin(), dims.end(), 0);
-  return dims;
-}
-
-/// Of the mesh of the state: those over which parameters are sharded.
-std::vector<int> model_dims(const RunMesh& mesh) {
-  std::vector<int> dims;
-  if (const auto dim = mesh.shard_dim()) dims.push_back(*dim);
-  if (const auto dim = mesh.state_layout()->find_dim("tp")) dims.push_back(*dim);
-  return dims;
-}
-
-std::vector<int> sharded_dims(const planner::SpecPtr& spec) {
-  std::vector<int> dims;
-  if (!spec) return dims;
-  for (const planner::DimShardOrder& order : spec->shard_order()) dims.push_back(order.tensor_dim);
-  return dims;
-}
-
 /// The layout of a parameter over the mesh of a run's state. `tensor_spec`: over the mesh of the
 /// ranks that share samples, or null if every rank has the whole parameter. `shard_dim`: the dim of
 /// what tensor parallelism leaves that fully_shard shards. A dim that both shard is sharded by tp
@@ -77,28 +56,6 @@ bool speaks_for_part(const planner::DTensorSpec& spec, const std::vector<int>& c
   });
 }
 
-/// Leaves out moments that a checkpoint lacks because their parameters were frozen then.
-void leave_out_frozen(const CheckpointReader& checkpoint, std::vector<StateTensor>& items) {
-  v1::RunConfig before;
-  if (!run_config_from_json(checkpoint.manifest().run_config, &before)) return;
-  const auto& patterns = before.training().frozen();
-  std::erase_if(items, [&](const StateTensor& item) {
-    if (item.name.starts_with("model.") || checkpoint.contains(item.name)) return false;
-    // "optimizer.moment1.NAME"
-    const std::string name = item.name.substr(item.name.find('.', item.name.find('.') + 1) + 1);
-    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-      return planner::covers_pattern(pattern, name);
-    });
-  });
-}
-
-std::optional<parallel::FullyShardOptions> fully_shard_options(
-    const planner::ParallelPlan& plan, const std::vector<std::string>& parameters) {
-  if (!plan.fully_shard) return std::nullopt;
-  return parallel::FullyShardOptions{planner::shard_options(plan.shards, parameters),
-                                     plan.shards.reshard_after_forward};
-}
-
 }  // namespace
 
 ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
@@ -108,19 +65,30 @@ ModelState::ModelState(ExecutionContext& context, const nn::ModelConfig& config,
     const DeferParametersGuard defer(context);
     model_ = nn::make_model(context, config, options.plan.dtype);
   }
-  freeze_parameters(options.training);
+  if (!options.training.frozen().empty()) {
+    const auto parameters = model_->named_parameters();
+    std::vector<std::string> names;
+    for (const nn::NamedParameter& p : parameters) names.push_back(p.name);
+    const std::vector<bool> frozen = choose_frozen(options.training, model_->config(), names);
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      if (frozen[i]) parameters[i].parameter->value.set_requires_grad(false);
+  }
   shard_parameters(options);
-  make_optimizer(options);
-}
 
-void ModelState::freeze_parameters(const v1::TrainingConfig& training) {
-  if (training.frozen().empty()) return;
-  const auto parameters = model_->named_parameters();
-  std::vector<std::string> names;
-  for (const nn::NamedParameter& p : parameters) names.push_back(p.name);
-  const std::vector<bool> frozen = choose_frozen(training, model_->config(), names);
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (frozen[i]) parameters[i].parameter->value.set_requires_grad(false);
+  std::vector<Tensor> masters;
+  if (options.plan.dtype != DType::kFloat32)
+    for (const nn::NamedParameter& p : data_parallel_->parameters())
+      masters.push_back(empty(context_, p.parameter->value.shape(), DType::kFloat32));
+  std::vector<int> sharding_dims;  // of the mesh of the state
+  if (const auto dim = mesh_.shard_dim()) sharding_dims.push_back(*dim);
+  if (const auto dim = mesh_.state_layout()->find_dim("tp")) sharding_dims.push_back(*dim);
+  const std::vector<int> coordinates = mesh_.state_coordinates();
+  NormGroup norm;
+  norm.group = &mesh_.model();
+  for (const planner::SpecPtr& spec : specs_)
+    norm.counted.push_back(speaks_for_part(*spec, coordinates, sharding_dims));
+  optimizer_ = std::make_unique<Optimizer>(context_, data_parallel_->parameters(),
+                                           options.optimizer, std::move(masters), std::move(norm));
 }
 
 void ModelState::shard_parameters(const ModelStateOptions& options) {
@@ -134,29 +102,23 @@ void ModelState::shard_parameters(const ModelStateOptions& options) {
   for (std::size_t i = 0; i < of_model.size(); ++i) {
     names.push_back(of_model[i].name);
     values.push_back(of_model[i].parameter->value);
-    inputs.push_back(
-        {{names[i], values[i].shape(), sharded_dims(locals[i].spec)}, locals[i].parameter});
+    std::vector<int> sharded_dims;
+    if (locals[i].spec)
+      for (const planner::DimShardOrder& order : locals[i].spec->shard_order())
+        sharded_dims.push_back(order.tensor_dim);
+    inputs.push_back({{names[i], values[i].shape(), std::move(sharded_dims)}, locals[i].parameter});
   }
-  data_parallel_ = parallel::make_data_parallel(context_, mesh_.data_parallel_groups(), inputs,
-                                                fully_shard_options(options.plan, names));
+  std::optional<parallel::FullyShardOptions> fully_shard;
+  if (options.plan.fully_shard)
+    fully_shard = {planner::shard_options(options.plan.shards, names),
+                   options.plan.shards.reshard_after_forward};
+  data_parallel_ =
+      parallel::make_data_parallel(context_, mesh_.data_parallel_groups(), inputs, fully_shard);
   partial_gradients_ = std::make_unique<parallel::PartialGradients>(
       context_, mesh_.tensor(), data_parallel_->parameters(), std::move(values));
   for (std::size_t i = 0; i < inputs.size(); ++i)
     specs_.push_back(parameter_spec(mesh_, inputs[i].candidate.shape, locals[i].spec,
                                     data_parallel_->shard_dim(i)));
-}
-
-void ModelState::make_optimizer(const ModelStateOptions& options) {
-  std::vector<Tensor> masters;
-  if (options.plan.dtype != DType::kFloat32)
-    for (const nn::NamedParameter& p : data_parallel_->parameters())
-      masters.push_back(empty(context_, p.parameter->value.shape(), DType::kFloat32));
-  NormGroup norm;
-  norm.group = &mesh_.model();
-  for (const planner::SpecPtr& spec : specs_)
-    norm.counted.push_back(speaks_for_part(*spec, mesh_.state_coordinates(), model_dims(mesh_)));
-  optimizer_ = std::make_unique<Optimizer>(context_, data_parallel_->parameters(),
-                                           options.optimizer, std::move(masters), std::move(norm));
 }
 
 std::string ModelState::description() const {
@@ -223,10 +185,21 @@ std::vector<Tensor> ModelState::read_hf(const std::filesystem::path& folder,
 std::vector<StateTensor> ModelState::state_to_load(const CheckpointReader& checkpoint,
                                                    bool with_optimizer) const {
   std::vector<StateTensor> items = state();
-  if (with_optimizer)
-    leave_out_frozen(checkpoint, items);
-  else
+  if (!with_optimizer) {
     std::erase_if(items, [](const StateTensor& item) { return !item.name.starts_with("model."); });
+    return items;
+  }
+  v1::RunConfig before;
+  if (!run_config_from_json(checkpoint.manifest().run_config, &before)) return items;
+  const auto& patterns = before.training().frozen();
+  std::erase_if(items, [&](const StateTensor& item) {
+    if (item.name.starts_with("model.") || checkpoint.contains(item.name)) return false;
+    // "optimizer.moment1.NAME"
+    const std::string name = item.name.substr(item.name.find('.', item.name.find('.') + 1) + 1);
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
+      return planner::covers_pattern(pattern, name);
+    });
+  });
   return items;
 }
 
@@ -257,7 +230,8 @@ void ModelState::set(std::size_t i, const TensorView& value) {
 Tensor ModelState::gather(const Tensor& part, std::size_t i) {
   const planner::DTensorSpec& spec = *specs_[i];
   comm::ProcessGroup& world = mesh_.world();
-  const std::vector<int> dims = all_dims(spec.mesh());
+  std::vector<int> dims(static_cast<std::size_t>(spec.mesh().ndim()));
+  std::iota(dims.begin(), dims.end(), 0);
   const auto sends = [&](int rank) {
     return speaks_for_part(spec, spec.mesh().coordinates(rank), dims) &&
            held_piece(spec.shape(), specs_[i], rank).elements() > 0;

@@ -81,9 +81,7 @@ class ModelState {
 
  private:
   void initialize(std::size_t i, const nn::NamedParameter& parameter, std::uint64_t seed);
-  void freeze_parameters(const v1::TrainingConfig& training);
   void shard_parameters(const ModelStateOptions& options);
-  void make_optimizer(const ModelStateOptions& options);
   /// What a checkpoint has of it: no moments of parameters that were frozen then.
   std::vector<StateTensor> state_to_load(const CheckpointReader& checkpoint,
                                          bool with_optimizer) const;

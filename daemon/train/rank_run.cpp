@@ -6,6 +6,7 @@
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/dtype_choice.h"
+#include "daemon/train/generation.h"
 #include "daemon/train/loss_outputs.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/optim/step_values.h"
@@ -27,14 +28,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// How a batch of a run's own data is reduced: as one that tells the labels of its step.
-v1::LossBatch mean_over(std::int64_t labels) {
-  v1::LossBatch batch;
-  batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
-  batch.set_tokens(labels);
-  return batch;
-}
-
 }  // namespace
 
 RankRun::RankRun(const RankResources& resources, const v1::RunConfig& config,
@@ -43,8 +36,15 @@ RankRun::RankRun(const RankResources& resources, const v1::RunConfig& config,
   check_same_text(world_, "the resolved config", to_json_text(config_));
   auto mesh = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
   run_agreed(world_, [&] { open(resources, std::move(mesh)); });
-  fill();
-  for (const std::string& warning : model_->warnings())
+  if (checkpoints_)
+    checkpoints_->begin(*model_, notes_);
+  else if (!options_.state_folder.empty())
+    load_state(options_.state_folder, options_.with_optimizer);
+  else
+    run_agreed(world_, [&] {
+      model_->initialize(options_.data_dir, options_.model_folder, resources_.files(), &notes_);
+    });
+  for (const std::string& warning : model_->state().warnings())
     notes_.push_back(fmt::format("run.plan.styles: {}", warning));
   counted_ = model_->mesh().counters();
 }
@@ -68,15 +68,6 @@ void RankRun::open(const RankResources& resources, std::unique_ptr<RunMesh> mesh
   model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
   references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir, disk);
   snapshots_ = std::make_unique<WeightSnapshots>(model_->state(), disk);
-}
-
-void RankRun::fill() {
-  if (checkpoints_) return checkpoints_->begin(*model_, notes_);
-  if (!options_.state_folder.empty())
-    return load_state(options_.state_folder, options_.with_optimizer);
-  run_agreed(world_, [&] {
-    model_->initialize(options_.data_dir, options_.model_folder, resources_.files(), &notes_);
-  });
 }
 
 PromptLimits RankRun::prompt_limits() const {
@@ -145,7 +136,11 @@ std::int64_t RankRun::forward_backward(const TrainingBatch& batch) {
     step.seq_len = config_.training().seq_len();
     step.last = true;
     model_->forward_backward(step);
-    window_.add(mean_over(fed.labels), config_.training().global_batch_size(), fed.labels);
+    // Own data is reduced as a batch that tells the labels of its step.
+    v1::LossBatch reduction;
+    reduction.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
+    reduction.set_tokens(fed.labels);
+    window_.add(reduction, config_.training().global_batch_size(), fed.labels);
     return fed.tokens;
   } catch (const std::exception& error) {
     window_.poison(error.what());
@@ -176,7 +171,15 @@ StepOutput RankRun::optim_step(const v1::OptimStepParams& params) {
     throw;
   }
   model_->state().optimizer().set_values(values.optimizer);
-  const StepResult result = update(values.lr, values.max_norm, factor);
+  StepResult result;
+  undefined_ = true;
+  try {
+    result = model_->optim_step(values.lr, values.max_norm, factor);
+  } catch (const NumericError&) {
+    undefined_ = false;  // the update has left all as it was
+    throw;
+  }
+  undefined_ = false;
   StepOutput output;
   output.values.set_step(model_->step());
   output.values.set_grad_norm(result.norm);
@@ -187,18 +190,6 @@ StepOutput RankRun::optim_step(const v1::OptimStepParams& params) {
   output.phase_seconds = model_->phases().seconds();
   output.collectives = collectives_of_step();
   return output;
-}
-
-StepResult RankRun::update(double lr, double max_norm, double factor) {
-  undefined_ = true;
-  try {
-    const StepResult result = model_->optim_step(lr, max_norm, factor);
-    undefined_ = false;
-    return result;
-  } catch (const NumericError&) {
-    undefined_ = false;  // the update has left all as it was
-    throw;
-  }
 }
 
 std::vector<v1::CollectiveMetrics> RankRun::collectives_of_step() {
@@ -254,7 +245,7 @@ void RankRun::load_state(const fs::path& folder, bool with_optimizer) {
 
 void RankRun::export_hf(const fs::path& folder, const std::string& dtype) {
   snapshots_->use(nullptr);
-  model_->export_hf(folder, export_dtype(dtype), carried_);
+  model_->state().export_hf(folder, export_dtype(dtype), carried_);
 }
 
 std::vector<v1::ParameterValue> RankRun::get_parameters(const std::vector<std::string>& names) {
@@ -284,17 +275,6 @@ void RankRun::before_write() {
     snapshots_->before_write();
 }
 
-BatchSplit RankRun::split_of(const v1::LossBatch& batch, const WholeBatch& whole) const {
-  BatchSplit split;
-  split.samples = whole.samples;
-  split.micro_batch_size = micro_batch_size_of(batch, config_.training().micro_batch_size());
-  split.ranks = model_->mesh().data().size();
-  split.first_sample = window_.samples();
-  split.documents = model_->model_config().architecture == nn::Architecture::kBert ||
-                    balances_documents(config_.plan());
-  return split;
-}
-
 v1::LossOutput RankRun::call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
                              bool backward) {
   if (!batch.has_reference()) return run_call(batch, whole, dropout, backward);
@@ -308,7 +288,13 @@ v1::LossOutput RankRun::run_call(const v1::LossBatch& batch, const WholeBatch& w
                                  bool backward) {
   const TokenLoss loss =
       make_token_loss(batch.loss(), {batch.loss_config().begin(), batch.loss_config().end()});
-  const BatchSplit split = split_of(batch, whole);
+  BatchSplit split;
+  split.samples = whole.samples;
+  split.micro_batch_size = micro_batch_size_of(batch, config_.training().micro_batch_size());
+  split.ranks = model_->mesh().data().size();
+  split.first_sample = window_.samples();
+  split.documents = model_->model_config().architecture == nn::Architecture::kBert ||
+                    balances_documents(config_.plan());
   TokenCall call;
   call.micro_batches = split_batch(batch, split, model_->mesh().data().rank());
   call.scale = GradientWindow::scale(batch);
@@ -364,14 +350,16 @@ class RankRun::OwnSample final : public RunSample {
 std::unique_ptr<RunSample> RankRun::begin_sample(const std::vector<SampleStart>& sequences,
                                                  const std::string& snapshot) {
   WeightSnapshots::Handle weights = snapshot.empty() ? nullptr : snapshots_->find(snapshot);
-  return std::make_unique<OwnSample>(*this, model_->begin_sample(sequences), std::move(weights));
+  return std::make_unique<OwnSample>(*this, begin_sample_on_mesh(model_->state(), sequences),
+                                     std::move(weights));
 }
 
 std::unique_ptr<RunSample> RankRun::begin_sample_from(const std::vector<SampleStart>& sequences,
                                                       const fs::path& folder, std::int64_t step) {
   WeightSnapshots::Handle weights;
   run_agreed(world_, [&] { weights = snapshots_->load(folder, step); });
-  return std::make_unique<OwnSample>(*this, model_->begin_sample(sequences), std::move(weights));
+  return std::make_unique<OwnSample>(*this, begin_sample_on_mesh(model_->state(), sequences),
+                                     std::move(weights));
 }
 
 }  // namespace meshloom::train

@@ -29,7 +29,7 @@ class RankRun final : public Run {
 
   std::int64_t step() const override { return model_->step(); }
   const std::vector<std::string>& notes() const override { return notes_; }
-  std::string plan_text() const override { return model_->plan_text(); }
+  std::string plan_text() const override { return model_->state().description(); }
   PromptLimits prompt_limits() const override;
   LossBatchLimits limits() const override;
   double flops_per_token() const override;
@@ -64,17 +64,13 @@ class RankRun final : public Run {
   class OwnSample;
 
   void open(const RankResources& resources, std::unique_ptr<RunMesh> mesh);
-  /// The values that it begins with.
-  void fill();
   /// Throws if the run was made without data of its own.
   const JobData& own_data(const char* verb) const;
   /// Before the gradients of a call are computed: its step begins, if no other call has begun it.
   void begin_gradients();
-  StepResult update(double lr, double max_norm, double factor);
   std::vector<v1::CollectiveMetrics> collectives_of_step();
   /// The weights are about to be overwritten. What fails on a rank is thrown by all, before.
   void before_write();
-  BatchSplit split_of(const v1::LossBatch& batch, const WholeBatch& whole) const;
   v1::LossOutput call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
                       bool backward);
   v1::LossOutput run_call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,

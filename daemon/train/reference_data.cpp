@@ -73,18 +73,13 @@ ReferenceData::ReferenceData(v1::RunConfig config, nn::ModelConfig model,
       data_dir_(std::move(data_dir)),
       disk_(disk) {}
 
-v1::RunConfig ReferenceData::config_of(const v1::DataReference& reference) const {
-  v1::RunConfig config;
-  *config.mutable_data() = reference.data();
-  config.mutable_training()->set_seq_len(reference.seq_len() > 0 ? reference.seq_len()
-                                                                 : config_.training().seq_len());
-  return config;
-}
-
 const ReferenceData::Opened& ReferenceData::open(const v1::DataReference& reference,
                                                  comm::ProcessGroup& world) {
-  v1::RunConfig config = config_of(reference);
+  v1::RunConfig config;
+  *config.mutable_data() = reference.data();
   config.mutable_data()->clear_identity();
+  config.mutable_training()->set_seq_len(reference.seq_len() > 0 ? reference.seq_len()
+                                                                 : config_.training().seq_len());
   const std::string key = config.SerializeAsString();
   const auto known = std::find_if(opened_.begin(), opened_.end(),
                                   [&](const Opened& item) { return item.key == key; });

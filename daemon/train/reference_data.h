@@ -41,7 +41,6 @@ class ReferenceData {
     std::shared_ptr<const Dataset> dataset;
     v1::DataIdentity identity;
   };
-  v1::RunConfig config_of(const v1::DataReference& reference) const;
   const Opened& open(const v1::DataReference& reference, comm::ProcessGroup& world);
   /// Adds the samples of a place to a batch.
   void read_data(const v1::DataReference& reference, const Opened& opened, const BatchSplit& split,

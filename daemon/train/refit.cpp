@@ -16,22 +16,15 @@ std::int64_t named_ranks(const v1::Mesh& mesh) {
   return size(mesh.dp()) * size(mesh.fsdp()) * size(mesh.cp()) * size(mesh.tp());
 }
 
-/// Whether a dim was left open, to take the ranks that the others leave.
-bool takes_more_ranks(const v1::RunConfig& given) {
-  return given.mesh().dp() == 0 || (given.plan().fully_shard() && given.mesh().fsdp() == 0);
-}
-
 std::string why_unfit(const v1::RunConfig& given, int world_size, const std::string& refusal) {
   const std::int64_t named = named_ranks(given.mesh());
-  if (takes_more_ranks(given) ? world_size % named != 0 : world_size != named)
-    return fmt::format("needs {}{} ranks, the daemon has {}",
-                       takes_more_ranks(given) ? "a multiple of " : "", named, world_size);
+  // A dim that was left open takes the ranks that the others leave.
+  const bool takes_more =
+      given.mesh().dp() == 0 || (given.plan().fully_shard() && given.mesh().fsdp() == 0);
+  if (takes_more ? world_size % named != 0 : world_size != named)
+    return fmt::format("needs {}{} ranks, the daemon has {}", takes_more ? "a multiple of " : "",
+                       named, world_size);
   return fmt::format("does not fit the daemon's {} ranks: {}", world_size, refusal);
-}
-
-bool depends_on_ranks(const std::string& field) {
-  return field.rfind("run.mesh", 0) == 0 || field.rfind("run.plan", 0) == 0 ||
-         field == "run.training.micro_batch_size";
 }
 
 /// If it was left open, ranks hold the tokens that they held before. A job that an older daemon
@@ -79,8 +72,11 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
     if (given.training().micro_batch_size() == 0) keep_micro_batch(resolved, &config);
     return config;
   } catch (const InvalidArgument& error) {
-    const auto field = error.metadata().find("field");
-    if (field == error.metadata().end() || !depends_on_ranks(field->second)) throw;
+    const auto found = error.metadata().find("field");
+    const std::string field = found == error.metadata().end() ? "" : found->second;
+    const bool depends_on_ranks = field.starts_with("run.mesh") || field.starts_with("run.plan") ||
+                                  field == "run.training.micro_batch_size";
+    if (!depends_on_ranks) throw;
     throw NeedsOtherRanks(why_unfit(given, world_size, error.what()), error.metadata());
   }
 }

@@ -70,19 +70,6 @@ void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
   check_range("run.lr_scheduler.min_lr_factor", schedule.min_lr_factor(), 0.0, 1.0);
 }
 
-/// `vocab_size` is the model's.
-void resolve_source(v1::DataConfig& data, std::int64_t vocab_size, const std::string& field) {
-  if (!v1::DataFormat_IsValid(data.format()))
-    base::refuse_field(field + ".format", "has the unknown value {}",
-                       static_cast<int>(data.format()));
-  if (data.tokenizer().empty() && vocab_size == kByteVocabulary) data.set_tokenizer("bytes");
-  if (!data.has_validation_split()) data.set_validation_split(0.05);
-  check_range(field + ".validation_split", data.validation_split(), 0.0, 1.0, true);
-  if (!data.has_pack_documents()) data.set_pack_documents(true);
-  if (data.has_document_end() && data.document_end() < 0)
-    base::refuse_field(field + ".document_end", "must be a token id, got {}", data.document_end());
-}
-
 /// Which tokens of a sample a masked language model is asked for.
 void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model,
                        const std::string& field) {
@@ -113,15 +100,6 @@ void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model,
   for (const std::int64_t token : masked.special_tokens()) check_token("special_tokens", token);
 }
 
-MaskedLmOptions make_masked_options(const v1::MaskedLmConfig& masked, std::int64_t vocab_size) {
-  return {.vocab_size = vocab_size,
-          .mask_token = masked.mask_token(),
-          .probability = masked.probability(),
-          .mask_share = masked.mask_share(),
-          .random_share = masked.random_share(),
-          .special_tokens = {masked.special_tokens().begin(), masked.special_tokens().end()}};
-}
-
 /// One of the data paths of a config.
 struct OpenedPath {
   std::shared_ptr<const TokenStream> stream;  ///< null: text whose tokens are not made yet
@@ -150,16 +128,13 @@ OpenedPath open_path(const v1::DataConfig& data, const DataFiles& files, const f
   return opened;
 }
 
-void check_documents(const v1::DataConfig& data, const TokenStream& stream,
-                     const std::string& field) {
-  const bool wanted = !data.pack_documents() || data.document_mask();
-  if (wanted && stream.format() != TokenFormat::kText && !data.has_document_end())
+/// What the data's options and the model ask of the tokens. `field` is that of the section.
+void check_stream(const v1::DataConfig& data, const TokenStream& stream, std::int64_t vocab_size,
+                  const std::string& field) {
+  const bool wants_documents = !data.pack_documents() || data.document_mask();
+  if (wants_documents && stream.format() != TokenFormat::kText && !data.has_document_end())
     base::refuse_field(field + ".document_end", "is needed to find the documents of a {} file",
                        token_format_name(stream.format()));
-}
-
-/// Text whose bytes are its tokens.
-void check_bytes(const TokenStream& stream, std::int64_t vocab_size, const std::string& field) {
   if (stream.format() == TokenFormat::kText && vocab_size < kByteVocabulary)
     base::refuse_field(field + ".path", "text has 256 byte tokens, the model's vocab_size is {}",
                        vocab_size);
@@ -174,7 +149,14 @@ DatasetOptions dataset_options(const v1::RunConfig& config, const nn::ModelConfi
   options.document_mask = data.document_mask();
   if (data.has_document_end()) options.document_end = data.document_end();
   if (data.has_masked_lm()) {
-    options.masked = make_masked_options(data.masked_lm(), model.vocab_size);
+    const v1::MaskedLmConfig& masked = data.masked_lm();
+    options.masked = MaskedLmOptions{
+        .vocab_size = model.vocab_size,
+        .mask_token = masked.mask_token(),
+        .probability = masked.probability(),
+        .mask_share = masked.mask_share(),
+        .random_share = masked.random_share(),
+        .special_tokens = {masked.special_tokens().begin(), masked.special_tokens().end()}};
     // A model that sees both sides must not see padding.
     if (!data.pack_documents()) options.document_mask = true;
   }
@@ -237,7 +219,15 @@ void resolve_optimizer(v1::OptimizerConfig& optimizer) {
 }
 
 void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std::string& field) {
-  resolve_source(data, model.vocab_size, field);
+  if (!v1::DataFormat_IsValid(data.format()))
+    base::refuse_field(field + ".format", "has the unknown value {}",
+                       static_cast<int>(data.format()));
+  if (data.tokenizer().empty() && model.vocab_size == kByteVocabulary) data.set_tokenizer("bytes");
+  if (!data.has_validation_split()) data.set_validation_split(0.05);
+  check_range(field + ".validation_split", data.validation_split(), 0.0, 1.0, true);
+  if (!data.has_pack_documents()) data.set_pack_documents(true);
+  if (data.has_document_end() && data.document_end() < 0)
+    base::refuse_field(field + ".document_end", "must be a token id, got {}", data.document_end());
   resolve_masked_lm(data, model, field + ".masked_lm");
 }
 
@@ -255,8 +245,7 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
   const auto open = [&](const DataFiles& found, const fs::path& tokens, const std::string& path) {
     OpenedPath opened = open_path(data, found, tokens, text.tokenizer, path, disk);
     if (!opened.stream) return opened;
-    check_documents(data, *opened.stream, field);
-    check_bytes(*opened.stream, model.vocab_size, field);
+    check_stream(data, *opened.stream, model.vocab_size, field);
     return opened;
   };
   const DatasetOptions options = dataset_options(config, model);

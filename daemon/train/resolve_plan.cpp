@@ -18,17 +18,6 @@
 namespace meshloom::train {
 namespace {
 
-void check_sizes(const v1::Mesh& mesh) {
-  const auto check_size = [](const char* name, std::int32_t size) {
-    if (size < 0)
-      base::refuse_field(fmt::format("run.mesh.{}", name), "must not be negative, got {}", size);
-  };
-  check_size("dp", mesh.dp());
-  check_size("fsdp", mesh.fsdp());
-  check_size("cp", mesh.cp());
-  check_size("tp", mesh.tp());
-}
-
 /// The field that a refusal of the mesh as a whole names.
 const char* last_shard(const v1::Mesh& mesh) {
   if (mesh.tp() > 1) return "run.mesh.tp";
@@ -54,7 +43,14 @@ int ranks_of(const v1::Mesh& mesh) {
 
 /// One dim takes the ranks that the others leave.
 void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
-  check_sizes(mesh);
+  const auto check_size = [](const char* name, std::int32_t size) {
+    if (size < 0)
+      base::refuse_field(fmt::format("run.mesh.{}", name), "must not be negative, got {}", size);
+  };
+  check_size("dp", mesh.dp());
+  check_size("fsdp", mesh.fsdp());
+  check_size("cp", mesh.cp());
+  check_size("tp", mesh.tp());
   const bool free_fsdp = fully_shard && mesh.fsdp() == 0;
   const bool free_dp = !free_fsdp && mesh.dp() == 0;
   if (mesh.dp() == 0) mesh.set_dp(1);
@@ -134,29 +130,6 @@ void check_pattern_counts(const v1::ParallelPlan& plan, std::int64_t layers) {
   check_size("run.plan.activation_checkpoint_choices", plan.activation_checkpoint_choices_size());
 }
 
-bool has_patterns(const v1::ParallelPlan& plan) {
-  return plan.styles_size() > 0 || plan.fusion().choices_size() > 0 ||
-         plan.fully_shard_options().choices_size() > 0 ||
-         plan.activation_checkpoint_choices_size() > 0;
-}
-
-void resolve_plan(v1::ParallelPlan& plan, const v1::Mesh& mesh, int world_size) {
-  resolve_tensor_parallel(plan, mesh, world_size);
-  plan::read_parallel_plan(plan, plan::make_mesh_sizes(mesh), "run.plan");
-  check_against_mesh(plan.has_fully_shard(), plan.fully_shard(), "fully_shard", "fsdp", mesh.fsdp(),
-                     world_size);
-  if (mesh.fsdp() > 1) plan.set_fully_shard(true);
-  if (plan.fully_shard()) {
-    resolve_fully_shard(plan);
-  } else if (plan.has_fully_shard_options()) {
-    base::refuse_field("run.plan.fully_shard_options",
-                       "is given, but run.plan.fully_shard is false and run.mesh.fsdp is {}",
-                       mesh.fsdp());
-  }
-  if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
-    plan.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_NONE);
-}
-
 /// As the styles will be used when the run is made.
 std::vector<std::string> check_styles(const planner::ParallelPlan& plan, int tp, nn::Model& model) {
   if (tp <= 1) return {};
@@ -189,7 +162,21 @@ planner::Workload workload_of(const v1::TrainingConfig& training) {
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   v1::ParallelPlan& plan = *config.mutable_plan();
   resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
-  resolve_plan(plan, config.mesh(), world_size);
+  const v1::Mesh& mesh = config.mesh();
+  resolve_tensor_parallel(plan, mesh, world_size);
+  plan::read_parallel_plan(plan, plan::make_mesh_sizes(mesh), "run.plan");
+  check_against_mesh(plan.has_fully_shard(), plan.fully_shard(), "fully_shard", "fsdp", mesh.fsdp(),
+                     world_size);
+  if (mesh.fsdp() > 1) plan.set_fully_shard(true);
+  if (plan.fully_shard()) {
+    resolve_fully_shard(plan);
+  } else if (plan.has_fully_shard_options()) {
+    base::refuse_field("run.plan.fully_shard_options",
+                       "is given, but run.plan.fully_shard is false and run.mesh.fsdp is {}",
+                       mesh.fsdp());
+  }
+  if (plan.activation_checkpoint() == v1::ACTIVATION_CHECKPOINT_UNSPECIFIED)
+    plan.set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_NONE);
 }
 
 bool balances_documents(const v1::ParallelPlan& plan) {
@@ -228,12 +215,16 @@ void resolve_context_parallel(v1::RunConfig& config, const nn::ModelConfig& mode
 
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config,
                                          const nn::ModelConfig& model) {
-  check_pattern_counts(config.plan(), model.num_layers);
+  const v1::ParallelPlan& given = config.plan();
+  check_pattern_counts(given, model.num_layers);
   ExecutionContext context;
   const DeferParametersGuard defer(context);
+  const bool has_patterns = given.styles_size() > 0 || given.fusion().choices_size() > 0 ||
+                            given.fully_shard_options().choices_size() > 0 ||
+                            given.activation_checkpoint_choices_size() > 0;
   // Layers are alike if no pattern tells them apart.
   nn::ModelConfig looked_at = model;
-  if (!has_patterns(config.plan())) looked_at.num_layers = 1;
+  if (!has_patterns) looked_at.num_layers = 1;
   const auto described = nn::make_model(context, looked_at, DType::kFloat32);
   std::vector<std::string> names;
   std::vector<planner::ShardCandidate> candidates;

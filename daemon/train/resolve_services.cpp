@@ -71,15 +71,6 @@ void check_validated(const v1::ValidationConfig& validation, const std::string& 
                                      : fmt::format(": {}", fmt::join(names, ", ")));
 }
 
-void resolve_early_stopping(v1::TrainingConfig& training, const v1::ValidationConfig& validation) {
-  if (!training.has_early_stopping()) return;
-  const std::string field = "run.training.early_stopping";
-  const v1::EarlyStoppingConfig& stopping = training.early_stopping();
-  check_count(field + ".patience", stopping.patience(), 1);
-  check_range(field + ".min_delta", stopping.min_delta(), 0.0, 1e30);
-  check_validated(validation, field, field, stopping.validation_set());
-}
-
 void resolve_checkpoint(v1::RunConfig& config, std::vector<std::string>* warnings) {
   v1::CheckpointConfig& checkpoint = *config.mutable_checkpoint();
   check_count("run.checkpoint.interval", checkpoint.interval(), 0);
@@ -101,7 +92,18 @@ void resolve_checkpoint(v1::RunConfig& config, std::vector<std::string>* warning
         "run.export.hf_folder): those of the whole training are lost when the job ends");
 }
 
-void resolve_export(v1::ExportConfig& exported) {
+}  // namespace
+
+void resolve_services(v1::RunConfig& config, std::vector<std::string>* warnings) {
+  resolve_validation(*config.mutable_validation());
+  if (config.training().has_early_stopping()) {
+    const std::string field = "run.training.early_stopping";
+    const v1::EarlyStoppingConfig& stopping = config.training().early_stopping();
+    check_count(field + ".patience", stopping.patience(), 1);
+    check_range(field + ".min_delta", stopping.min_delta(), 0.0, 1e30);
+    check_validated(config.validation(), field, field, stopping.validation_set());
+  }
+  v1::ExportConfig& exported = *config.mutable_export_();
   if (exported.dtype().empty()) exported.set_dtype("float32");
   if (const auto& offered = offered_export_dtypes();
       std::find(offered.begin(), offered.end(), exported.dtype()) == offered.end())
@@ -112,14 +114,6 @@ void resolve_export(v1::ExportConfig& exported) {
       (folder.is_absolute() || std::find(folder.begin(), folder.end(), "..") != folder.end()))
     base::refuse_field("run.export.hf_folder", "\"{}\" must be a name below the job's folder",
                        exported.hf_folder());
-}
-
-}  // namespace
-
-void resolve_services(v1::RunConfig& config, std::vector<std::string>* warnings) {
-  resolve_validation(*config.mutable_validation());
-  resolve_early_stopping(*config.mutable_training(), config.validation());
-  resolve_export(*config.mutable_export_());
   resolve_checkpoint(config, warnings);
 }
 

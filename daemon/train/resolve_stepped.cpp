@@ -11,47 +11,37 @@
 #include "daemon/train/resolve_plan.h"
 
 namespace meshloom::train {
-namespace {
-
-void refuse_what_jobs_read(const v1::RunConfig& config) {
-  const auto refuse = [](bool given, const char* field) {
-    if (given)
-      base::refuse_field(field, "is for jobs: a run that is driven step by step has no use for it");
-  };
-  refuse(config.has_data(), "run.data");
-  refuse(config.has_lr_scheduler(), "run.lr_scheduler");
-  refuse(config.has_validation(), "run.validation");
-  refuse(config.has_checkpoint(), "run.checkpoint");
-  refuse(config.has_export_(), "run.export");
-  refuse(config.has_sample(), "run.sample");
-  refuse(config.training().steps() != 0, "run.training.steps");
-  refuse(config.training().global_batch_size() != 0, "run.training.global_batch_size");
-  refuse(config.training().peak_flops() != 0.0, "run.training.peak_flops");
-  refuse(config.training().has_early_stopping(), "run.training.early_stopping");
-}
-
-void resolve_training(v1::TrainingConfig& training, const nn::ModelConfig& model) {
-  resolve_seq_len(training, model);
-  if (training.micro_batch_size() == 0)
-    training.set_micro_batch_size(
-        std::max<std::int64_t>(1, kMicroBatchTokens / training.seq_len()));
-  resolve_step(training, 0.0);
-}
-
-}  // namespace
 
 v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder,
                                      std::vector<std::string>* warnings, int ranks_per_host) {
-  refuse_what_jobs_read(given);
+  const auto refuse = [](bool is_given, const char* field) {
+    if (is_given)
+      base::refuse_field(field, "is for jobs: a run that is driven step by step has no use for it");
+  };
+  refuse(given.has_data(), "run.data");
+  refuse(given.has_lr_scheduler(), "run.lr_scheduler");
+  refuse(given.has_validation(), "run.validation");
+  refuse(given.has_checkpoint(), "run.checkpoint");
+  refuse(given.has_export_(), "run.export");
+  refuse(given.has_sample(), "run.sample");
+  refuse(given.training().steps() != 0, "run.training.steps");
+  refuse(given.training().global_batch_size() != 0, "run.training.global_batch_size");
+  refuse(given.training().peak_flops() != 0.0, "run.training.peak_flops");
+  refuse(given.training().has_early_stopping(), "run.training.early_stopping");
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
   resolve_mesh_and_plan(config, world_size);
   resolve_dtype(config.mutable_plan(), model);
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
-  resolve_training(*config.mutable_training(), model);
+  v1::TrainingConfig& training = *config.mutable_training();
+  resolve_seq_len(training, model);
+  if (training.micro_batch_size() == 0)
+    training.set_micro_batch_size(
+        std::max<std::int64_t>(1, kMicroBatchTokens / training.seq_len()));
+  resolve_step(training, 0.0);
   resolve_context_parallel(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
   check_parameter_patterns(config, model);

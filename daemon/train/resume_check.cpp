@@ -32,17 +32,6 @@ Json value_of(const Json& object, const std::string& key) {
       "CHECKPOINT_MISMATCH", {{"path", label}, {"key", key}});
 }
 
-void check_model(const Manifest& manifest, const nn::ModelConfig& model, const std::string& label) {
-  const Json before = Json::parse(manifest.model_config);
-  const Json now = Json::parse(nn::to_hf_config(model));
-  for (const auto& [key, value] : now.items()) {
-    if (key.find("pdrop") != std::string::npos || key.find("dropout") != std::string::npos)
-      continue;
-    if (const Json old = value_of(before, key); old != value)
-      refuse(label, "another model", key, old, value);
-  }
-}
-
 /// What decides which sample is at a position; where it is validated is free.
 Json data_keys(const Json& config) {
   Json data = value_of(config, "data");
@@ -50,28 +39,6 @@ Json data_keys(const Json& config) {
   if (data.contains("validation_path")) data.erase("validation_split");
   for (const char* free : {"validation_path", "identity", "allow_changed"}) data.erase(free);
   return data;
-}
-
-void check_data(const Json& before, const Json& now, const std::string& label) {
-  constexpr const char* kAdvice =
-      "; to train on other data, export the model and name its folder in model.hf_folder";
-  const Json old_data = data_keys(before), new_data = data_keys(now);
-  Json keys = old_data;
-  keys.update(new_data);
-  for (const auto& [key, unused] : keys.items())
-    if (value_of(old_data, key) != value_of(new_data, key))
-      refuse(label, "other data", "data." + key, value_of(old_data, key), value_of(new_data, key),
-             kAdvice);
-  const auto seq_len = [](const Json& config) {
-    return value_of(value_of(config, "training"), "seq_len");
-  };
-  if (seq_len(before) != seq_len(now))
-    refuse(label, "other data", "training.seq_len", seq_len(before), seq_len(now));
-}
-
-void keep_dtype(const Manifest& manifest, v1::ParallelPlan* plan) {
-  const Json dtype = value_of(value_of(Json::parse(manifest.run_config), "plan"), "dtype");
-  if (dtype.is_string()) plan->set_dtype(dtype.get<std::string>());
 }
 
 /// Runs whose config names no way pulled their keys.
@@ -100,12 +67,6 @@ void keep_balancer(const Manifest& manifest, v1::RunConfig* config) {
                                                           : "head_tail");
 }
 
-/// Runs that left it open.
-void keep_chosen_micro_batch(const Manifest& manifest, v1::RunConfig* config) {
-  v1::RunConfig before;
-  if (run_config_from_json(manifest.run_config, &before)) keep_micro_batch(before, config);
-}
-
 }  // namespace
 
 std::string to_json_text(const v1::RunConfig& config) { return message_to_json(config); }
@@ -116,7 +77,14 @@ bool run_config_from_json(const std::string& text, v1::RunConfig* config) {
 
 void check_same_model(const Manifest& manifest, const nn::ModelConfig& model,
                       const v1::OptimizerConfig* optimizer, const std::string& label) {
-  check_model(manifest, model, label);
+  const Json model_before = Json::parse(manifest.model_config);
+  const Json model_now = Json::parse(nn::to_hf_config(model));
+  for (const auto& [key, value] : model_now.items()) {
+    if (key.find("pdrop") != std::string::npos || key.find("dropout") != std::string::npos)
+      continue;
+    if (const Json old = value_of(model_before, key); old != value)
+      refuse(label, "another model", key, old, value);
+  }
   if (optimizer == nullptr) return;
   v1::RunConfig config;
   *config.mutable_optimizer() = *optimizer;
@@ -130,7 +98,20 @@ void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
                      const nn::ModelConfig& model, const std::string& label) {
   check_same_model(manifest, model, &config.optimizer(), label);
   const Json before = Json::parse(manifest.run_config), now = Json::parse(to_json_text(config));
-  check_data(before, now, label);
+  constexpr const char* kAdvice =
+      "; to train on other data, export the model and name its folder in model.hf_folder";
+  const Json old_data = data_keys(before), new_data = data_keys(now);
+  Json keys = old_data;
+  keys.update(new_data);
+  for (const auto& [key, unused] : keys.items())
+    if (value_of(old_data, key) != value_of(new_data, key))
+      refuse(label, "other data", "data." + key, value_of(old_data, key), value_of(new_data, key),
+             kAdvice);
+  const auto seq_len = [](const Json& run) {
+    return value_of(value_of(run, "training"), "seq_len");
+  };
+  if (seq_len(before) != seq_len(now))
+    refuse(label, "other data", "training.seq_len", seq_len(before), seq_len(now));
 }
 
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
@@ -140,10 +121,17 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
   const std::string& label = resolved.checkpoint().resume_from();
   base::with_field(kResumeField, [&] {
     const Manifest manifest = read_manifest(folder);
-    if (dtype_is_auto(given.plan())) keep_dtype(manifest, config->mutable_plan());
+    if (dtype_is_auto(given.plan())) {
+      const Json dtype = value_of(value_of(Json::parse(manifest.run_config), "plan"), "dtype");
+      if (dtype.is_string()) config->mutable_plan()->set_dtype(dtype.get<std::string>());
+    }
     if (rotate_is_auto(given.plan())) keep_rotate(manifest, config);
     if (balancer_is_auto(given.plan())) keep_balancer(manifest, config);
-    if (given.training().micro_batch_size() == 0) keep_chosen_micro_batch(manifest, config);
+    v1::RunConfig before;
+    // Runs that left it open.
+    if (given.training().micro_batch_size() == 0 &&
+        run_config_from_json(manifest.run_config, &before))
+      keep_micro_batch(before, config);
     check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir, model_folder),
                     label);
     if (!manifest.data_identity.empty())

@@ -73,30 +73,6 @@ bool holds_checkpoint(const fs::path& folder) {
       "NOT_FOUND", {{"path", folder.string()}});
 }
 
-/// Whether a model of 256 tokens was trained on bytes, whatever tokenizer its folder had.
-bool is_of_bytes(const Manifest& manifest, const nn::ModelConfig& model) {
-  v1::RunConfig config;
-  return model.vocab_size == kByteVocabulary &&
-         run_config_from_json(manifest.run_config, &config) && config.data().tokenizer() == "bytes";
-}
-
-std::unique_ptr<nn::Model> load_checkpoint_model(ExecutionContext& context, const fs::path& folder,
-                                                 const Manifest& manifest) {
-  verify_files(folder, manifest);
-  auto model = nn::make_model(context, nn::parse_hf_config(manifest.model_config), DType::kFloat32);
-  const CheckpointReader checkpoint(folder, manifest);
-  for (const auto& [name, parameter] : model->named_parameters())
-    checkpoint.read("model." + name, parameter->value.detach());
-  return model;
-}
-
-std::unique_ptr<nn::Model> load_hf_model(ExecutionContext& context, const fs::path& folder) {
-  const HfFolder weights = HfFolder::open(folder);
-  auto model = nn::make_model(context, weights.config(), DType::kFloat32);
-  load_hf_weights(weights, *model);
-  return model;
-}
-
 }  // namespace
 
 double mean_loss(std::span<const LossSum> batches) {
@@ -119,14 +95,25 @@ std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
                                        const fs::path& folder) {
   auto context = std::make_unique<ExecutionContext>(options);
   if (!holds_checkpoint(folder)) {
-    auto model = load_hf_model(*context, folder);
+    const HfFolder weights = HfFolder::open(folder);
+    auto model = nn::make_model(*context, weights.config(), DType::kFloat32);
+    load_hf_weights(weights, *model);
     return std::make_unique<ModelSampler>(std::move(context), std::move(model), 0, folder);
   }
   const Manifest manifest = read_manifest(folder);
-  auto model = load_checkpoint_model(*context, folder, manifest);
-  const fs::path tokenizer = is_of_bytes(manifest, model->config()) ? fs::path() : folder;
+  verify_files(folder, manifest);
+  auto model =
+      nn::make_model(*context, nn::parse_hf_config(manifest.model_config), DType::kFloat32);
+  const CheckpointReader checkpoint(folder, manifest);
+  for (const auto& [name, parameter] : model->named_parameters())
+    checkpoint.read("model." + name, parameter->value.detach());
+  // A model of 256 tokens that was trained on bytes has them, whatever tokenizer its folder had.
+  v1::RunConfig config;
+  const bool of_bytes = model->config().vocab_size == kByteVocabulary &&
+                        run_config_from_json(manifest.run_config, &config) &&
+                        config.data().tokenizer() == "bytes";
   return std::make_unique<ModelSampler>(std::move(context), std::move(model), manifest.step,
-                                        tokenizer);
+                                        of_bytes ? fs::path() : folder);
 }
 
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {

@@ -35,15 +35,6 @@ bool has_byte_tokenizer(const std::filesystem::path& folder) {
          base::InputFile(path).read_text(bytes.size()) == bytes;
 }
 
-[[noreturn]] void throw_tokenizer_needed(const PromptLimits& limits, const std::string& field) {
-  throw Unimplemented(
-      fmt::format("{}: the model's vocabulary has {} tokens and it has no tokenizer{}{}: give "
-                  "token_ids instead of text (\"meshloom generate --tokenizer\" makes them)",
-                  field, limits.vocab_size,
-                  limits.no_tokenizer.empty() ? "" : " that is known: ", limits.no_tokenizer),
-      "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
-}
-
 void check_generates(const PromptLimits& limits, const std::string& field) {
   if (limits.context_length == 0)
     throw Unimplemented(fmt::format("{}: the model does not generate: it is not causal", field),
@@ -131,7 +122,13 @@ std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const Prom
                                              const std::string& field) {
   check_generates(limits, field);
   if (text.empty()) base::refuse_field(field, "is empty");
-  if (!limits.has_text()) throw_tokenizer_needed(limits, field);
+  if (!limits.has_text())
+    throw Unimplemented(
+        fmt::format("{}: the model's vocabulary has {} tokens and it has no tokenizer{}{}: give "
+                    "token_ids instead of text (\"meshloom generate --tokenizer\" makes them)",
+                    field, limits.vocab_size,
+                    limits.no_tokenizer.empty() ? "" : " that is known: ", limits.no_tokenizer),
+        "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
   std::vector<std::int64_t> tokens;
   if (limits.tokenizer)
     for (const text::TokenId token : limits.tokenizer->encode(text, true)) tokens.push_back(token);

@@ -26,20 +26,6 @@ std::size_t find_parameter(ModelState& state, const std::string& name, const std
                  {{"field", field}, {"parameter", name}});
 }
 
-v1::ParameterValue value_of(const std::string& name, const Tensor& whole) {
-  v1::ParameterValue value;
-  value.set_name(name);
-  value.set_dtype(kDType);
-  for (int d = 0; d < whole.ndim(); ++d) value.add_shape(whole.size(d));
-  std::string& data = *value.mutable_data();
-  data.resize(static_cast<std::size_t>(whole.numel()) * sizeof(float));
-  ExecutionContext& context = whole.context();
-  context.backend().copy_to_host(context.kernel_context(),
-                                 make_view(data.data(), DType::kFloat32, whole.shape()),
-                                 whole.view());
-  return value;
-}
-
 void check_value(const v1::ParameterValue& value, const Shape& shape, const std::string& path) {
   if (value.dtype() != kDType)
     base::refuse_field(path + ".dtype", "must be {}, got \"{}\"", kDType, value.dtype());
@@ -70,7 +56,17 @@ std::vector<v1::ParameterValue> whole_parameters(ModelState& state,
   std::vector<v1::ParameterValue> values;
   for (const std::size_t i : indices) {
     const Tensor whole = state.gather(state.optimizer().master(i).detach(), i);
-    if (whole) values.push_back(value_of(state.optimizer().parameters()[i].name, whole));
+    if (!whole) continue;
+    v1::ParameterValue& value = values.emplace_back();
+    value.set_name(state.optimizer().parameters()[i].name);
+    value.set_dtype(kDType);
+    for (int d = 0; d < whole.ndim(); ++d) value.add_shape(whole.size(d));
+    std::string& data = *value.mutable_data();
+    data.resize(static_cast<std::size_t>(whole.numel()) * sizeof(float));
+    ExecutionContext& context = whole.context();
+    context.backend().copy_to_host(context.kernel_context(),
+                                   make_view(data.data(), DType::kFloat32, whole.shape()),
+                                   whole.view());
   }
   return values;
 }

@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// An opaque queue of device work. On the CPU every call is done when it returns and the handle is
-// null.
+// Stream and Event: an opaque queue of device work, and marks in it.
 #pragma once
 
 namespace meshloom {
 
+/// On the CPU every call is done when it returns and the handle is null.
 struct Stream {
   void* handle = nullptr;
+};
+
+/// A mark in a stream, which the host can wait for and measure from. Made by Backend::make_event
+/// and used with streams of that backend.
+class Event {
+ public:
+  virtual ~Event() = default;
+  /// Marks the place behind all work that `stream` was given so far. A later call moves the mark.
+  virtual void record(const Stream& stream) = 0;
+  /// Blocks the host until all work before the mark is done; returns at once if there is no mark.
+  virtual void wait() = 0;
+  /// Seconds from when the device came to the mark of `start` to when it came to this one. Waits
+  /// for both, which are recorded.
+  virtual double seconds_since(Event& start) = 0;
 };
 
 }  // namespace meshloom

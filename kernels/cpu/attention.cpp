@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/attention.h"
 
-#include "kernels/cpu/attention_backward.h"
-#include "kernels/cpu/attention_forward.h"
+#include "kernels/cpu/attention_flash.h"
 #include "kernels/cpu/attention_one_query.h"
 #include "kernels/cpu/attention_reference.h"
 

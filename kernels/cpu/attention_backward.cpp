@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/attention_backward.h"
+#include "kernels/cpu/attention_flash.h"
 
 #include <algorithm>
 #include <atomic>

@@ -54,16 +54,14 @@ class Head {
     for (std::int64_t d = 0; d < in_.q.size(3); ++d)
       sum += load(in_.q, q + d * in_.q.stride(3)) * load(in_.k, k + d * in_.k.stride(3));
     sum *= scale_;
-    if (options_.bias.defined()) sum += load(options_.bias, bias_offset(i, j));
+    if (options_.bias.defined())
+      sum +=
+          load(options_.bias, row_offset(options_.bias, b_, h_, i) + j * options_.bias.stride(3));
     if (options_.alibi_slopes.defined())
       sum -= load(options_.alibi_slopes, h_ * options_.alibi_slopes.stride(0)) *
              std::abs(
                  static_cast<double>(query_position(i) + options_.query_offset - key_position(j)));
     return sum;
-  }
-
-  std::int64_t bias_offset(std::int64_t i, std::int64_t j) const {
-    return row_offset(options_.bias, b_, h_, i) + j * options_.bias.stride(3);
   }
 
   /// What dropout multiplies the probability by.
@@ -171,13 +169,11 @@ void backward_row(const AttentionGrads& grads, const AttentionInputs& in, const 
   }
 }
 
-void add_or_store(const TensorView& view, std::int64_t offset, double value, bool accumulate) {
-  store(view, offset, accumulate ? load(view, offset) + value : value);
-}
-
 void store_row(const TensorView& view, std::int64_t offset, const double* values, bool accumulate) {
-  for (std::int64_t d = 0; d < view.size(3); ++d)
-    add_or_store(view, offset + d * view.stride(3), values[d], accumulate);
+  for (std::int64_t d = 0; d < view.size(3); ++d) {
+    const std::int64_t at = offset + d * view.stride(3);
+    store(view, at, accumulate ? load(view, at) + values[d] : values[d]);
+  }
 }
 
 void backward_kv_head(const AttentionGrads& grads, const AttentionInputs& in,

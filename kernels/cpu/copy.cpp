@@ -167,16 +167,6 @@ void copy_dense_rows(Threads threads, const Loop& loop, const TensorView& dst,
   });
 }
 
-void convert_dense_rows(Threads threads, const Loop& loop, const TensorView& dst,
-                        const TensorView& src) {
-  const bool stream = dst.bytes() >= kStreamingBytes;
-  for_each_row(threads, loop, [&](const auto& offsets, std::int64_t n) {
-    HWY_DYNAMIC_DISPATCH(convert_row)
-    (at(dst, offsets[0]), dst.dtype, at(src, offsets[1]), src.dtype, n, stream);
-    finish_streaming(stream);
-  });
-}
-
 template <typename To, typename From>
 void convert_any_rows(Threads threads, const Loop& loop, To* dst, const From* src) {
   const std::int64_t dst_stride = loop.row_stride(0);
@@ -271,27 +261,29 @@ void copy_bits(Threads threads, const Loop& loop, const TensorView& dst, const T
     convert_any_rows(threads, loop, dst.as<T>(), src.as<const T>());
 }
 
-void copy_same_dtype(Threads threads, const Loop& loop, const TensorView& dst,
-                     const TensorView& src) {
-  if (loop.row_stride(0) == 1 && loop.row_stride(1) == 1)
-    return copy_dense_rows(threads, loop, dst, src);
-  switch (dtype_size(dst.dtype)) {
-    case 1: return copy_bits<std::uint8_t>(threads, loop, dst, src);
-    case 2: return copy_bits<std::uint16_t>(threads, loop, dst, src);
-    case 4: return copy_bits<std::uint32_t>(threads, loop, dst, src);
-    default: return copy_bits<std::uint64_t>(threads, loop, dst, src);
-  }
-}
-
 }  // namespace
 
 void copy(const KernelContext& context, const TensorView& dst, const TensorView& src) {
   if (dst.numel() == 0) return;
   const Loop loop = make_strided_loop<2>({&dst, &src});
-  if (dst.dtype == src.dtype) return copy_same_dtype(context.threads, loop, dst, src);
   const bool dense = loop.row_stride(0) == 1 && loop.row_stride(1) == 1;
-  if (dense && is_short_float(dst.dtype) && is_short_float(src.dtype))
-    return convert_dense_rows(context.threads, loop, dst, src);
+  if (dst.dtype == src.dtype) {
+    if (dense) return copy_dense_rows(context.threads, loop, dst, src);
+    switch (dtype_size(dst.dtype)) {
+      case 1: return copy_bits<std::uint8_t>(context.threads, loop, dst, src);
+      case 2: return copy_bits<std::uint16_t>(context.threads, loop, dst, src);
+      case 4: return copy_bits<std::uint32_t>(context.threads, loop, dst, src);
+      default: return copy_bits<std::uint64_t>(context.threads, loop, dst, src);
+    }
+  }
+  if (dense && is_short_float(dst.dtype) && is_short_float(src.dtype)) {
+    const bool stream = dst.bytes() >= kStreamingBytes;
+    return for_each_row(context.threads, loop, [&](const auto& offsets, std::int64_t n) {
+      HWY_DYNAMIC_DISPATCH(convert_row)
+      (at(dst, offsets[0]), dst.dtype, at(src, offsets[1]), src.dtype, n, stream);
+      finish_streaming(stream);
+    });
+  }
   dispatch_stored(dst.dtype, "copy", [&]<typename To>(TypeTag<To>) {
     dispatch_stored(src.dtype, "copy", [&]<typename From>(TypeTag<From>) {
       convert_any_rows(context.threads, loop, dst.as<To>(), src.as<const From>());

@@ -52,9 +52,6 @@ std::uint64_t enabled_state() {
   return (static_cast<std::uint64_t>(high) << 32) | low;
 }
 
-// Linux gives a process the AMX tile registers only on request (arch_prctl 0x1023, tile data = 18).
-bool amx_permitted() { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
-
 CpuClass detect() {
   const std::uint64_t state = enabled_state();
   const Registers base = cpuid(1, 0);
@@ -70,7 +67,10 @@ CpuClass detect() {
                       bit(leaf7.ebx, 30) && bit(leaf7.ebx, 31);
   if (!avx512) return CpuClass::kAvx2;
   if (!bit(cpuid(7, 1).eax, 5)) return CpuClass::kAvx512;
-  const bool amx = tiles && bit(leaf7.edx, 22) && bit(leaf7.edx, 24) && amx_permitted();
+  // Linux gives a process the tile registers only on request (tile data = 18).
+  constexpr int kRequestPermission = 0x1023;
+  const bool amx = tiles && bit(leaf7.edx, 22) && bit(leaf7.edx, 24) &&
+                   syscall(SYS_arch_prctl, kRequestPermission, 18) == 0;
   return amx ? CpuClass::kAmx : CpuClass::kAvx512Bf16;
 }
 
@@ -92,21 +92,16 @@ CpuClass requested_class() {
   return *wanted;
 }
 
-// The best own-kernel target at or below the class that was compiled in.
-void lower_targets(CpuClass wanted) {
+CpuClass settle() {
+  const CpuClass wanted = requested_class();
+  if (wanted == hardware_cpu_class()) return wanted;
+  // The best own-kernel target at or below the class that was compiled in.
   const std::string name = wanted >= CpuClass::kAvx512 ? "AVX3"
                            : wanted == CpuClass::kAvx2 ? "AVX2"
                                                        : "SSE4";
   for (const std::string& available : available_targets())
     if (available == name) force_target(name);
-}
-
-CpuClass settle() {
-  const CpuClass wanted = requested_class();
-  if (wanted != hardware_cpu_class()) {
-    lower_targets(wanted);
-    lower_onednn(wanted);
-  }
+  lower_onednn(wanted);
   return wanted;
 }
 

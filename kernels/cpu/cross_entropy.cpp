@@ -218,20 +218,18 @@ struct BackwardRow {
   std::int64_t total;  // classes of all slices
 };
 
-void backward_row_double(const BackwardRow& row, std::int64_t classes, double smoothing) {
-  auto* dx = reinterpret_cast<double*>(row.dlogits);
-  const auto* x = reinterpret_cast<const double*>(row.logits);
-  const double uniform = smoothing / static_cast<double>(row.total);
-  for (std::int64_t i = 0; i < classes; ++i)
-    dx[i] = row.scale * (std::exp(x[i] - row.lse) - uniform);
-  if (row.target != kOtherSlice) dx[row.target] -= row.scale * (1.0 - smoothing);
-}
-
 void backward_row(const BackwardRow& row, DType dlogits_dtype, DType dtype, bool stream,
                   std::int64_t classes, double smoothing) {
-  if (dtype == DType::kFloat64) return backward_row_double(row, classes, smoothing);
   const double uniform = smoothing / static_cast<double>(row.total);
   const bool here = row.target != kOtherSlice;
+  if (dtype == DType::kFloat64) {
+    auto* dx = reinterpret_cast<double*>(row.dlogits);
+    const auto* x = reinterpret_cast<const double*>(row.logits);
+    for (std::int64_t i = 0; i < classes; ++i)
+      dx[i] = row.scale * (std::exp(x[i] - row.lse) - uniform);
+    if (here) dx[row.target] -= row.scale * (1.0 - smoothing);
+    return;
+  }
   const double target_logit = here ? element(dtype, row.logits, row.target) : 0.0;
   HWY_DYNAMIC_DISPATCH(probability_row)
   (dlogits_dtype, dtype, stream, row.dlogits, row.logits, classes, static_cast<float>(row.lse),

@@ -35,17 +35,6 @@ void touch(Threads threads, std::byte* data, std::size_t bytes) {
       {{"bytes", std::to_string(bytes)}});
 }
 
-// More than there is memory: what a segment may grow to.
-std::size_t growth_room() {
-  const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
-  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) / kHugePage * kHugePage;
-}
-
-std::byte* align_up(std::byte* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return data + (kHugePage - address % kHugePage) % kHugePage;
-}
-
 std::byte* reserve(std::size_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
@@ -61,15 +50,20 @@ class HeapSource final : public SegmentSource {
   std::size_t granularity() const override { return kHugePage; }
 
   std::byte* acquire(std::size_t bytes) override {
+    // What a segment may grow to: more than there is memory.
+    const auto pages = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES));
+    const std::size_t growth =
+        pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) / kHugePage * kHugePage;
     // mmap aligns to small pages only: one huge page more leaves room to align.
-    Reservation r{nullptr, bytes + kHugePage + growth_room()};
+    Reservation r{nullptr, bytes + kHugePage + growth};
     r.data = reserve(r.bytes);
     if (!r.data) {
       r.bytes = bytes + kHugePage;
       r.data = reserve(r.bytes);
     }
     if (!r.data) refuse(bytes);
-    std::byte* data = align_up(r.data);
+    const auto address = reinterpret_cast<std::uintptr_t>(r.data);
+    std::byte* data = r.data + (kHugePage - address % kHugePage) % kHugePage;
     if (!commit(data, bytes)) {
       munmap(r.data, r.bytes);
       refuse(bytes);

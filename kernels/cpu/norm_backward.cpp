@@ -241,16 +241,15 @@ void run(const NormGrads& views, const F* weight, F* sums, std::int64_t threads)
   merge_threads(views.dbias.as<F>(), sums, 1, threads, args.columns, views.accumulate_params);
 }
 
-void clear_parameters(const NormGrads& views) {
-  if (views.accumulate_params) return;
-  for (const TensorView* grad : {&views.dweight, &views.dbias})
-    if (grad->defined()) std::memset(grad->data, 0, grad->bytes());
-}
-
 }  // namespace
 
 void norm_backward(const KernelContext& context, const NormGrads& views) {
-  if (views.x.numel() == 0) return clear_parameters(views);
+  if (views.x.numel() == 0) {
+    if (views.accumulate_params) return;
+    for (const TensorView* grad : {&views.dweight, &views.dbias})
+      if (grad->defined()) std::memset(grad->data, 0, grad->bytes());
+    return;
+  }
   const std::int64_t columns = views.x.shape.back();
   const std::int64_t rows = row_count(views.x);
   const std::int64_t useful = (rows * columns + kElementGrain - 1) / kElementGrain;

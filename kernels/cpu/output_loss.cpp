@@ -30,15 +30,6 @@ TensorView as_row(const TensorView& view) {
   return {view.data, view.dtype, {1, view.size(0)}, {view.size(0), view.stride(0)}, view.device};
 }
 
-MatmulOptions with_bias(const TensorView& bias) {
-  MatmulOptions options;
-  if (bias.defined()) {
-    options.epilogue = Epilogue::kBias;
-    options.bias = bias;
-  }
-  return options;
-}
-
 MatmulOptions adding(bool accumulate) {
   MatmulOptions options;
   options.beta = accumulate ? 1.0f : 0.0f;
@@ -54,16 +45,6 @@ TensorView ones(const TensorView& like, std::int64_t count) {
   if (like.dtype == DType::kFloat64) one = &kOneDouble;
   if (like.dtype == DType::kBFloat16) one = &kOneBits;
   return {const_cast<void*>(one), like.dtype, {1, count}, {0, 0}, kCpuDevice};
-}
-
-// Whether the products run in bfloat16: then they want the logits' gradient in it as well.
-bool narrow_gradient(const TensorView& hidden, const TensorView& weight) {
-  Gemm gemm;
-  gemm.m = weight.size(0);
-  gemm.n = weight.size(1);
-  gemm.k = hidden.size(0);
-  return hidden.dtype == DType::kBFloat16 &&
-         takes_bfloat16(choose_matmul_provider(cpu_class(), hidden.dtype, gemm));
 }
 
 std::int64_t padded_row(std::int64_t columns) {
@@ -114,7 +95,13 @@ OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weig
   if (hidden.dtype == DType::kFloat64) plan.logits = DType::kFloat64;
   plan.gradient = plan.logits;
   const std::int64_t logits_row = widest * static_cast<std::int64_t>(dtype_size(plan.logits));
-  if (narrow_gradient(hidden, weight)) {
+  Gemm product;
+  product.m = weight.size(0);
+  product.n = weight.size(1);
+  product.k = rows;
+  // If the products run in bfloat16, they want the logits' gradient in it as well.
+  if (hidden.dtype == DType::kBFloat16 &&
+      takes_bfloat16(choose_matmul_provider(cpu_class(), hidden.dtype, product))) {
     plan.gradient = DType::kBFloat16;
     plan.row = padded_row(plan.row);
     const std::int64_t gradient_row = widest * static_cast<std::int64_t>(dtype_size(plan.gradient));
@@ -128,8 +115,12 @@ OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weig
 
 void output_loss_chunk(const KernelContext& context, const CrossEntropyRows& rows,
                        const OutputProjection& projection, const CrossEntropyOptions& options) {
-  matmul(context, rows.logits, projection.hidden, transposed(projection.weight),
-         with_bias(projection.bias));
+  MatmulOptions product;
+  if (projection.bias.defined()) {
+    product.epilogue = Epilogue::kBias;
+    product.bias = projection.bias;
+  }
+  matmul(context, rows.logits, projection.hidden, transposed(projection.weight), product);
   cross_entropy(context, rows, options);
 }
 

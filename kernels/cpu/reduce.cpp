@@ -209,11 +209,6 @@ Term term_of(ReduceOp op) {
   return op == ReduceOp::kVar ? Term::kSquares : Term::kSum;
 }
 
-void store_output(const TensorView& y, std::int64_t offset, double value) {
-  dispatch_any(y.dtype, "reduce",
-               [&]<typename T>(TypeTag<T>) { y.as<T>()[offset] = convert<T>(value); });
-}
-
 void reduce_output(Threads threads, ReduceOp op, const TensorView& y, const TensorView& x,
                    const ReducePlan& plan, std::int64_t x_at, std::int64_t y_at,
                    double correction) {
@@ -221,8 +216,10 @@ void reduce_output(Threads threads, ReduceOp op, const TensorView& y, const Tens
   double center = 0.0;
   if (op == ReduceOp::kVar)
     center = shared_term(threads, Term::kSum, x, plan, x_at, 0.0) / static_cast<double>(n);
-  const double value = shared_term(threads, term_of(op), x, plan, x_at, center);
-  store_output(y, y_at, finish(op, value, n, correction));
+  const double value =
+      finish(op, shared_term(threads, term_of(op), x, plan, x_at, center), n, correction);
+  dispatch_any(y.dtype, "reduce",
+               [&]<typename T>(TypeTag<T>) { y.as<T>()[y_at] = convert<T>(value); });
 }
 
 // Output by output: many outputs are split over threads, few share all threads one after the other.

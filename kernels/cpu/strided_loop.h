@@ -42,19 +42,6 @@ bool can_merge(const StridedLoop<K>& loop, const std::array<const TensorView*, K
   return true;
 }
 
-template <std::size_t K>
-void append_dim(StridedLoop<K>& loop, const std::array<const TensorView*, K>& views, int dim) {
-  if (loop.ndim > 0 && can_merge(loop, views, dim)) {
-    const int last = loop.ndim - 1;
-    loop.sizes[last] *= views[0]->shape[dim];
-    for (std::size_t k = 0; k < K; ++k) loop.strides[k][last] = views[k]->strides[dim];
-    return;
-  }
-  loop.sizes[loop.ndim] = views[0]->shape[dim];
-  for (std::size_t k = 0; k < K; ++k) loop.strides[k][loop.ndim] = views[k]->strides[dim];
-  ++loop.ndim;
-}
-
 }  // namespace detail
 
 template <std::size_t K>
@@ -67,7 +54,18 @@ StridedLoop<K> make_strided_loop(const std::array<const TensorView*, K>& views) 
     return std::abs(views[0]->strides[a]) > std::abs(views[0]->strides[b]);
   });
   StridedLoop<K> loop;
-  for (int i = 0; i < count; ++i) detail::append_dim(loop, views, order[i]);
+  for (int i = 0; i < count; ++i) {
+    const int dim = order[i];
+    if (loop.ndim > 0 && detail::can_merge(loop, views, dim)) {
+      const int last = loop.ndim - 1;
+      loop.sizes[last] *= views[0]->shape[dim];
+      for (std::size_t k = 0; k < K; ++k) loop.strides[k][last] = views[k]->strides[dim];
+      continue;
+    }
+    loop.sizes[loop.ndim] = views[0]->shape[dim];
+    for (std::size_t k = 0; k < K; ++k) loop.strides[k][loop.ndim] = views[k]->strides[dim];
+    ++loop.ndim;
+  }
   if (loop.ndim == 0) {
     loop.sizes[0] = 1;
     loop.ndim = 1;

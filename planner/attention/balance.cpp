@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "kernels/base/error.h"
-#include "planner/attention/balancer_choice.h"
 #include "planner/attention/document_balance.h"
 
 namespace meshloom::planner {
@@ -21,13 +20,6 @@ constexpr std::array kBalancers{NamedBalancer{LoadBalancer::kAuto, "auto"},
                                 NamedBalancer{LoadBalancer::kHeadTail, "head_tail"},
                                 NamedBalancer{LoadBalancer::kPerDocument, "per_document"},
                                 NamedBalancer{LoadBalancer::kMaskArea, "mask_area"}};
-
-std::vector<IndexRanges> contiguous_parts(std::int64_t size, int ranks) {
-  std::vector<IndexRanges> parts(static_cast<std::size_t>(ranks));
-  for (int r = 0; r < ranks; ++r)
-    append_range(parts[static_cast<std::size_t>(r)], shard_range(size, ranks, r));
-  return parts;
-}
 
 /// Of an odd number of tokens the head has the larger half, and the first ranks have one token
 /// more: there a causal query sees least.
@@ -102,6 +94,17 @@ std::vector<IndexRanges> area_parts(std::int64_t size, int ranks, const LayerAre
   return joined_parts(std::move(held));
 }
 
+/// So much more even areas by kMaskArea have to be for kAuto to take it.
+constexpr double kWorthWhile = 0.01;
+
+bool has_window(std::int64_t size, const RowMask& row, const std::vector<LayerWindow>& layers) {
+  const auto narrows = [size](std::int64_t window) { return window >= 0 && window < size - 1; };
+  if (narrows(row.mask.window_right) && !row.mask.is_causal) return true;
+  if (layers.empty()) return narrows(row.mask.window_left);
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](const LayerWindow& layer) { return narrows(layer.window_left); });
+}
+
 }  // namespace
 
 const char* to_string(LoadBalancer balancer) {
@@ -130,8 +133,12 @@ std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size
     case LoadBalancer::kPerDocument:
       check(row.documents != nullptr, "load_balancer per_document needs documents");
       return document_parts(*row.documents, row.mask, ranks);
-    default: return contiguous_parts(size, ranks);
+    default: break;
   }
+  std::vector<IndexRanges> parts(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r)
+    append_range(parts[static_cast<std::size_t>(r)], shard_range(size, ranks, r));
+  return parts;
 }
 
 DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, int row_dim,
@@ -145,6 +152,18 @@ DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, 
   if (parts.empty()) return nullptr;
   const DimOrderPtr order = DimOrder::listed_by_row(size, row_dim, std::move(parts));
   return order->plain() ? nullptr : order;
+}
+
+LoadBalancer chosen_balancer(std::int64_t size, int ranks, const RowMask& row,
+                             const std::vector<LayerWindow>& layers) {
+  if (row.documents) return LoadBalancer::kPerDocument;
+  if (ranks == 1 || !has_window(size, row, layers)) return LoadBalancer::kHeadTail;
+  const auto balance = [&](LoadBalancer balancer) {
+    return balance_of(balanced_parts(balancer, size, ranks, row, layers), row, layers);
+  };
+  const bool gains =
+      balance(LoadBalancer::kMaskArea) > balance(LoadBalancer::kHeadTail) + kWorthWhile;
+  return gains ? LoadBalancer::kMaskArea : LoadBalancer::kHeadTail;
 }
 
 double balance_of(const std::vector<std::int64_t>& work) {

@@ -17,7 +17,7 @@
 namespace meshloom::planner {
 
 enum class LoadBalancer : std::uint8_t {
-  kAuto,         ///< chosen_balancer of each row (balancer_choice.h)
+  kAuto,         ///< chosen_balancer of each row
   kNone,         ///< neighbouring tokens, by the ceil rule
   kHeadTail,     ///< rank r holds chunk r and chunk 2 * ranks - 1 - r of 2 * ranks
   kPerDocument,  ///< head and tail of every document; a short document goes whole to one rank
@@ -30,6 +30,9 @@ struct LayerWindow {
   std::int64_t window_left = -1;
   std::int64_t layers = 1;
 };
+
+/// Chunks per rank of kMaskArea.
+inline constexpr std::int64_t kAreaChunks = 16;
 
 /// The names, for error texts and help.
 inline constexpr const char* kLoadBalancerNames =
@@ -52,6 +55,14 @@ std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size
 DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, int row_dim,
                            const std::vector<RowMask>& rows,
                            const std::vector<LayerWindow>& layers = {});
+
+/// What kAuto stands for: the balancer whose areas are most even. kPerDocument for a row with
+/// documents. Else kHeadTail, which gives a rank two stretches, so that it reads the fewest keys of
+/// others; but kMaskArea if some layer has a window and the areas of all layers are more even by
+/// that: by a hundredth, since less is lost again at the edges of its many stretches. Takes
+/// O(ranks) for each kind of layer.
+LoadBalancer chosen_balancer(std::int64_t size, int ranks, const RowMask& row,
+                             const std::vector<LayerWindow>& layers = {});
 
 /// Mean over the largest of what ranks have to do: 1 is perfect; 1 if there is nothing.
 double balance_of(const std::vector<std::int64_t>& work);

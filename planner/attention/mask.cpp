@@ -21,20 +21,17 @@ Distances distances(const AttentionMask& mask) {
           mask.shift + (mask.is_causal ? 0 : right)};
 }
 
-/// The sum over i in `queries` of the number of keys j in [0, end) with j - i <= distance.
-std::int64_t keys_up_to(ShardRange queries, std::int64_t end, std::int64_t distance) {
-  // Query i counts min(end, max(0, i + distance + 1)): none below -distance, all from
-  // end - 1 - distance on, one more with each query between.
-  const std::int64_t first = std::clamp(-distance, queries.begin, queries.end);
-  const std::int64_t full = std::clamp(end - 1 - distance, first, queries.end);
-  const std::int64_t growing = full - first;
-  const std::int64_t least = first + distance + 1;
-  return growing * least + growing * (growing - 1) / 2 + (queries.end - full) * end;
-}
-
+/// The sum over i in `queries` of the number of keys j in `keys` with j - i <= distance.
 std::int64_t keys_within(ShardRange queries, ShardRange keys, std::int64_t distance) {
   const ShardRange moved{queries.begin - keys.begin, queries.end - keys.begin};
-  return keys_up_to(moved, keys.end - keys.begin, distance);
+  const std::int64_t end = keys.end - keys.begin;
+  // Counted from the first key on, query i counts min(end, max(0, i + distance + 1)): none below
+  // -distance, all from end - 1 - distance on, one more with each query between.
+  const std::int64_t first = std::clamp(-distance, moved.begin, moved.end);
+  const std::int64_t full = std::clamp(end - 1 - distance, first, moved.end);
+  const std::int64_t growing = full - first;
+  const std::int64_t least = first + distance + 1;
+  return growing * least + growing * (growing - 1) / 2 + (moved.end - full) * end;
 }
 
 ShardRange common(ShardRange a, ShardRange b) {

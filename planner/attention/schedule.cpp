@@ -36,10 +36,21 @@ class SeenKeys {
   IndexRanges among(const IndexRanges& held, std::int64_t* area = nullptr) const {
     IndexRanges keys;
     keys.reserve(held.size());
-    for_each_part(held, [&](const Pair& pair, ShardRange part, ShardRange unseen) {
-      append_range(keys, unseen);
-      if (area) *area += visible_area(row_.mask, pair.queries, part);
-    });
+    for (const ShardRange& range : held) {
+      std::int64_t covered = range.begin;
+      const auto first = std::partition_point(reached_.begin(), reached_.end(),
+                                              [&](std::int64_t end) { return end <= range.begin; });
+      for (auto pair = pairs_.begin() + (first - reached_.begin());
+           pair != pairs_.end() && pair->keys.begin < range.end; ++pair) {
+        const ShardRange common{std::max(pair->keys.begin, range.begin),
+                                std::min(pair->keys.end, range.end)};
+        if (common.begin >= common.end) continue;
+        // Those that no earlier pair had.
+        append_range(keys, {std::max(common.begin, covered), std::max(common.end, covered)});
+        if (area) *area += visible_area(row_.mask, pair->queries, common);
+        covered = std::max(covered, common.end);
+      }
+    }
     return keys;
   }
 
@@ -66,25 +77,6 @@ class SeenKeys {
     const ShardRange visible = visible_keys(row_.mask, queries, end_);
     const ShardRange seen{std::max(visible.begin, keys.begin), std::min(visible.end, keys.end)};
     if (seen.begin < seen.end) pairs_.push_back({queries, seen});
-  }
-
-  /// Calls `part(pair, keys, rest)` for each pair and each range that is held and meets it: the
-  /// keys that they share, and those of them that no earlier pair had.
-  template <typename Part>
-  void for_each_part(const IndexRanges& held, const Part& part) const {
-    for (const ShardRange& range : held) {
-      std::int64_t covered = range.begin;
-      const auto first = std::partition_point(reached_.begin(), reached_.end(),
-                                              [&](std::int64_t end) { return end <= range.begin; });
-      for (auto pair = pairs_.begin() + (first - reached_.begin());
-           pair != pairs_.end() && pair->keys.begin < range.end; ++pair) {
-        const ShardRange common{std::max(pair->keys.begin, range.begin),
-                                std::min(pair->keys.end, range.end)};
-        if (common.begin >= common.end) continue;
-        part(*pair, common, {std::max(common.begin, covered), std::max(common.end, covered)});
-        covered = std::max(covered, common.end);
-      }
-    }
   }
 
   const RowMask& row_;

@@ -1,10 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the documents that a rank could hold whole it does hold whole.
+// Which of the documents that a rank could hold whole it does hold whole, and how many tokens of
+// those that are cut each rank gets.
 #pragma once
 
-#include "planner/attention/document_shares.h"
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 namespace meshloom::planner {
+
+/// What attention to a document takes: its tokens, and the pairs of a query and a key.
+struct DocumentWork {
+  std::int64_t tokens = 0, area = 0;
+
+  double area_of_token() const { return static_cast<double>(area) / static_cast<double>(tokens); }
+};
+
+/// What a rank still lacks.
+struct RankRoom {
+  std::int64_t tokens = 0;
+  double area = 0.0;
+};
+
+/// So many tokens of a document are a rank's.
+struct DocumentShare {
+  std::size_t rank = 0;
+  std::int64_t tokens = 0;
+
+  bool operator==(const DocumentShare&) const = default;
+};
 
 /// Documents by their places in the list that was dealt.
 struct DealtDocuments {

@@ -42,35 +42,13 @@ LayerElements layer_elements(const LocalModel& local) {
   return e;
 }
 
-/// Means and deviations of the norms and attention's logsumexp, float32.
-std::int64_t statistics(const LocalModel& local) {
-  const std::int64_t of_norm = local.model.kind == Architecture::kLlama ? 1 : 2;
-  return (of_norm * local.pass.layer.norm_rows + local.pass.layer.logsumexp) * 4;
-}
-
 std::int64_t stream_bytes(const LocalModel& local) {
   return local.pass.layer.stream * local.element_bytes;
-}
-
-/// Before the first layer and after the last.
-std::int64_t end_bytes(const LocalModel& local) {
-  const std::int64_t ids = 4 * local.rows * 8;
-  // BERT: the embedding norm's input, the transform's output and what its activation gives.
-  return (local.model.kind == Architecture::kBert ? 3 : 1) * stream_bytes(local) + ids;
 }
 
 /// What selective checkpoints keep: attention's output.
 std::int64_t attention_bytes(const LocalModel& local) {
   return local.pass.layer.queries * local.element_bytes + local.pass.layer.logsumexp * 4;
-}
-
-/// Of a checkpointed layer: its inputs (residual stream and what is added to it), and with
-/// selective attention's output too.
-std::int64_t boundary_bytes(const LocalModel& local) {
-  const std::int64_t inputs = local.pass.layer.boundary * local.element_bytes;
-  return local.plan.checkpointing == ActivationCheckpoint::kSelective
-             ? inputs + attention_bytes(local)
-             : inputs;
 }
 
 /// Tokens whose loss a rank computes.
@@ -115,11 +93,22 @@ std::int64_t peak_of(const LocalModel& local, const ActivationEstimate& a) {
 ActivationEstimate estimate_activations(const LocalModel& local) {
   const LayerElements layer = layer_elements(local);
   ActivationEstimate a;
-  a.block = layer.kept * local.element_bytes + statistics(local);
-  a.boundary = boundary_bytes(local);
+  // Means and deviations of the norms and attention's logsumexp, float32.
+  const LayerSizes& sizes = local.pass.layer;
+  const std::int64_t of_norm = local.model.kind == Architecture::kLlama ? 1 : 2;
+  const std::int64_t statistics = (of_norm * sizes.norm_rows + sizes.logsumexp) * 4;
+  a.block = layer.kept * local.element_bytes + statistics;
+  // Of a checkpointed layer: its inputs (residual stream and what is added to it), and with
+  // selective attention's output too.
+  a.boundary = sizes.boundary * local.element_bytes;
+  if (local.plan.checkpointing == ActivationCheckpoint::kSelective)
+    a.boundary += attention_bytes(local);
   a.forward = layer.forward * local.element_bytes;
   a.backward = layer.backward * local.element_bytes;
-  a.ends = end_bytes(local);
+  // Before the first layer and after the last: ids, the stream, and of BERT the embedding norm's
+  // input, the transform's output and what its activation gives.
+  const std::int64_t streams = local.model.kind == Architecture::kBert ? 3 : 1;
+  a.ends = streams * stream_bytes(local) + 4 * local.rows * 8;
   // The last norm's output and its gradient. Losses and sums of exponentials of the rows, and
   // logits.
   const std::int64_t hidden = local.pass.hidden * local.element_bytes;

@@ -63,13 +63,26 @@ class ExchangeList {
         of_heads_(sizes, degree_) {}
 
   std::vector<AttentionExchange> run() {
-    heads_forward();
+    const std::int64_t others = degree_ - 1;
+    const std::int64_t key_heads = others * of_heads_.kv_heads;
+    heads(false, "queries", others * of_heads_.heads * sizes_.dims, sizes_.element_bytes);
+    heads(false, "keys", key_heads * sizes_.dims, sizes_.element_bytes);
+    heads(false, "values", key_heads * sizes_.dims_v, sizes_.element_bytes);
     keys(false);
-    results();
-    heads_backward();
+    const std::int64_t foreign_heads = sizes_.heads - of_heads_.heads;
+    heads(false, "results", foreign_heads * sizes_.dims_v, sizes_.element_bytes);
+    heads(false, "logsumexp", foreign_heads, kFloat);
+    heads(true, "gradients of results", others * of_heads_.heads * sizes_.dims_v,
+          sizes_.element_bytes);
     keys(true);
-    key_gradients();
-    gradients();
+    const char* key_gradients = "gradients of keys and values";
+    if (rotate_ == Rotate::kAllGather || rotate_ == Rotate::kAllToAll)
+      add(round_the_ring(true, key_gradients, of_heads_.members, kFloat));
+    else
+      add(of_seen_keys(true, key_gradients, kFloat));
+    heads(true, "gradients of queries", foreign_heads * sizes_.dims, kFloat);
+    heads(true, "gradients of keys", key_heads * sizes_.dims, kFloat);
+    heads(true, "gradients of values", key_heads * sizes_.dims_v, kFloat);
     return std::move(list_);
   }
 
@@ -112,12 +125,6 @@ class ExchangeList {
       return add(round_the_ring(backward, what, others, sizes_.element_bytes));
     add(of_seen_keys(backward, what, sizes_.element_bytes));
   }
-  void key_gradients() {
-    const char* what = "gradients of keys and values";
-    if (rotate_ == Rotate::kAllGather || rotate_ == Rotate::kAllToAll)
-      return add(round_the_ring(true, what, of_heads_.members, kFloat));
-    add(of_seen_keys(true, what, kFloat));
-  }
 
   /// Between places and heads: `width` elements of every place of this rank that travel. They are
   /// packed and unpacked, and so is the part that stays.
@@ -126,27 +133,6 @@ class ExchangeList {
     const std::int64_t places = divide_up<std::int64_t>(sizes_.tokens, sizes_.ranks);
     add({Kind::kAllToAll, backward, what, 1, sizes_.rows * places * width, element_bytes, 1,
          degree_, false, true, 2.0 * degree_ / (degree_ - 1)});
-  }
-  void heads_forward() {
-    const std::int64_t others = degree_ - 1;
-    heads(false, "queries", others * of_heads_.heads * sizes_.dims, sizes_.element_bytes);
-    heads(false, "keys", others * of_heads_.kv_heads * sizes_.dims, sizes_.element_bytes);
-    heads(false, "values", others * of_heads_.kv_heads * sizes_.dims_v, sizes_.element_bytes);
-  }
-  void results() {
-    const std::int64_t others = sizes_.heads - of_heads_.heads;
-    heads(false, "results", others * sizes_.dims_v, sizes_.element_bytes);
-    heads(false, "logsumexp", others, kFloat);
-  }
-  void heads_backward() {
-    heads(true, "gradients of results", (degree_ - 1) * of_heads_.heads * sizes_.dims_v,
-          sizes_.element_bytes);
-  }
-  void gradients() {
-    const std::int64_t kv_heads = (degree_ - 1) * of_heads_.kv_heads;
-    heads(true, "gradients of queries", (sizes_.heads - of_heads_.heads) * sizes_.dims, kFloat);
-    heads(true, "gradients of keys", kv_heads * sizes_.dims, kFloat);
-    heads(true, "gradients of values", kv_heads * sizes_.dims_v, kFloat);
   }
 
   const AttentionSizes& sizes_;

@@ -28,13 +28,6 @@ std::optional<CollectiveKind> kind_of(const RedistributeStep& step) {
   }
 }
 
-/// What rank 0 holds before an all_to_all and not after it.
-std::int64_t sent_elements(const RedistributeStep& step) {
-  const LocalPart before = step.from->local_part(kFirstRank);
-  return numel(before.shape()) -
-         count_elements(common_boxes(before, step.to->local_part(kFirstRank)));
-}
-
 }  // namespace
 
 SpecPtr LayoutPass::whole(const Shape& shape) const {
@@ -81,7 +74,13 @@ bool LayoutPass::move(const SpecPtr& from, const SpecPtr& to, const TensorLabel&
         break;
       case CollectiveKind::kReduceScatter: c.own = numel(step.to->local_shape(kFirstRank)); break;
       case CollectiveKind::kAllGather: c.own = numel(step.from->local_shape(kFirstRank)); break;
-      case CollectiveKind::kAllToAll: c.own = sent_elements(step); break;
+      case CollectiveKind::kAllToAll: {
+        // What rank 0 holds before it and not after it.
+        const LocalPart before = step.from->local_part(kFirstRank);
+        c.own = numel(before.shape()) -
+                count_elements(common_boxes(before, step.to->local_part(kFirstRank)));
+        break;
+      }
     }
     note(std::move(c));
   }
@@ -137,15 +136,6 @@ PassResult LayoutPass::run(OpId op, const std::vector<PassTensorPtr>& inputs,
   return result;
 }
 
-PassTensorPtr LayoutPass::redistributed(const PassTensor& tensor, const SpecPtr& to,
-                                        const SpecPtr& grad) {
-  PassTensorPtr moved = made(to, grad, tensor.label);
-  moved->received = move(tensor.spec, to, tensor.label, false);
-  moved->recorded = tensor.recorded;
-  if (tensor.recorded) move(grad, tensor.grad, tensor.label, true);
-  return moved;
-}
-
 PassTensorPtr LayoutPass::apply(const ArgumentRule& rule, const PassTensorPtr& tensor) {
   PassTensorPtr x = tensor;
   if (!x) return x;
@@ -161,7 +151,12 @@ PassTensorPtr LayoutPass::apply(const ArgumentRule& rule, const PassTensorPtr& t
     if (*to != *x->spec) {
       const SpecPtr gathered =
           rule.partial_grad && !rule.to_local ? gathered_gradient(x->spec, to) : nullptr;
-      x = redistributed(*x, to, gathered ? gathered : gradient_of(to));
+      const SpecPtr grad = gathered ? gathered : gradient_of(to);
+      PassTensorPtr moved = made(to, grad, x->label);
+      moved->received = move(x->spec, to, x->label, false);
+      moved->recorded = x->recorded;
+      if (x->recorded) move(grad, x->grad, x->label, true);
+      x = std::move(moved);
     }
   }
   if (!rule.to_local) return x;

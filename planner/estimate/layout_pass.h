@@ -93,7 +93,6 @@ class LayoutPass {
   /// Whether a message is needed.
   bool move(const SpecPtr& from, const SpecPtr& to, const TensorLabel& label, bool backward,
             bool unshared = false);
-  PassTensorPtr redistributed(const PassTensor& tensor, const SpecPtr& to, const SpecPtr& grad);
   PassTensorPtr made(const SpecPtr& spec, const SpecPtr& grad, const TensorLabel& label) const;
 
   StyleDims dims_;

@@ -45,22 +45,6 @@ std::int64_t state_bytes_per_element(OptimizerState optimizer) {
   return 0;
 }
 
-/// Whole gradients of the layer at work and of the one behind it, which are still being reduced,
-/// with what of them is copied into a message, at the fullest moment: with every layer further back
-/// `given_back` less of other things is there.
-std::int64_t gathered_gradients(const LocalModel& local, std::int64_t given_back) {
-  std::int64_t most = 0, reduced = 0, packed = 0, less = 0;
-  for (auto layer = local.trained_layers.rbegin(); layer != local.trained_layers.rend(); ++layer) {
-    const std::int64_t gradients = layer->gathered * kFloat;
-    const std::int64_t message = std::max(packed, layer->packed) * kFloat;
-    most = std::max(most, gradients + reduced + message - less);
-    reduced = gradients;
-    packed = layer->packed;
-    less += given_back;
-  }
-  return most;
-}
-
 /// Whole parameters of the layer at work and the one that is fetched meanwhile (or of all), whole
 /// gradients of what is trained of the layers at work; those of the root throughout.
 std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& activations) {
@@ -74,9 +58,20 @@ std::int64_t gathered_bytes(const LocalModel& local, const ActivationEstimate& a
   const bool checkpointed = local.plan.checkpointing != ActivationCheckpoint::kNone;
   const std::int64_t given_back =
       (checkpointed ? activations.boundary : activations.block) + (reshard ? 0 : weights);
+  // Whole gradients of the layer at work and of the one behind it, which are still being reduced,
+  // with what of them is copied into a message, at the fullest moment: with every layer further
+  // back `given_back` less of other things is there.
+  std::int64_t gradients = 0, reduced = 0, packed = 0, less = 0;
+  for (auto layer = local.trained_layers.rbegin(); layer != local.trained_layers.rend(); ++layer) {
+    const std::int64_t whole = layer->gathered * kFloat;
+    const std::int64_t copied = std::max(packed, layer->packed) * kFloat;
+    gradients = std::max(gradients, whole + reduced + copied - less);
+    reduced = whole;
+    packed = layer->packed;
+    less += given_back;
+  }
   return local.root.gathered * local.element_bytes + local.trained_root.gathered * kFloat +
-         weights * (reshard ? std::min<std::int64_t>(2, layers) : layers) + message +
-         gathered_gradients(local, given_back);
+         weights * (reshard ? std::min<std::int64_t>(2, layers) : layers) + message + gradients;
 }
 
 /// A rank that sums with no other makes a layer's gradients when backward comes to it, and drops
@@ -91,18 +86,6 @@ std::int64_t gradient_bytes(const LocalModel& local, const ActivationEstimate& a
   const std::int64_t block = local.block.sharded * kFloat, layers = local.model.layers;
   return std::max(
       {local.root.sharded * kFloat, all - block - (layers - 1) * layer, all - layers * layer});
-}
-
-/// Whether a product of some module may be fused.
-bool may_fuse(const FusionPlan& plan) {
-  const bool by_table =
-      fusion_ever_pays(FusedProduct::kGather) || fusion_ever_pays(FusedProduct::kScatter);
-  const auto may = [by_table](FusionMode mode) {
-    return mode == FusionMode::kForce || (mode == FusionMode::kAuto && by_table);
-  };
-  return may(plan.mode) ||
-         std::any_of(plan.choices.begin(), plan.choices.end(),
-                     [&](const FusionChoice& choice) { return may(choice.mode); });
 }
 
 std::int64_t staging_of(std::int64_t bytes, int group) {
@@ -144,7 +127,16 @@ std::int64_t MemoryEstimate::total() const {
 
 std::int64_t fused_workspace_bytes(const MeshSizes& mesh, const ParallelPlan& plan,
                                    const Workload& work, std::int64_t hidden) {
-  if (mesh.tp == 1 || !plan.sequence_parallel || !may_fuse(plan.fusion)) return 0;
+  if (mesh.tp == 1 || !plan.sequence_parallel) return 0;
+  const bool by_table =
+      fusion_ever_pays(FusedProduct::kGather) || fusion_ever_pays(FusedProduct::kScatter);
+  const auto may_fuse = [by_table](FusionMode mode) {
+    return mode == FusionMode::kForce || (mode == FusionMode::kAuto && by_table);
+  };
+  const bool fuses = may_fuse(plan.fusion.mode) ||
+                     std::any_of(plan.fusion.choices.begin(), plan.fusion.choices.end(),
+                                 [&](const FusionChoice& choice) { return may_fuse(choice.mode); });
+  if (!fuses) return 0;
   // A result that is scattered, forward or as the gradient of what was gathered, has a slot for
   // every rank, of float32: more than a rank's part of what is gathered.
   const std::int64_t positions = divide_up<std::int64_t>(tokens_per_rank(mesh, work), mesh.tp);

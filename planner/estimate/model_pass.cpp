@@ -31,9 +31,6 @@ class Walk {
   ModelPass run();
 
  private:
-  const StyledModule& module(const std::string& name) const {
-    return *(in_layer_ ? block_ : outside_).at(name);
-  }
   PassTensorPtr leaf(const ModelParameter& p) const {
     return pass_.parameter(p.spec, p.summands, {"", p.name});
   }
@@ -46,7 +43,7 @@ class Walk {
   /// A module's forward between its styles.
   template <typename Forward>
   Tensors call(const std::string& name, Tensors inputs, const Forward& forward) {
-    const std::vector<StyleAction>& actions = module(name).actions;
+    const std::vector<StyleAction>& actions = (in_layer_ ? block_ : outside_).at(name)->actions;
     const auto apply = [&](const std::vector<ArgumentRule>& rules, Tensors& tensors) {
       for (std::size_t i = 0; i < std::min(rules.size(), tensors.size()); ++i)
         tensors[i] = pass_.apply(rules[i], tensors[i]);
@@ -94,8 +91,6 @@ class Walk {
   PassTensorPtr finish(const Stream& in);
   void loss(const PassTensorPtr& hidden, ModelPass& result);
 
-  double rows() const { return static_cast<double>(batch_ * sequence_); }
-
   const ModelShape& m_;
   LayoutPass pass_;
   std::int64_t batch_, sequence_;
@@ -130,8 +125,9 @@ PassTensorPtr Walk::linear(const std::string& name, const PassTensorPtr& x,
         pass_.run(OpId::kLinear, {y, parameter(name, "weight"), parameter(name, "bias")},
                   {{}, {in_out ? 1 : 0}}, {label});
     const Shape& local = result.inputs[0].local;
-    sizes_.matmul += static_cast<double>(numel(result.inputs[1].local)) *
-                     (static_cast<double>(local[0] * local[1]) / rows());
+    sizes_.matmul +=
+        static_cast<double>(numel(result.inputs[1].local)) *
+        (static_cast<double>(local[0] * local[1]) / static_cast<double>(batch_ * sequence_));
     if (result.inputs[0].received) sizes_.received += numel(local);
     if (result.inputs[0].received && in_mlp_) sizes_.in_passing += numel(local);
     const PlacedInput& weight = result.inputs[1];

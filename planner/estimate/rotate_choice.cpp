@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "kernels/base/integer_math.h"
-#include "planner/attention/balancer_choice.h"
+#include "planner/attention/balance.h"
 #include "planner/redistribute/topology.h"
 
 namespace meshloom::planner {
@@ -35,31 +35,22 @@ double seconds_of(const AttentionExchange& exchange, const SequencePlace& place)
          static_cast<double>(exchange.calls) * latency;
 }
 
-double attention_seconds(const AttentionSizes& sizes, const ContextParallelPlan& plan) {
-  const auto tokens = static_cast<double>(sizes.tokens);
-  const double pairs = sizes.pairs > 0.0 ? sizes.pairs : 0.5 * tokens * tokens;
-  const double heads = static_cast<double>(sizes.heads) / sizes.ranks * busiest_share(sizes, plan);
-  const double rate = sizes.element_bytes == 2 ? kBFloat16Flops : kFloat32Flops;
-  return kProducts * static_cast<double>(sizes.rows * (sizes.dims + sizes.dims_v)) * pairs * heads /
-         rate;
-}
-
 RotateCost cost_of(const AttentionSizes& sizes, const SequencePlace& place, Rotate rotate,
                    int degree) {
   RotateCost cost{rotate, rotate == Rotate::kUlysses ? degree : 0, 0.0, 0.0, 0};
   const ContextParallelPlan plan{LoadBalancer::kAuto, rotate, cost.ulysses_degree};
-  cost.attention_seconds = attention_seconds(sizes, plan);
+  const auto tokens = static_cast<double>(sizes.tokens);
+  const double pairs = sizes.pairs > 0.0 ? sizes.pairs : 0.5 * tokens * tokens;
+  const double heads = static_cast<double>(sizes.heads) / sizes.ranks * busiest_share(sizes, plan);
+  const double rate = sizes.element_bytes == 2 ? kBFloat16Flops : kFloat32Flops;
+  cost.attention_seconds = kProducts *
+                           static_cast<double>(sizes.rows * (sizes.dims + sizes.dims_v)) * pairs *
+                           heads / rate;
   for (const AttentionExchange& exchange : attention_exchanges(sizes, plan)) {
     cost.communication_seconds += seconds_of(exchange, place);
     cost.bytes += exchange.calls * exchange.elements * exchange.element_bytes;
   }
   return cost;
-}
-
-/// How many stretches of a sequence a rank holds.
-std::int64_t stretches_of(LoadBalancer balancer) {
-  if (balancer == LoadBalancer::kNone) return 1;
-  return balancer == LoadBalancer::kMaskArea ? kAreaChunks : 2;
 }
 
 LoadBalancer balancer_of_layers(const ModelShape& model, const MeshSizes& mesh,
@@ -119,14 +110,18 @@ AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
     sizes.pairs = static_cast<double>(work.sequence) * static_cast<double>(work.sequence);
     sizes.seen_share = 1.0;
   }
-  const bool neighbours = plan.context_parallel.load_balancer == LoadBalancer::kNone;
+  const LoadBalancer balancer = plan.context_parallel.load_balancer;
+  const bool neighbours = balancer == LoadBalancer::kNone;
   if (model.causal() && neighbours) {
     // Rank r sees the keys of the r ranks before it; the last computes most.
     sizes.seen_share = 0.5;
     sizes.balance = mesh.cp / (2.0 * mesh.cp - 1.0);
   }
+  // How many stretches of a sequence a rank holds.
+  std::int64_t stretches = neighbours ? 1 : 2;
+  if (balancer == LoadBalancer::kMaskArea) stretches = kAreaChunks;
   if (model.windowed_layers > 0 && model.window < work.sequence)
-    add_windows(model, stretches_of(plan.context_parallel.load_balancer), sizes);
+    add_windows(model, stretches, sizes);
   return sizes;
 }
 

@@ -26,14 +26,6 @@ std::vector<int> divisors(std::int64_t n) {
   return small;
 }
 
-/// Powers of two up to `samples`, and `samples` itself.
-std::vector<std::int64_t> micro_batch_choices(std::int64_t samples) {
-  std::vector<std::int64_t> choices;
-  for (std::int64_t m = 1; m < samples; m *= 2) choices.push_back(m);
-  choices.push_back(samples);
-  return choices;
-}
-
 double gib(std::int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 auto order_of(const Estimate& e) {
@@ -199,9 +191,14 @@ void Search::try_mesh(const MeshSizes& mesh) {
   if (request_.micro_batch > samples)
     return reject(mesh, fmt::format("a micro batch of {} is more than a rank's {} samples",
                                     request_.micro_batch, samples));
-  const std::vector<std::int64_t> choices = request_.micro_batch > 0
-                                                ? std::vector<std::int64_t>{request_.micro_batch}
-                                                : micro_batch_choices(samples);
+  // If none is asked for: powers of two up to the samples, and those themselves.
+  std::vector<std::int64_t> choices;
+  if (request_.micro_batch > 0) {
+    choices = {request_.micro_batch};
+  } else {
+    for (std::int64_t m = 1; m < samples; m *= 2) choices.push_back(m);
+    choices.push_back(samples);
+  }
   for (const ParallelPlan& plan : plans_of(mesh))
     for (const std::int64_t micro : choices)
       try_plan(mesh, plan, {request_.global_batch, micro, request_.sequence, request_.optimizer});

@@ -22,18 +22,6 @@ DimOrderPtr order_of(std::int64_t count, int parts, int groups, std::int64_t uni
   return nullptr;
 }
 
-SpecPtr parameter_spec(const Shape& shape, int dim, const ShardedFeatures& features,
-                       const StyleDims& dims) {
-  Placements along(static_cast<std::size_t>(dims.count()));
-  std::vector<DimOrderPtr> orders;
-  if (dim >= 0 && !features.whole) {
-    std::fill(along.begin(), along.end(), Placement::shard(dim));
-    orders = features.orders;
-  }
-  return std::make_shared<const DTensorSpec>(dims.mesh(), dims.on_mesh(along), shape, ShardOrder{},
-                                             std::move(orders));
-}
-
 }  // namespace
 
 ShardedFeatures shard_features(std::int64_t count, const FeatureUnits& units,
@@ -71,9 +59,17 @@ ModuleSharding shard_module(const ModuleShape& module, const FeatureSharding& sh
       features = shard_features(own.shape[found->dim], found->units, dims);
       if (result.features.count == 0) result.features = features;
     }
-    result.parameters.push_back({own.name, parameter_spec(own.shape, found->dim, features, dims),
-                                 found->dim < 0 && !sharding.shards_output, features.groups,
-                                 features.unit});
+    Placements along(static_cast<std::size_t>(dims.count()));
+    std::vector<DimOrderPtr> orders;
+    if (found->dim >= 0 && !features.whole) {
+      std::fill(along.begin(), along.end(), Placement::shard(found->dim));
+      orders = features.orders;
+    }
+    result.parameters.push_back(
+        {own.name,
+         std::make_shared<const DTensorSpec>(dims.mesh(), dims.on_mesh(along), own.shape,
+                                             ShardOrder{}, std::move(orders)),
+         found->dim < 0 && !sharding.shards_output, features.groups, features.unit});
   }
   return result;
 }

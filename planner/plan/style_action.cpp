@@ -44,14 +44,21 @@ void check_arguments(const Planning& p, std::size_t count, std::size_t have, con
   check(count <= have, "{}: {} layouts for a module with {} {}", p.where, count, have, what);
 }
 
-/// A style that shards the module: its one input is brought into `desired`, its output is taken to
+/// A style that shards the module: its one input is brought into `wanted`, its output is taken to
 /// be `made` and brought into the output layouts.
-StyleAction sharded_action(const Planning& p, const FeatureSharding& sharding, bool columns) {
-  ModuleSharding parts = shard_module(p.module, sharding, p.dims, p.where);
+StyleAction plan_sharded(const Planning& p) {
+  const bool columns = p.style.kind == StyleKind::kColwise;
+  const std::optional<FeatureSharding>& sharding = columns ? p.module.columns : p.module.rows;
+  check(sharding.has_value(), "{}: the module cannot be sharded by {}", p.where,
+        columns ? "output features" : "input features");
+  check(!p.style.desired_input_layouts && !p.style.desired_output_layouts &&
+            p.style.input_kwarg_layouts.empty() && p.style.desired_input_kwarg_layouts.empty(),
+        "{}: desired layouts and layouts by name belong to the Prepare styles", p.where);
+  ModuleSharding parts = shard_module(p.module, *sharding, p.dims, p.where);
   StyleAction action{p.where, std::move(parts.parameters), {}, {}};
   const ShardedFeatures& features = parts.features;
-  const bool shards_input = sharding.shards_input && !features.whole;
-  const bool shards_output = sharding.shards_output && !features.whole;
+  const bool shards_input = sharding->shards_input && !features.whole;
+  const bool shards_output = sharding->shards_output && !features.whole;
 
   const Placements wanted = shards_input ? p.features() : p.whole();
   const ArgumentLayouts given = given_or(p, p.style.input_layouts, wanted);
@@ -76,17 +83,6 @@ StyleAction sharded_action(const Planning& p, const FeatureSharding& sharding, b
     action.outputs.push_back(std::move(rule));
   }
   return action;
-}
-
-StyleAction plan_sharded(const Planning& p) {
-  const bool columns = p.style.kind == StyleKind::kColwise;
-  const std::optional<FeatureSharding>& sharding = columns ? p.module.columns : p.module.rows;
-  check(sharding.has_value(), "{}: the module cannot be sharded by {}", p.where,
-        columns ? "output features" : "input features");
-  check(!p.style.desired_input_layouts && !p.style.desired_output_layouts &&
-            p.style.input_kwarg_layouts.empty() && p.style.desired_input_kwarg_layouts.empty(),
-        "{}: desired layouts and layouts by name belong to the Prepare styles", p.where);
-  return sharded_action(p, *sharding, columns);
 }
 
 StyleAction plan_sequence(const Planning& p) {
@@ -175,10 +171,6 @@ StyleAction plan_prepare(const Planning& p) {
   return action;
 }
 
-bool takes_parameters(StyleKind kind) {
-  return kind == StyleKind::kColwise || kind == StyleKind::kRowwise || kind == StyleKind::kSequence;
-}
-
 std::string place_of(const ModuleShape& module, StyleKind kind) {
   return fmt::format("{} of {}", style_name(kind),
                      module.name.empty() ? "the module itself" : module.name);
@@ -200,7 +192,10 @@ StyleAction plan_style(const ModuleShape& module, const ParallelStyle& style,
 void check_sharded_once(const ModuleShape& module, const std::vector<ParallelStyle>& styles) {
   const ParallelStyle* first = nullptr;
   for (const ParallelStyle& style : styles) {
-    if (!takes_parameters(style.kind)) continue;
+    const bool takes_parameters = style.kind == StyleKind::kColwise ||
+                                  style.kind == StyleKind::kRowwise ||
+                                  style.kind == StyleKind::kSequence;
+    if (!takes_parameters) continue;
     check(!first, "{}: {} has spread its parameters already", place_of(module, style.kind),
           first ? style_name(first->kind) : "");
     first = &style;

@@ -71,30 +71,20 @@ StepCost::StepCost(const SearchSpace& space, const RedistributeOptions& options)
     const double near = count_near(space, mask, topology_.ranks_per_host);
     group.near = near - 1.0;
     group.far = group.ranks - near;
-    rates_[mask] = rate_of(group);
+    const Link &inside = topology_.intra_host, &outside = topology_.inter_host;
+    const double peers = group.ranks - 1.0;
+    rates_[mask] = {
+        group.far > 0.0 ? outside.latency_seconds : inside.latency_seconds,
+        peers * topology_.hop_seconds,
+        element_size_ / peers *
+            (group.near / inside.bytes_per_second + group.far / outside.bytes_per_second)};
   }
-}
-
-StepCost::Rate StepCost::rate_of(const GroupLinks& group) const {
-  const Link &near = topology_.intra_host, &far = topology_.inter_host;
-  const double peers = group.ranks - 1.0;
-  return {group.far > 0.0 ? far.latency_seconds : near.latency_seconds,
-          peers * topology_.hop_seconds,
-          element_size_ / peers *
-              (group.near / near.bytes_per_second + group.far / far.bytes_per_second)};
 }
 
 bool StepCost::outermost(const LayoutState& state, int tensor_dim) const {
   for (int d = 0; d < tensor_dim; ++d)
     if (space_.local_size(state, d) > 1) return false;
   return true;
-}
-
-bool StepCost::in_place(StepKind kind, const DimList& dims, const LayoutState& state,
-                        const LayoutState& next) const {
-  const auto first = static_cast<std::size_t>(dims[0]);
-  if (kind == StepKind::kReduceScatter) return outermost(state, shard_dim_of(next.hold[first]));
-  return kind != StepKind::kAllGather || outermost(next, shard_dim_of(state.hold[first]));
 }
 
 StepCost::Volume StepCost::volume(StepKind kind, double ranks, double elements, double result,
@@ -128,7 +118,12 @@ double StepCost::seconds(StepKind kind, unsigned dim_mask, double elements, doub
 
 double StepCost::seconds(StepKind kind, const DimList& dims, const LayoutState& state,
                          double elements, const LayoutState& next, double result) const {
-  return seconds(kind, dims.mask(), elements, result, in_place(kind, dims, state, next));
+  // Whether the shards of a reduce_scatter or all_gather lie one after the other.
+  const auto first = static_cast<std::size_t>(dims[0]);
+  bool in_place = true;
+  if (kind == StepKind::kReduceScatter) in_place = outermost(state, shard_dim_of(next.hold[first]));
+  if (kind == StepKind::kAllGather) in_place = outermost(next, shard_dim_of(state.hold[first]));
+  return seconds(kind, dims.mask(), elements, result, in_place);
 }
 
 std::int64_t StepCost::bytes(const LayoutState& state, const Move& move) const {

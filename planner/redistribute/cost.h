@@ -60,9 +60,6 @@ class StepCost {
   static Volume volume(StepKind kind, double ranks, double elements, double result, bool in_place);
   double seconds(StepKind kind, unsigned dim_mask, double elements, double result,
                  bool in_place) const;
-  /// True if the shards of a reduce_scatter or all_gather lie one after the other.
-  bool in_place(StepKind kind, const DimList& dims, const LayoutState& state,
-                const LayoutState& next) const;
   /// True if shards of `tensor_dim` lie one after the other in memory.
   bool outermost(const LayoutState& state, int tensor_dim) const;
 
@@ -73,7 +70,6 @@ class StepCost {
   struct Rate {
     double once = 0.0, round = 0.0, sent = 0.0;
   };
-  Rate rate_of(const GroupLinks&) const;
 
   double copied_ = 0.0;            ///< seconds per element that is copied
   std::vector<GroupLinks> links_;  ///< by mask of mesh dims

@@ -10,13 +10,10 @@
 namespace meshloom::planner {
 namespace {
 
-LocalPart part_of(const DTensorSpec& spec, int mesh_rank) {
-  return mesh_rank < 0 ? LocalPart::none() : spec.local_part(spec.mesh().coordinates(mesh_rank));
-}
-
 std::vector<LocalPart> parts_of(const DTensorSpec& spec, const std::vector<int>& mesh_ranks) {
   std::vector<LocalPart> parts;
-  for (const int rank : mesh_ranks) parts.push_back(part_of(spec, rank));
+  for (const int rank : mesh_ranks)
+    parts.push_back(rank < 0 ? LocalPart::none() : spec.local_part(spec.mesh().coordinates(rank)));
   return parts;
 }
 
@@ -87,8 +84,17 @@ class ExchangeMaker {
 
   RankExchange make() {
     switch (step_.kind) {
-      case StepKind::kAllGather: gather(); break;
-      case StepKind::kReduceScatter: scatter(); break;
+      case StepKind::kAllGather: {
+        std::int64_t arriving = 0;
+        for (const LocalPart& part : before_)
+          arriving += count_elements(result_.receives.emplace_back(common_boxes(part, wanted())));
+        check_complete(arriving);
+        break;
+      }
+      case StepKind::kReduceScatter:
+        for (const LocalPart& part : after_) result_.sends.push_back(common_boxes(mine(), part));
+        check_complete(count_elements(result_.sends[static_cast<std::size_t>(own_)]));
+        break;
       case StepKind::kAllToAll:
       case StepKind::kSendRecv: exchange(); break;
       case StepKind::kSlice:
@@ -105,18 +111,6 @@ class ExchangeMaker {
  private:
   const LocalPart& mine() const { return before_[static_cast<std::size_t>(own_)]; }
   const LocalPart& wanted() const { return after_[static_cast<std::size_t>(own_)]; }
-
-  void gather() {
-    std::int64_t arriving = 0;
-    for (const LocalPart& part : before_)
-      arriving += count_elements(result_.receives.emplace_back(common_boxes(part, wanted())));
-    check_complete(arriving);
-  }
-
-  void scatter() {
-    for (const LocalPart& part : after_) result_.sends.push_back(common_boxes(mine(), part));
-    check_complete(count_elements(result_.sends[static_cast<std::size_t>(own_)]));
-  }
 
   void exchange() {
     if (moves_partial(step_))

@@ -4,23 +4,11 @@
 #include "kernels/base/error.h"
 #include "planner/redistribute/cost.h"
 #include "planner/redistribute/cross_mesh.h"
-#include "planner/redistribute/greedy.h"
 #include "planner/redistribute/search.h"
 #include "planner/redistribute/transitions.h"
 
 namespace meshloom::planner {
 namespace {
-
-void check_ends(const SpecPtr& from, const SpecPtr& to) {
-  check(from != nullptr && to != nullptr, "redistribute: a layout is missing");
-  if (!(from->shape() == to->shape()))
-    throw InvalidArgument(fmt::format("redistribute: layouts of shapes {} and {}",
-                                      to_string(from->shape()), to_string(to->shape())));
-}
-
-bool same_mesh(const DTensorSpec& from, const DTensorSpec& to) {
-  return from.mesh_ptr() == to.mesh_ptr() || from.mesh() == to.mesh();
-}
 
 PlanPtr make_plan(const SearchSpace& space, const StepCost& cost, const std::vector<Move>& moves,
                   CostModel model) {
@@ -45,20 +33,15 @@ PlanPtr make_plan(const SearchSpace& space, const StepCost& cost, const std::vec
   return plan;
 }
 
-std::vector<Move> find_moves(const SearchSpace& space, const StepCost& cost,
-                             const RedistributeOptions& options) {
-  if (options.planner == PlannerKind::kGreedy)
-    return greedy_applies(space) ? greedy_moves(space) : cheapest_unit_moves(space);
-  return options.cost_model == CostModel::kUnit ? cheapest_unit_moves(space)
-                                                : cheapest_byte_moves(space, cost);
-}
-
 }  // namespace
 
 PlanPtr plan_redistribute(const SpecPtr& from, const SpecPtr& to,
                           const RedistributeOptions& options) {
-  check_ends(from, to);
-  if (!same_mesh(*from, *to)) {
+  check(from != nullptr && to != nullptr, "redistribute: a layout is missing");
+  if (!(from->shape() == to->shape()))
+    throw InvalidArgument(fmt::format("redistribute: layouts of shapes {} and {}",
+                                      to_string(from->shape()), to_string(to->shape())));
+  if (from->mesh_ptr() != to->mesh_ptr() && !(from->mesh() == to->mesh())) {
     check(options.planner == PlannerKind::kMinCost && options.cost_model == CostModel::kBytes,
           "redistribute: from mesh {} to mesh {}, which min_cost by bytes alone can plan",
           from->mesh(), to->mesh());
@@ -67,7 +50,15 @@ PlanPtr plan_redistribute(const SpecPtr& from, const SpecPtr& to,
   check_partial_changes(*from, *to);
   const SearchSpace space(from, to);
   const StepCost cost(space, options);
-  return make_plan(space, cost, find_moves(space, cost, options), options.cost_model);
+  const bool greedy = options.planner == PlannerKind::kGreedy;
+  std::vector<Move> moves;
+  if (greedy && greedy_applies(space))
+    moves = greedy_moves(space);
+  else if (greedy || options.cost_model == CostModel::kUnit)
+    moves = cheapest_unit_moves(space);
+  else
+    moves = cheapest_byte_moves(space, cost);
+  return make_plan(space, cost, moves, options.cost_model);
 }
 
 }  // namespace meshloom::planner

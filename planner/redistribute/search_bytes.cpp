@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
-#include "planner/redistribute/greedy.h"
 #include "planner/redistribute/search.h"
 #include "planner/redistribute/search_bound.h"
 #include "planner/redistribute/search_graph.h"
@@ -96,22 +95,21 @@ class ByteProblem {
   VisitedExchanges visited_;
 };
 
-double seconds_of(const SearchSpace& space, const StepCost& cost, const std::vector<Move>& moves) {
-  double seconds = 0.0;
-  const LayoutState* state = &space.start();
-  for (const Move& move : moves) {
-    seconds += cost.seconds(*state, move);
-    state = &move.next;
-  }
-  return seconds;
-}
-
 }  // namespace
 
 std::vector<Move> cheapest_byte_moves(const SearchSpace& space, const StepCost& cost) {
   double limit = std::numeric_limits<double>::infinity();
   // What the greedy planner finds is a path here too: nothing dearer need be looked at.
-  if (greedy_applies(space)) limit = seconds_of(space, cost, greedy_moves(space)) * (1.0 + 1e-9);
+  if (greedy_applies(space)) {
+    const std::vector<Move> moves = greedy_moves(space);
+    double seconds = 0.0;
+    const LayoutState* state = &space.start();
+    for (const Move& move : moves) {
+      seconds += cost.seconds(*state, move);
+      state = &move.next;
+    }
+    limit = seconds * (1.0 + 1e-9);
+  }
   ByteProblem problem(space, cost);
   return AStar(space, problem, limit).run();
 }

@@ -80,7 +80,12 @@ class AStar {
       if (node.closed) continue;
       node.closed = true;
       if (node.key == space_.goal().key) return path_to(at);
-      expand(at);
+      // These are copies because `nodes_` grows while moves are reached.
+      const double spent = node.cost;
+      const LayoutState state = LayoutState::from_key(node.key, space_.dims());
+      problem_.expand(state, spent, limit_,
+                      [&](StepKind kind, const DimList& dims, const LayoutState& next,
+                          double cost) { reach(next, spent + cost, at, kind, dims); });
     }
     throw InternalError(fmt::format("redistribute: no way from {} to {}", to_string(*space_.from()),
                                     to_string(*space_.to())));
@@ -118,16 +123,6 @@ class AStar {
       node.bound = problem_.bound(state);
     }
     return at;
-  }
-
-  void expand(int at) {
-    const double spent = nodes_[static_cast<std::size_t>(at)].cost;
-    const LayoutState state =
-        LayoutState::from_key(nodes_[static_cast<std::size_t>(at)].key, space_.dims());
-    problem_.expand(state, spent, limit_,
-                    [&](StepKind kind, const DimList& dims, const LayoutState& next, double cost) {
-                      reach(next, spent + cost, at, kind, dims);
-                    });
   }
 
   void reach(const LayoutState& state, double cost, int parent, StepKind kind,

@@ -11,17 +11,6 @@ constexpr HoldCode kAvg = hold_partial(PartialOp::kAvg);
 
 bool is_sum_or_avg(const Placement& p) { return p.is_partial() && adds(p.partial); }
 
-/// `state` with the hold of `mesh_dim` taken away.
-LayoutState without(const LayoutState& state, int mesh_dim) {
-  LayoutState next = state;
-  if (is_shard_code(state.hold[static_cast<std::size_t>(mesh_dim)])) {
-    next.pop_shard(mesh_dim);
-  } else {
-    next.set_hold(mesh_dim, kHoldReplicate);
-  }
-  return next;
-}
-
 /// Shardings of `tensor_dim` by `mesh_dim`, plain or by an order that one of the ends has there.
 void append_shards(const SearchSpace& space, const LayoutState& base, int mesh_dim, int tensor_dim,
                    StepKind kind, std::vector<Move>& moves) {
@@ -51,14 +40,11 @@ void check_partial_changes(const DTensorSpec& from, const DTensorSpec& to) {
   }
 }
 
-bool convertible(HoldCode from, HoldCode to) {
-  return (from == kSum && to == kAvg) || (from == kAvg && to == kSum);
-}
-
 std::optional<StepKind> step_between(HoldCode from, HoldCode to) {
   if (is_partial_code(to)) {
+    const bool converts = (from == kSum && to == kAvg) || (from == kAvg && to == kSum);
     if (is_partial_code(from))
-      return convertible(from, to) ? std::optional(StepKind::kConvertPartial) : std::nullopt;
+      return converts ? std::optional(StepKind::kConvertPartial) : std::nullopt;
     return to == kSum ? std::optional(StepKind::kToPartial) : std::nullopt;
   }
   if (is_shard_code(to)) {
@@ -74,7 +60,12 @@ void append_one_step_moves(const SearchSpace& space, const AllowedShards& allowe
     const auto i = static_cast<std::size_t>(m);
     const HoldCode code = state.hold[i], wanted = space.goal().hold[i];
     if (is_shard_code(code) && !state.is_last_sharding_dim(m)) continue;
-    const LayoutState base = without(state, m);
+    LayoutState base = state;
+    if (is_shard_code(code)) {
+      base.pop_shard(m);
+    } else {
+      base.set_hold(m, kHoldReplicate);
+    }
     if (code != kHoldReplicate)
       moves.push_back({*step_between(code, kHoldReplicate), DimList(m), base});
     for (int d = 0; d < space.shape().size(); ++d)

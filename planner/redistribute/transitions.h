@@ -17,9 +17,6 @@ namespace meshloom::planner {
 /// that it may not become: S and R become P(sum) alone, P(sum) and P(avg) change into each other.
 void check_partial_changes(const DTensorSpec& from, const DTensorSpec& to);
 
-/// True if a Partial may be converted without communication.
-bool convertible(HoldCode from, HoldCode to);
-
 /// By mesh dim the tensor dims (a bit each) that it may shard on the way.
 using AllowedShards = std::array<std::uint8_t, kMaxSearchDims>;
 

@@ -15,30 +15,6 @@ std::int64_t first_element(const DTensorSpec& spec, int dim, const std::vector<i
   return ranges.empty() ? spec.shape()[dim] : ranges.front().begin;
 }
 
-void localize_slice(OpAttributes& attributes, const DTensorSpec& input, const DTensorSpec& output,
-                    const std::vector<int>& coordinates) {
-  const int dim = static_cast<int>(attributes.ints[0]);
-  if (input.sharding_dims(dim).empty()) return;
-  const std::int64_t count = output.local_shape(coordinates)[dim];
-  const std::int64_t piece = attributes.ints[1] / output.shape()[dim];
-  attributes.ints[1] = piece * count;
-  attributes.ints[2] = (piece + 1) * count;
-}
-
-void localize_split(OpAttributes& attributes, const DTensorSpec& output,
-                    const std::vector<int>& coordinates) {
-  const int dim = static_cast<int>(attributes.ints[1]);
-  if (output.sharding_dims(dim).empty()) return;
-  attributes.ints[0] = std::max<std::int64_t>(1, output.local_shape(coordinates)[dim]);
-}
-
-void localize_tri(OpAttributes& attributes, const DTensorSpec& x,
-                  const std::vector<int>& coordinates) {
-  const int columns = x.shape().size() - 1;
-  attributes.ints[0] +=
-      first_element(x, columns - 1, coordinates) - first_element(x, columns, coordinates);
-}
-
 Dims attention_place(const ShardingDecision& decision, const std::vector<int>& coordinates) {
   const DTensorSpec &q = *decision.inputs[0], &k = *decision.inputs[1];
   const std::int64_t heads = q.shape()[1], key_heads = k.shape()[1];
@@ -59,11 +35,30 @@ OpAttributes local_attributes(const OpCall& call, const ShardingDecision& decisi
   switch (call.op) {
     case OpId::kReshape:
     case OpId::kExpand: attributes.dims = decision.outputs[0]->local_shape(coordinates); break;
-    case OpId::kSlice:
-      localize_slice(attributes, *decision.inputs[0], *decision.outputs[0], coordinates);
+    case OpId::kSlice: {
+      const auto dim = static_cast<int>(attributes.ints[0]);
+      if (decision.inputs[0]->sharding_dims(dim).empty()) break;
+      const DTensorSpec& output = *decision.outputs[0];
+      const std::int64_t count = output.local_shape(coordinates)[dim];
+      const std::int64_t piece = attributes.ints[1] / output.shape()[dim];
+      attributes.ints[1] = piece * count;
+      attributes.ints[2] = (piece + 1) * count;
       break;
-    case OpId::kSplit: localize_split(attributes, *decision.outputs[0], coordinates); break;
-    case OpId::kTri: localize_tri(attributes, *decision.inputs[0], coordinates); break;
+    }
+    case OpId::kSplit: {
+      const auto dim = static_cast<int>(attributes.ints[1]);
+      const DTensorSpec& output = *decision.outputs[0];
+      if (output.sharding_dims(dim).empty()) break;
+      attributes.ints[0] = std::max<std::int64_t>(1, output.local_shape(coordinates)[dim]);
+      break;
+    }
+    case OpId::kTri: {
+      const DTensorSpec& x = *decision.inputs[0];
+      const int columns = x.shape().size() - 1;
+      attributes.ints[0] +=
+          first_element(x, columns - 1, coordinates) - first_element(x, columns, coordinates);
+      break;
+    }
     case OpId::kAttention:
     case OpId::kAttentionRows: attributes.dims = attention_place(decision, coordinates); break;
     case OpId::kRope: attributes.dims = {first_element(*decision.inputs[0], 2, coordinates)}; break;

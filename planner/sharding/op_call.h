@@ -86,6 +86,13 @@ enum AttentionDim : int {
   kKeys,
 };
 
+/// What kLinearCrossEntropy gives: ints[0] of its attributes.
+enum LinearLossResults : std::int64_t {
+  kLossSum = 0,      ///< [1], over all targets
+  kWeightedSum = 1,  ///< [1], of losses times a fifth input of targets' shape; and the losses
+  kTokenLosses = 2,  ///< of targets' shape, which may have one dim more than hidden has rows
+};
+
 /// Inputs in the order of the op; null for one that is left out. At least one is there, all on one
 /// mesh.
 struct OpCall {

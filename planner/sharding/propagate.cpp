@@ -78,30 +78,6 @@ void check_orders(const OpCall& call, const OpRule& rule) {
     }
 }
 
-/// A tensor of a decision while its layout is put together.
-class SpecBuilder {
- public:
-  explicit SpecBuilder(MeshPtr mesh) : mesh_(std::move(mesh)), orders_(mesh_->ndim()) {}
-
-  void place(Placement placement) { placements_.push_back(placement); }
-  void sharding(const AxisSharding& sharding, int dim, DimOrderPtr order) {
-    order_.push_back({dim, sharding.mesh_dims});
-    any_order_ = any_order_ || order != nullptr;
-    orders_[static_cast<std::size_t>(sharding.mesh_dims.front())] = std::move(order);
-  }
-  SpecPtr finish(const Shape& shape) const {
-    return std::make_shared<DTensorSpec>(mesh_, placements_, shape, order_,
-                                         any_order_ ? orders_ : std::vector<DimOrderPtr>{});
-  }
-
- private:
-  MeshPtr mesh_;
-  Placements placements_;
-  ShardOrder order_;
-  std::vector<DimOrderPtr> orders_;
-  bool any_order_ = false;
-};
-
 /// Equal layouts are one object, so that pointers tell them apart.
 SpecPtr shared(SpecPtr spec, const std::vector<SpecPtr>& known) {
   for (const SpecPtr& other : known)
@@ -143,8 +119,33 @@ class DecisionBuilder {
 
   ShardingDecision build() {
     ShardingDecision decision;
-    for (std::size_t i = 0; i < call_.inputs.size(); ++i) add_input(decision, i);
-    for (std::size_t j = 0; j < rule_.outputs.size(); ++j) add_output(decision, j);
+    // Whether an R input is a share of its gradient only on each mesh dim.
+    std::vector<bool> shares;
+    for (int m = 0; m < mesh_->ndim(); ++m) shares.push_back(strategy(m) > 0);
+    for (std::size_t i = 0; i < call_.inputs.size(); ++i) {
+      const SpecPtr& given = call_.inputs[i];
+      SpecPtr input;
+      if (given != nullptr) {
+        input = layout(
+            given->shape(), [&](int s) { return search_.input_placement(s, i); },
+            [&](const ShardAxis& axis) { return axis.inputs[i]; },
+            [&](const ShardAxis& axis, const AxisSharding& sharding) {
+              return search_.sharding_of_input(axis, sharding, i);
+            });
+        input = *input == *given ? given : shared(input, call_.inputs);
+      }
+      decision.inputs.push_back(input);
+      decision.input_grads.push_back(input ? gradient_spec(input, shares) : nullptr);
+    }
+    for (std::size_t j = 0; j < rule_.outputs.size(); ++j) {
+      SpecPtr output = layout(
+          rule_.outputs[j], [&](int s) { return search_.output_placement(s, j); },
+          [&](const ShardAxis& axis) { return axis.outputs[j]; },
+          [&](const ShardAxis& axis, const AxisSharding& sharding) {
+            return search_.sharding_of_output(axis, sharding, j);
+          });
+      decision.outputs.push_back(shared(shared(output, decision.inputs), decision.outputs));
+    }
     for (int m = 0; m < mesh_->ndim(); ++m) add_role(decision, m);
     return decision;
   }
@@ -154,55 +155,29 @@ class DecisionBuilder {
     return choice_.strategies[static_cast<std::size_t>(mesh_dim)];
   }
 
-  /// Whether an R input is a share of its gradient only on each mesh dim.
-  std::vector<bool> shares() const {
-    std::vector<bool> result;
-    for (int m = 0; m < mesh_->ndim(); ++m) result.push_back(strategy(m) > 0);
-    return result;
-  }
-
   template <typename PlacementOf, typename UseOf, typename ShardingOf>
   SpecPtr layout(const Shape& shape, const PlacementOf& placement_of, const UseOf& use_of,
                  const ShardingOf& sharding_of) {
-    SpecBuilder builder(mesh_);
+    Placements placements;
+    ShardOrder order;
+    std::vector<DimOrderPtr> dim_orders(static_cast<std::size_t>(mesh_->ndim()));
+    bool any_order = false;
     for (int m = 0; m < mesh_->ndim(); ++m) {
-      builder.place(placement_of(strategy(m)));
+      placements.push_back(placement_of(strategy(m)));
       const ShardAxis* axis = search_.axis(strategy(m));
       if (axis == nullptr || !use_of(*axis).present()) continue;
       if (std::find(choice_.strategies.begin(), choice_.strategies.begin() + m, strategy(m)) !=
           choice_.strategies.begin() + m)
         continue;
       const AxisSharding& sharding = search_.sharding(choice_, strategy(m) - 1);
-      builder.sharding(sharding, use_of(*axis).dim, sharding_of(*axis, sharding).order);
+      DimOrderPtr dim_order = sharding_of(*axis, sharding).order;
+      order.push_back({use_of(*axis).dim, sharding.mesh_dims});
+      any_order = any_order || dim_order != nullptr;
+      dim_orders[static_cast<std::size_t>(sharding.mesh_dims.front())] = std::move(dim_order);
     }
-    return builder.finish(shape);
-  }
-
-  void add_input(ShardingDecision& decision, std::size_t i) {
-    const SpecPtr& given = call_.inputs[i];
-    SpecPtr input;
-    if (given != nullptr) {
-      input = layout(
-          given->shape(), [&](int s) { return search_.input_placement(s, i); },
-          [&](const ShardAxis& axis) { return axis.inputs[i]; },
-          [&](const ShardAxis& axis, const AxisSharding& sharding) {
-            return search_.sharding_of_input(axis, sharding, i);
-          });
-      input = *input == *given ? given : shared(input, call_.inputs);
-    }
-    decision.inputs.push_back(input);
-    decision.input_grads.push_back(input ? gradient_spec(input, shares()) : nullptr);
-  }
-
-  void add_output(ShardingDecision& decision, std::size_t j) {
-    SpecPtr output = layout(
-        rule_.outputs[j], [&](int s) { return search_.output_placement(s, j); },
-        [&](const ShardAxis& axis) { return axis.outputs[j]; },
-        [&](const ShardAxis& axis, const AxisSharding& sharding) {
-          return search_.sharding_of_output(axis, sharding, j);
-        });
-    output = shared(shared(output, decision.inputs), decision.outputs);
-    decision.outputs.push_back(std::move(output));
+    if (!any_order) dim_orders.clear();
+    return std::make_shared<DTensorSpec>(mesh_, std::move(placements), shape, std::move(order),
+                                         std::move(dim_orders));
   }
 
   void add_role(ShardingDecision& decision, int m) {

@@ -19,13 +19,6 @@ std::vector<int> mesh_dims_of(const std::vector<int>& strategies, int strategy) 
   return mesh_dims;
 }
 
-double bytes_on_a_rank(const DTensorSpec& spec, int element_size) {
-  double bytes = static_cast<double>(numel(spec.shape())) * element_size;
-  for (int m = 0; m < spec.mesh().ndim(); ++m)
-    if (spec.placement(m).is_shard()) bytes /= spec.mesh().dim_size(m);
-  return bytes;
-}
-
 /// Whether some part of the sharding is empty; several mesh dims count as one.
 bool leaves_a_part_empty(const AxisSharding& sharding, const MeshLayout& mesh) {
   if (sharding.chunk == 0) return true;
@@ -42,16 +35,6 @@ bool leaves_a_part_empty(const AxisSharding& sharding, const MeshLayout& mesh) {
   return stretch % (sharding.inner_unit * parts) != 0;
 }
 
-/// The input's own mesh dims of a dim first, then the rest.
-std::vector<int> ordered_like(const std::vector<int>& own, const std::vector<int>& mesh_dims) {
-  std::vector<int> result;
-  for (const int m : own)
-    if (std::find(mesh_dims.begin(), mesh_dims.end(), m) != mesh_dims.end()) result.push_back(m);
-  for (const int m : mesh_dims)
-    if (std::find(own.begin(), own.end(), m) == own.end()) result.push_back(m);
-  return result;
-}
-
 bool is_prefix(const std::vector<int>& a, const std::vector<int>& b) {
   return a.size() <= b.size() && std::equal(a.begin(), a.end(), b.begin());
 }
@@ -64,9 +47,12 @@ StrategySearch::StrategySearch(const OpCall& call, const OpRule& rule,
   static const Topology built_in;
   const Topology& topology = options.topology ? *options.topology : built_in;
   for (const SpecPtr& input : call.inputs) {
-    local_bytes_.push_back(input ? bytes_on_a_rank(*input, options.element_size) : 0.0);
+    double& bytes = local_bytes_.emplace_back(0.0);
     if (!input) continue;
     mesh_ = &input->mesh();
+    bytes = static_cast<double>(numel(input->shape())) * options.element_size;
+    for (int m = 0; m < mesh_->ndim(); ++m)
+      if (input->placement(m).is_shard()) bytes /= mesh_->dim_size(m);
     for (int m = 0; input->has_dim_orders() && m < mesh_->ndim(); ++m)
       any_rows_ = any_rows_ || (input->dim_order(m) && input->dim_order(m)->by_row());
   }
@@ -77,10 +63,6 @@ StrategySearch::StrategySearch(const OpCall& call, const OpRule& rule,
   for (std::size_t m = links_.size(); m-- > 0;)
     least_rest_[m] = {.cost = least_rest_[m + 1].cost + scored_[m].front().cost,
                       .changes = least_rest_[m + 1].changes + scored_[m].front().changes};
-}
-
-int StrategySearch::strategy_count() const {
-  return 1 + static_cast<int>(rule_.axes.size() + rule_.partials.size());
 }
 
 const ShardAxis* StrategySearch::axis(int strategy) const {
@@ -156,7 +138,8 @@ double StrategySearch::input_cost(std::size_t input, const std::vector<int>& str
 
 void StrategySearch::score(int mesh_dim) {
   std::vector<Scored>& scored = scored_[static_cast<std::size_t>(mesh_dim)];
-  for (int s = 0; s < strategy_count(); ++s) {
+  const int strategies = 1 + static_cast<int>(rule_.axes.size() + rule_.partials.size());
+  for (int s = 0; s < strategies; ++s) {
     Scored entry{.strategy = s};
     for (std::size_t i = 0; i < call_.inputs.size(); ++i) {
       if (call_.inputs[i] == nullptr) continue;
@@ -243,17 +226,15 @@ void StrategySearch::finish(StrategyChoice choice) {
   if (kept_.size() > count_) kept_.pop_back();
 }
 
-/// Of a dim that keeps the sharding of an input, if that has these mesh dims in this order.
-DimSharding StrategySearch::kept_sharding(const AxisUse& use, const AxisSharding& sharding) const {
-  const DTensorSpec& kept = *call_.inputs[static_cast<std::size_t>(use.keeps_input)];
-  if (kept.sharding_dims(use.dim) != sharding.mesh_dims) return {};
-  return {true, kept.dim_order(sharding.mesh_dims.front())};
-}
-
 DimSharding StrategySearch::sharding_of_input(const ShardAxis& axis, const AxisSharding& sharding,
                                               std::size_t input) const {
   const AxisUse& use = axis.inputs[input];
-  if (!use.shows_axis()) return kept_sharding(use, sharding);
+  if (!use.shows_axis()) {
+    // A dim that keeps the sharding of an input, if that has these mesh dims in this order.
+    const DTensorSpec& kept = *call_.inputs[static_cast<std::size_t>(use.keeps_input)];
+    if (kept.sharding_dims(use.dim) != sharding.mesh_dims) return {};
+    return {true, kept.dim_order(sharding.mesh_dims.front())};
+  }
   const int row_dim = sharding.by_row() ? same_dim_of_input(rule_, sharding.source_input,
                                                             sharding.order->row_dim(), input)
                                         : -1;
@@ -317,14 +298,9 @@ const AxisSharding& StrategySearch::sharding(const StrategyChoice& choice, int i
 const StrategySearch::SolvedAxis& StrategySearch::solved_axis(int index,
                                                               const std::vector<int>& mesh_dims) {
   const auto [at, fresh] = solved_.try_emplace({index, mesh_dims});
-  if (fresh) at->second = solve_axis(index, mesh_dims);
-  return at->second;
-}
-
-StrategySearch::SolvedAxis StrategySearch::solve_axis(int index,
-                                                      const std::vector<int>& mesh_dims) const {
+  SolvedAxis& result = at->second;
+  if (!fresh) return result;
   const ShardAxis& axis = rule_.axes[static_cast<std::size_t>(index)];
-  SolvedAxis result;
   for (AxisSharding& sharding : candidates(axis, mesh_dims)) {
     if (axis.contiguous && !sharding.contiguous()) continue;
     if (axis.nonempty && leaves_a_part_empty(sharding, *mesh_)) continue;
@@ -351,7 +327,12 @@ std::vector<AxisSharding> StrategySearch::candidates(const ShardAxis& axis,
     note(use);
     if (!use.shows_axis() || call_.inputs[i] == nullptr) continue;
     const std::vector<int>& own = call_.inputs[i]->sharding_dims(use.dim);
-    std::vector<int> order = ordered_like(own, mesh_dims);
+    // The input's own mesh dims of the dim come first, then the rest.
+    std::vector<int> order;
+    for (const int m : own)
+      if (std::find(mesh_dims.begin(), mesh_dims.end(), m) != mesh_dims.end()) order.push_back(m);
+    for (const int m : mesh_dims)
+      if (std::find(own.begin(), own.end(), m) == own.end()) order.push_back(m);
     if (own.empty() || order.front() != own.front()) continue;
     shardings.push_back(read_sharding(*call_.inputs[i], use, axis.size, std::move(order), i));
   }

@@ -59,7 +59,6 @@ class StrategySearch {
   };
 
   void score(int mesh_dim);
-  DimSharding kept_sharding(const AxisUse& use, const AxisSharding& sharding) const;
   double least_bytes(std::size_t input, int mesh_dim) const;
   double input_cost(std::size_t input, const std::vector<int>& strategies) const;
   double pending_cost(int mesh_dim, int strategy) const;
@@ -69,7 +68,6 @@ class StrategySearch {
   bool keep_apart(const std::vector<int>& strategies) const;
   bool rows_meet(const StrategyChoice& choice);
   const SolvedAxis& solved_axis(int index, const std::vector<int>& mesh_dims);
-  SolvedAxis solve_axis(int index, const std::vector<int>& mesh_dims) const;
   std::vector<AxisSharding> candidates(const ShardAxis& axis,
                                        const std::vector<int>& mesh_dims) const;
   /// Cost of bringing the inputs into this sharding; none if some tensor cannot show it.
@@ -77,7 +75,6 @@ class StrategySearch {
   bool idles_ranks(const DTensorSpec& spec, const AxisUse& use, const AxisSharding& sharding) const;
   double reshard(std::size_t input, const AxisUse& use, const AxisSharding& sharding,
                  const DimOrderPtr& order) const;
-  int strategy_count() const;
 
   const OpCall& call_;
   const OpRule& rule_;

@@ -3,7 +3,7 @@
 
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/to_local.h"
-#include "daemon/dtensor/without_partial.h"
+#include "daemon/dtensor/redistribute_specs.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/leaf_grad.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "daemon/dtensor/redistribute.h"
-#include "daemon/dtensor/without_partial.h"
+#include "daemon/dtensor/redistribute_specs.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
 #include "tests/conformance/plan_kind.h"

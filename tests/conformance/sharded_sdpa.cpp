@@ -3,7 +3,7 @@
 
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/to_local.h"
-#include "daemon/dtensor/without_partial.h"
+#include "daemon/dtensor/redistribute_specs.h"
 #include "daemon/parallel/context_parallel/context_attention.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"

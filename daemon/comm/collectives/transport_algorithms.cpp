@@ -14,18 +14,6 @@ constexpr int kUserTag = 1 << 29;
 
 using Piece = Exchange::Piece;
 
-/// One part of `data` per rank, by the ceil rule.
-std::vector<ReduceCollective::Part> shard_parts(const TensorView& data, int size) {
-  std::vector<ReduceCollective::Part> parts;
-  for (int r = 0; r < size; ++r) {
-    const planner::ShardRange range = planner::shard_range(data.numel(), size, r);
-    parts.push_back(
-        {memory_of(data) + static_cast<std::size_t>(range.begin) * dtype_size(data.dtype),
-         range.size()});
-  }
-  return parts;
-}
-
 class TransportAlgorithms final : public Algorithms {
  public:
   TransportAlgorithms(std::shared_ptr<Transport> transport, Threads threads)
@@ -75,7 +63,14 @@ class TransportAlgorithms final : public Algorithms {
     if (call.is_one_shot())
       return std::make_unique<OneShotAllReduce>(context(call), memory_of(data), data.numel(),
                                                 data.dtype, op);
-    ReduceCollective::Job job{shard_parts(data, size()), nullptr, data.dtype, data.dtype, op, true};
+    ReduceCollective::Job job{{}, nullptr, data.dtype, data.dtype, op, true};
+    // One part per rank, by the ceil rule.
+    for (int r = 0; r < size(); ++r) {
+      const planner::ShardRange range = planner::shard_range(data.numel(), size(), r);
+      job.parts.push_back(
+          {memory_of(data) + static_cast<std::size_t>(range.begin) * dtype_size(data.dtype),
+           range.size()});
+    }
     job.sum = job.parts[static_cast<std::size_t>(rank())].data;
     return std::make_unique<ReduceCollective>(context(call), std::move(job));
   }

@@ -22,19 +22,6 @@ std::string seconds_before(Clock::time_point now, Clock::time_point then) {
   return fmt::format("{:.3f} s ago", std::chrono::duration<double>(now - then).count());
 }
 
-RankFlight read_rank(const FlightField::Log& one, int rank) {
-  RankFlight flight;
-  flight.rank = rank;
-  const auto log = one.log.read();
-  if (!log) {
-    flight.unreadable = one.log ? "it has not begun its log" : one.why_not;
-    return flight;
-  }
-  flight.log = *log;
-  flight.process = PeerProcess(log->pid, log->start_time, log->pid_namespace).state();
-  return flight;
-}
-
 bool same_call(const FlightEntry& a, const FlightEntry& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.elements == b.elements;
@@ -295,8 +282,17 @@ std::string describe(const FlightEntry& entry, const std::string& group) {
 FlightReport read_flight_report(const FlightField& field) {
   FlightReport report;
   report.abort = field.abort_board().newest();
-  for (std::size_t r = 0; r < field.logs.size(); ++r)
-    report.ranks.push_back(read_rank(field.logs[r], static_cast<int>(r)));
+  for (const FlightField::Log& one : field.logs) {
+    RankFlight flight;
+    flight.rank = static_cast<int>(report.ranks.size());
+    if (const auto log = one.log.read()) {
+      flight.log = *log;
+      flight.process = PeerProcess(log->pid, log->start_time, log->pid_namespace).state();
+    } else {
+      flight.unreadable = one.log ? "it has not begun its log" : one.why_not;
+    }
+    report.ranks.push_back(std::move(flight));
+  }
   // Behind the logs, so that nothing in them is younger.
   report.when = Clock::now();
   report.open = find_all(report);

@@ -27,17 +27,6 @@ struct Meeting {
   bool in_step = true;
 };
 
-void add_group(Meeting& meeting, const GroupStanding& one, int* expected) {
-  GroupReports& all = meeting.groups[one.id];
-  if (all.reports > 0 && all.collectives != one.collectives) all.in_step = false;
-  if (!one.whole) all.in_step = false;
-  all.collectives = one.collectives;
-  all.next_sequence = std::max(all.next_sequence, one.next_sequence);
-  all.unmatched += one.unmatched;
-  ++all.reports;
-  *expected = one.size;
-}
-
 Meeting read_meeting(const std::vector<std::string>& packed) {
   Meeting meeting;
   std::map<std::uint64_t, int> sizes;
@@ -53,7 +42,14 @@ Meeting read_meeting(const std::vector<std::string>& packed) {
       GroupStanding one;
       in >> one.id >> one.size >> one.collectives >> one.next_sequence >> one.whole >>
           one.unmatched;
-      add_group(meeting, one, &sizes[one.id]);
+      GroupReports& all = meeting.groups[one.id];
+      if (all.reports > 0 && all.collectives != one.collectives) all.in_step = false;
+      if (!one.whole) all.in_step = false;
+      all.collectives = one.collectives;
+      all.next_sequence = std::max(all.next_sequence, one.next_sequence);
+      all.unmatched += one.unmatched;
+      ++all.reports;
+      sizes[one.id] = one.size;
     }
     in.get();  // the end of the last line
     check_internal(static_cast<bool>(in), "recover: a rank's report cannot be read");
@@ -90,8 +86,11 @@ void RankGroups::notice() {
 }
 
 void RankGroups::raise(const std::string& error, std::uint64_t verb) {
-  const std::string last = last_collective();
-  const std::string text = last.empty() ? error : error + " (after " + last + ")";
+  RecoverableGroup::LastIssued latest;
+  for (const RecoverableGroup* group : groups_)
+    if (auto last = group->last_issued(); last && (latest.text.empty() || last->when > latest.when))
+      latest = std::move(*last);
+  const std::string text = latest.text.empty() ? error : error + " (after " + latest.text + ")";
   channel_->raise(epoch_, verb, text.substr(0, FailureChannel::kLongestText));
   noticed_ = channel_->first(epoch_);
   if (on_raise_) on_raise_(epoch_, *noticed_);
@@ -102,14 +101,6 @@ AbortRecord RankGroups::abort(const AbortRecord& mine) {
   if (!board.claim(epoch_, mine)) return board.read(epoch_).value_or(mine);
   if (on_abort_) on_abort_(mine);
   return mine;
-}
-
-std::string RankGroups::last_collective() const {
-  RecoverableGroup::LastIssued latest;
-  for (const RecoverableGroup* group : groups_)
-    if (auto last = group->last_issued(); last && (latest.text.empty() || last->when > latest.when))
-      latest = std::move(*last);
-  return latest.text;
 }
 
 void RankGroups::after_drop(const std::string& why) noexcept {
@@ -147,23 +138,20 @@ void RankGroups::give_up_all() {
   given_up_ = true;
 }
 
-std::string RankGroups::pack(const std::string& report) const {
-  std::string text = fmt::format("{} {}\n", verb_, groups_.size());
-  for (const RecoverableGroup* group : groups_) {
-    const GroupStanding s = group->standing();
-    text += fmt::format("{} {} {} {} {:d} {}\n", s.id, s.size, s.collectives, s.next_sequence,
-                        s.whole, s.unmatched);
-  }
-  return text + report;
-}
-
 FailureDomain::Recovery RankGroups::recover(const std::string& report) {
   if (!noticed_)
     noticed_ = channel_->raised(epoch_, FailureChannel::kAnyVerb, Clock::now())
                    ? channel_->first(epoch_)
                    : Failure{};
   give_up_if_noticed();
-  const Meeting meeting = read_meeting(channel_->exchange(pack(report)));
+  // The verb and how many groups, a line for each, then the report.
+  std::string mine = fmt::format("{} {}\n", verb_, groups_.size());
+  for (const RecoverableGroup* group : groups_) {
+    const GroupStanding s = group->standing();
+    mine += fmt::format("{} {} {} {} {:d} {}\n", s.id, s.size, s.collectives, s.next_sequence,
+                        s.whole, s.unmatched);
+  }
+  const Meeting meeting = read_meeting(channel_->exchange(mine + report));
   if (!meeting.in_step) {
     channel_->drain();
     for (RecoverableGroup* group : groups_) {

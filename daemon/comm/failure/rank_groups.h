@@ -122,9 +122,6 @@ class RankGroups final : public FailureDomain {
  private:
   void raise(const std::string& error, std::uint64_t verb);
   void give_up_all();
-  /// The verb and how many groups, a line for each, then `report`.
-  std::string pack(const std::string& report) const;
-  std::string last_collective() const;
 
   std::unique_ptr<FailureChannel> channel_;
   std::shared_ptr<const FlightField> flight_;

@@ -70,10 +70,24 @@ class SharedMemoryFailureChannel final : public FailureChannel {
     std::size_t begin = 0;
     std::uint64_t longest = 0;
     do {
-      write_round(mine, begin);
+      // Nobody is behind with what lies in this seat.
+      for (int r = 0; r < field_->world_size; ++r) wait_for(seat_of(r).read, round_, r);
+      ++round_;
+      Seat& own = seat_of(rank());
+      const std::size_t at = std::min(begin, mine.size());
+      own.total = mine.size();
+      own.begin = at;
+      std::memcpy(own.text, mine.data() + at, std::min(Seat::kBytes, mine.size() - at));
+      own.written.store(round_, std::memory_order_release);
+
       longest = 0;
-      for (std::size_t r = 0; r < ranks; ++r) longest = std::max(longest, read_seat(r, all[r]));
-      seat_of(rank()).read.store(round_, std::memory_order_release);
+      for (std::size_t r = 0; r < ranks; ++r) {
+        const Seat& seat = seat_of(static_cast<int>(r));
+        wait_for(seat.written, round_, static_cast<int>(r));
+        all[r].append(seat.text, std::min<std::size_t>(Seat::kBytes, seat.total - seat.begin));
+        longest = std::max(longest, seat.total);
+      }
+      own.read.store(round_, std::memory_order_release);
       begin += Seat::kBytes;
     } while (begin < longest);
     return all;
@@ -83,26 +97,6 @@ class SharedMemoryFailureChannel final : public FailureChannel {
 
  private:
   Seat& seat_of(int rank) const { return field_->seats[rank]; }
-
-  void write_round(const std::string& mine, std::size_t begin) {
-    // Nobody is behind with what lies in this seat.
-    for (int r = 0; r < field_->world_size; ++r) wait_for(seat_of(r).read, round_, r);
-    ++round_;
-    Seat& seat = seat_of(rank());
-    const std::size_t at = std::min(begin, mine.size());
-    seat.total = mine.size();
-    seat.begin = at;
-    std::memcpy(seat.text, mine.data() + at, std::min(Seat::kBytes, mine.size() - at));
-    seat.written.store(round_, std::memory_order_release);
-  }
-
-  /// Adds rank r's bytes of this round; returns its bytes over all rounds.
-  std::uint64_t read_seat(std::size_t r, std::string& text) {
-    const Seat& seat = seat_of(static_cast<int>(r));
-    wait_for(seat.written, round_, static_cast<int>(r));
-    text.append(seat.text, std::min<std::size_t>(Seat::kBytes, seat.total - seat.begin));
-    return seat.total;
-  }
 
   void wait_for(const std::atomic<std::uint64_t>& counter, std::uint64_t value, int peer) const {
     if (counter.load(std::memory_order_acquire) >= value) return;

@@ -212,18 +212,6 @@ class CollectiveGroup final : public ProcessGroup {
     return state_.issue(call);
   }
 
-  /// One that no member of this group has used for a part of any group.
-  std::uint64_t agree_on_part_number() {
-    part_number_ = static_cast<std::int64_t>(state_.groups()->parts_so_far() + 1);
-    const TensorView view = make_view(&part_number_, DType::kInt64, {1});
-    Signature signature = make_signature(CollectiveKind::kAllReduce, view.dtype, {&view, 1});
-    signature.op = ReduceOp::kMax;
-    issue(signature, {&view, 1}, {&view, 1}, view.bytes())->wait_host();
-    const auto number = static_cast<std::uint64_t>(part_number_);
-    state_.groups()->note_part(number);
-    return number;
-  }
-
   GroupState state_;
   /// Lives as long as messages of a collective that failed may still arrive.
   std::int64_t part_number_ = 0;
@@ -235,8 +223,16 @@ std::unique_ptr<ProcessGroup> CollectiveGroup::split(const std::vector<std::vect
   check_partition(parts, size());
   check(state_.in_flight() == 0, "split of group '{}': {} collectives are in flight", this->name(),
         state_.in_flight());
-  // All are here, within the deadline, before the algorithms may block.
-  const std::uint64_t number = agree_on_part_number();
+  // All agree on a number that no member has used for a part of any group; so all are here, within
+  // the deadline, before the algorithms may block.
+  part_number_ = static_cast<std::int64_t>(state_.groups()->parts_so_far() + 1);
+  const TensorView view = make_view(&part_number_, DType::kInt64, {1});
+  Signature signature = make_signature(CollectiveKind::kAllReduce, view.dtype, {&view, 1});
+  signature.op = ReduceOp::kMax;
+  issue(signature, {&view, 1}, {&view, 1}, view.bytes())->wait_host();
+  const auto number = static_cast<std::uint64_t>(part_number_);
+  state_.groups()->note_part(number);
+
   GroupPlace place;
   place.key = part_key(number);
   const std::vector<int>& mine = part_of(parts, rank());

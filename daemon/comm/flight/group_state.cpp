@@ -175,7 +175,13 @@ void GroupState::advance(InFlight& one, Clock::time_point now) {
     const bool moved = progress != one.seen_progress;
     if (TrainingPulse* pulse = groups_->pulse(); pulse && (one.done || moved)) pulse->advance();
     if (one.done) {
-      complete(one, now);
+      CommCounter& counter = counters_[static_cast<std::size_t>(one.kind)];
+      ++counter.calls;
+      counter.bytes_sent += one.bytes_sent;
+      counter.bytes_staged += one.bytes_staged;
+      ++one.seen_progress;
+      one.collective.reset();
+      recorder_.set_state(one.ticket, FlightState::kDone, now);
     } else if (moved) {
       one.seen_progress = progress;
       one.waited = {};
@@ -192,16 +198,6 @@ void GroupState::advance(InFlight& one, Clock::time_point now) {
   } catch (const Error& error) {
     fail_as_recorded(one, error);
   }
-}
-
-void GroupState::complete(InFlight& one, Clock::time_point now) {
-  CommCounter& counter = counters_[static_cast<std::size_t>(one.kind)];
-  ++counter.calls;
-  counter.bytes_sent += one.bytes_sent;
-  counter.bytes_staged += one.bytes_staged;
-  ++one.seen_progress;
-  one.collective.reset();
-  recorder_.set_state(one.ticket, FlightState::kDone, now);
 }
 
 CommCounter GroupState::counter(const std::string& name) const {

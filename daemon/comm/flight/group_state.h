@@ -70,7 +70,6 @@ class GroupState final : public RecoverableGroup {
 
   void poll_at(Clock::time_point now);
   void advance(InFlight& one, Clock::time_point now);
-  void complete(InFlight& one, Clock::time_point now);
   /// Throws once the abort flag is raised or nothing has moved for too long; fails with what
   /// another rank has recorded of this group.
   void check_deadline(InFlight& one, Clock::time_point now);

@@ -35,7 +35,15 @@ HierarchicalCollective::HierarchicalCollective(HierarchicalContext& context, con
       first_tag_(context.take_tags(1 + slices_ * static_cast<std::uint64_t>(steps.exchanges))) {}
 
 bool HierarchicalCollective::advance() {
-  if (!greeted_ && layout().leads()) running_.add(greet());
+  if (!greeted_ && layout().leads()) {
+    // A message without data around the leaders.
+    const int host = layout().own_host(), hosts = layout().hosts();
+    const int next = layout().leader((host + 1) % hosts);
+    const int previous = layout().leader((host + hosts - 1) % hosts);
+    running_.add(std::make_unique<Exchange>(messages(tag(0)),
+                                            std::vector<Piece>{{nullptr, 0, previous}},
+                                            std::vector<Piece>{{nullptr, 0, next}}));
+  }
   greeted_ = true;
   while (true) {
     while (next_ < slices_ && running_.running() < kSlicesInFlight) running_.add(slice(next_++));
@@ -43,14 +51,6 @@ bool HierarchicalCollective::advance() {
     if (running_.advance() && next_ == slices_) return true;
     if (running_.running() == before) return false;
   }
-}
-
-CollectivePtr HierarchicalCollective::greet() {
-  const int host = layout().own_host(), hosts = layout().hosts();
-  const int next = layout().leader((host + 1) % hosts);
-  const int previous = layout().leader((host + hosts - 1) % hosts);
-  return std::make_unique<Exchange>(messages(tag(0)), std::vector<Piece>{{nullptr, 0, previous}},
-                                    std::vector<Piece>{{nullptr, 0, next}});
 }
 
 CollectiveContext HierarchicalCollective::messages(int tag) const {

@@ -75,8 +75,6 @@ class HierarchicalCollective : public Collective {
   const Signature& signature() const { return signature_; }
 
  private:
-  /// A message without data around the leaders.
-  CollectivePtr greet();
   int tag(std::uint64_t index) const {
     return static_cast<int>((first_tag_ + index) % kCollectiveTags);
   }

@@ -145,7 +145,13 @@ CollectivePtr HierarchicalBroadcast::striped_slice(std::size_t index) {
 CollectivePtr HierarchicalBarrier::slice(std::size_t) {
   std::vector<Sequence::Start> steps{
       [this] { return local_step(0, 0, CollectiveKind::kBarrier, {}, {}); }};
-  if (layout().leads()) steps.emplace_back([this] { return meet_leaders(); });
+  if (layout().leads())
+    steps.emplace_back([this] {
+      std::vector<Piece> leaders;
+      for (const int host : layout().other_hosts())
+        leaders.push_back({nullptr, 0, layout().leader(host)});
+      return exchange(0, 0, leaders, leaders, whole_host());
+    });
   steps.emplace_back([this] {
     return local_step(0, 1, CollectiveKind::kBarrier, {}, {}, -1, [this](int rank) {
       const bool leads = rank == layout().leader(layout().own_host());
@@ -153,13 +159,6 @@ CollectivePtr HierarchicalBarrier::slice(std::size_t) {
     });
   });
   return std::make_unique<Sequence>(std::move(steps));
-}
-
-CollectivePtr HierarchicalBarrier::meet_leaders() {
-  std::vector<Piece> leaders;
-  for (const int host : layout().other_hosts())
-    leaders.push_back({nullptr, 0, layout().leader(host)});
-  return exchange(0, 0, leaders, leaders, whole_host());
 }
 
 HierarchicalExchange::HierarchicalExchange(HierarchicalContext& context, const Call& call)

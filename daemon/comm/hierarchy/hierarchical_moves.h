@@ -67,7 +67,6 @@ class HierarchicalBarrier final : public HierarchicalCollective {
 
  private:
   CollectivePtr slice(std::size_t index) override;
-  CollectivePtr meet_leaders();
 };
 
 /// What every two ranks have for each other goes directly: all_to_all, send_recv, gather, scatter.

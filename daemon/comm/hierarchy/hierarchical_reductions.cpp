@@ -87,20 +87,19 @@ CollectivePtr HierarchicalAllReduce::slice(std::size_t index) {
         context().scratch().take(static_cast<std::size_t>(n) * dtype_size(partial_dtype_));
     slice->partial = make_view(slice->memory.data(), partial_dtype_, {n});
   }
-  std::vector<Sequence::Start> steps{[this, slice] { return reduce_in_host(*slice); }};
+  std::vector<Sequence::Start> steps{[this, slice] {
+    return local_step(slice->index, 0, CollectiveKind::kReduceScatter, {&slice->partial, 1},
+                      slice->stripes);
+  }};
   if (holds()) steps.emplace_back([this, slice] { return exchange_partials(*slice); });
   if (holds())
     steps.emplace_back([this, slice] {
-      finish(*slice);
+      slice->partials.finish(context().threads(), signature(), layout().size(),
+                             share_of(slice->mine, layout().own_host()));
       return exchange_results(*slice);
     });
   steps.emplace_back([this, slice] { return gather_in_host(*slice); });
   return std::make_unique<Sequence>(std::move(steps));
-}
-
-CollectivePtr HierarchicalAllReduce::reduce_in_host(const Slice& slice) {
-  return local_step(slice.index, 0, CollectiveKind::kReduceScatter, {&slice.partial, 1},
-                    slice.stripes);
 }
 
 TensorView HierarchicalAllReduce::share_of(const TensorView& stripe, int host) const {
@@ -120,11 +119,6 @@ CollectivePtr HierarchicalAllReduce::exchange_partials(Slice& slice) {
       receives.push_back({slice.partials.of(host), slice.partials.bytes(), holder(host)});
   }
   return exchange(slice.index, 0, receives, sends, whole_host());
-}
-
-void HierarchicalAllReduce::finish(Slice& slice) {
-  slice.partials.finish(context().threads(), signature(), layout().size(),
-                        share_of(slice.mine, layout().own_host()));
 }
 
 CollectivePtr HierarchicalAllReduce::exchange_results(const Slice& slice) {
@@ -187,7 +181,8 @@ CollectivePtr HierarchicalReduceScatter::slice(std::size_t index) {
     steps.emplace_back([this, slice, r] { return round(*slice, r); });
   steps.emplace_back([this, slice] { return exchange_partials(*slice); });
   steps.emplace_back([this, slice] {
-    finish(*slice);
+    slice->all.finish(context().threads(), signature(), layout().size(),
+                      slice_of(output_, slice->index));
     return nullptr;
   });
   return std::make_unique<Sequence>(std::move(steps));
@@ -214,11 +209,6 @@ CollectivePtr HierarchicalReduceScatter::exchange_partials(Slice& slice) {
     if (partial.numel() > 0) sends.push_back(piece(partial, layout().handled_here()[r]));
   }
   return exchange(slice.index, 0, receives, sends, whole_host());
-}
-
-void HierarchicalReduceScatter::finish(Slice& slice) {
-  slice.all.finish(context().threads(), signature(), layout().size(),
-                   slice_of(output_, slice.index));
 }
 
 }  // namespace meshloom::comm

@@ -28,9 +28,7 @@ class HierarchicalAllReduce final : public HierarchicalCollective {
 
   HierarchicalAllReduce(HierarchicalContext& context, const Call& call, HierarchyWay way);
   CollectivePtr slice(std::size_t index) override;
-  CollectivePtr reduce_in_host(const Slice& slice);
   CollectivePtr exchange_partials(Slice& slice);
-  void finish(Slice& slice);
   CollectivePtr exchange_results(const Slice& slice);
   CollectivePtr gather_in_host(const Slice& slice);
   /// The part of a stripe that its holder on `host` reduces.
@@ -61,7 +59,6 @@ class HierarchicalReduceScatter final : public HierarchicalCollective {
   /// place.
   CollectivePtr round(const Slice& slice, int round);
   CollectivePtr exchange_partials(Slice& slice);
-  void finish(Slice& slice);
   TensorView part(int rank, std::size_t index) const {
     return slice_of(inputs_[static_cast<std::size_t>(rank)], index);
   }

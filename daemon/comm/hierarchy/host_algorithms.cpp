@@ -80,18 +80,6 @@ class HierarchicalAlgorithms final : public Algorithms {
   HierarchicalContext context_;
 };
 
-/// Among the members of this rank's host.
-std::unique_ptr<Algorithms> make_local_algorithms(Transport& transport, const SymmetricSetup& setup,
-                                                  const HostLayout& layout, GroupKey key) {
-  std::vector<std::vector<int>> hosts;
-  for (int host = 0; host < layout.hosts(); ++host) hosts.push_back(layout.members(host));
-  auto messages = make_transport_algorithms(transport.split(hosts, host_key(key)), setup.threads);
-  if (layout.local_size() == 1) return messages;
-  SymmetricSetup named = setup;
-  named.names = layout.own_members();
-  return make_symmetric_algorithms(std::move(messages), named);
-}
-
 }  // namespace
 
 std::unique_ptr<Algorithms> make_host_algorithms(std::unique_ptr<Transport> transport,
@@ -104,7 +92,15 @@ std::unique_ptr<Algorithms> make_host_algorithms(std::unique_ptr<Transport> tran
                                      setup);
   if (layout.hosts() == layout.size() || !wanted)
     return make_transport_algorithms(std::move(transport), setup.threads);
-  auto local = make_local_algorithms(*transport, setup, layout, key);
+  // Inside this rank's host.
+  std::vector<std::vector<int>> hosts;
+  for (int host = 0; host < layout.hosts(); ++host) hosts.push_back(layout.members(host));
+  auto local = make_transport_algorithms(transport->split(hosts, host_key(key)), setup.threads);
+  if (layout.local_size() > 1) {
+    SymmetricSetup named = setup;
+    named.names = layout.own_members();
+    local = make_symmetric_algorithms(std::move(local), named);
+  }
   return std::make_unique<HierarchicalAlgorithms>(std::move(transport), std::move(local), setup,
                                                   std::move(layout), options.choice);
 }

@@ -46,15 +46,6 @@ class ForkedRank : public RankRuntime {
 /// pairs[r]: rank 0's end and rank r's end.
 using SocketPairs = std::vector<std::array<int, 2>>;
 
-SocketPairs make_socket_pairs(int world_size) {
-  SocketPairs pairs(static_cast<std::size_t>(world_size), {-1, -1});
-  for (std::size_t r = 1; r < pairs.size(); ++r)
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[r].data()) != 0)
-      throw ResourceExhausted(
-          fmt::format("no socket for local rank {}: {}", r, base::system_message(errno)));
-  return pairs;
-}
-
 void close_all(const SocketPairs& pairs, const std::vector<int>& but) {
   for (const auto& pair : pairs)
     for (const int fd : pair)
@@ -125,7 +116,11 @@ int run_local_ranks(int world_size, const std::function<int(RankRuntime&)>& body
                     const HierarchyOptions& hierarchy) {
   check(world_size >= 1, "{} local ranks", world_size);
   const auto world = std::make_shared<SharedMemoryWorld>(world_size);
-  const SocketPairs pairs = make_socket_pairs(world_size);
+  SocketPairs pairs(static_cast<std::size_t>(world_size), {-1, -1});
+  for (std::size_t r = 1; r < pairs.size(); ++r)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[r].data()) != 0)
+      throw ResourceExhausted(
+          fmt::format("no socket for local rank {}: {}", r, base::system_message(errno)));
   const pid_t parent = getpid();
   std::fflush(nullptr);
   std::vector<pid_t> children;

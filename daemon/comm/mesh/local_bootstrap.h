@@ -5,9 +5,8 @@
 #include <chrono>
 #include <functional>
 
-#include "daemon/comm/mesh/hierarchy_environment.h"
+#include "daemon/comm/mesh/group_environment.h"
 #include "daemon/comm/mesh/rank_runtime.h"
-#include "daemon/comm/mesh/symmetric_environment.h"
 
 namespace meshloom::comm {
 

@@ -12,21 +12,50 @@
 #include "daemon/comm/failure/mpi_failure_channel.h"
 #include "daemon/comm/flight/collective_group.h"
 #include "daemon/comm/hierarchy/host_algorithms.h"
-#include "daemon/comm/mesh/flight_exchange.h"
+#include "daemon/comm/mesh/bootstrap_exchange.h"
 #include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
 #include "daemon/comm/mpi_check.h"
+#include "daemon/comm/symm_mem/peer_process.h"
 #include "daemon/comm/transport/mpi_transport.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {
 namespace {
 
-void die_with_parent(int signal) {
-  const pid_t parent = getppid();
-  prctl(PR_SET_PDEATHSIG, signal);
-  // The parent may have died before the request was made.
-  if (getppid() != parent) raise(signal);
+/// Every rank of the world calls it. A rank's log lies in symmetric memory of its own, which its
+/// peers on the host map; in private memory where it has none. Logs of ranks that cannot be
+/// reached, such as those of other hosts, are not there, and say why. Throws what the bootstrap
+/// throws.
+std::shared_ptr<const FlightField> share_flight_logs(Bootstrap& bootstrap,
+                                                     SymmetricMemory& memory) {
+  const int rank = bootstrap.rank(), size = bootstrap.world_size();
+  SegmentPiece mine;
+  if (memory.options().sharing == SharingMode::kNone) mine.trouble = "sharing is turned off";
+  try {
+    if (mine.trouble.empty() && size > 1) mine.segment = memory.allocate(FlightLog::bytes());
+  } catch (const Error& error) {
+    mine.trouble = error.what();
+  }
+  if (!mine.segment) mine.trouble = mine.trouble.empty() ? "it is alone" : mine.trouble;
+  auto field = std::make_shared<FlightField>(*make_private_flight_field(rank, size, mine.trouble));
+  if (size == 1) return field;
+  if (mine.segment) {
+    field->logs[static_cast<std::size_t>(rank)] = {
+        FlightLog(mine.segment->data()), {}, mine.segment};
+    field->own().begin(rank, own_start_time(), own_pid_namespace());
+  }
+  BootstrapExchange exchange(bootstrap);
+  const ReachedSegments reached = memory.directory().reach(exchange, mine);
+  for (std::size_t r = 0; r < field->logs.size(); ++r) {
+    if (static_cast<int>(r) == rank || !mine.segment) continue;
+    const std::shared_ptr<Segment>& segment = reached.memory.segments[r];
+    const std::string& why = reached.why_not[r];
+    field->logs[r] = {segment ? FlightLog(segment->data()) : FlightLog(),
+                      why.empty() && !segment ? "it shares no memory" : why, segment};
+  }
+  bootstrap.barrier();  // all have mapped what they reach
+  return field;
 }
 
 }  // namespace
@@ -37,8 +66,12 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
       segments_(std::make_unique<MpiSegmentFolder>()),
       leftovers_(std::make_shared<MpiLeftovers>()),
       memory_(std::make_shared<SymmetricMemory>(options.symmetric)) {
-  if (launched_by_mpirun_ && options_.parent_death_signal != 0)
-    die_with_parent(options_.parent_death_signal);
+  if (const int signal = options_.parent_death_signal; launched_by_mpirun_ && signal != 0) {
+    const pid_t parent = getppid();
+    prctl(PR_SET_PDEATHSIG, signal);
+    // The parent may have died before the request was made.
+    if (getppid() != parent) raise(signal);
+  }
   for (const auto& [name, value] : mpi_defaults(process_environment(), options_.interface))
     setenv(name.c_str(), value.c_str(), 0);
   int provided = MPI_THREAD_SINGLE;

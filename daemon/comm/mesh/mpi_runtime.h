@@ -8,9 +8,8 @@
 #include <string>
 
 #include "daemon/comm/diagnosis/flight_field.h"
-#include "daemon/comm/mesh/hierarchy_environment.h"
+#include "daemon/comm/mesh/group_environment.h"
 #include "daemon/comm/mesh/rank_runtime.h"
-#include "daemon/comm/mesh/symmetric_environment.h"
 #include "daemon/comm/mesh/topology.h"
 #include "daemon/comm/training_pulse.h"
 

@@ -23,15 +23,6 @@ constexpr const char* kParameters[] = {"OMPI_MCA_btl_vader_backing_directory",
                                        "OMPI_MCA_btl_sm_backing_directory"};
 constexpr const char* kMemory = "/dev/shm";
 
-/// Folders begin with this and the owner's process id. The namespace is in it, since containers may
-/// share /dev/shm, but not their process ids.
-std::string prefix() {
-  std::error_code ignored;
-  std::string pids = fs::read_symlink("/proc/self/ns/pid", ignored).string();  // "pid:[123]"
-  std::erase_if(pids, [](unsigned char c) { return std::isdigit(c) == 0; });
-  return fmt::format("meshloom-mpi-{}-{}-", getuid(), pids);
-}
-
 /// Removes folders of processes that were killed before they could.
 void sweep(const std::string& prefix) {
   std::error_code ignored;
@@ -49,7 +40,12 @@ void sweep(const std::string& prefix) {
 MpiSegmentFolder::MpiSegmentFolder() {
   for (const char* parameter : kParameters)
     if (std::getenv(parameter) != nullptr) return;
-  const std::string begin = prefix();
+  // Folders begin with this and the owner's process id. The namespace is in it, since containers
+  // may share /dev/shm, but not their process ids.
+  std::error_code ignored;
+  std::string pids = fs::read_symlink("/proc/self/ns/pid", ignored).string();  // "pid:[123]"
+  std::erase_if(pids, [](unsigned char c) { return std::isdigit(c) == 0; });
+  const std::string begin = fmt::format("meshloom-mpi-{}-{}-", getuid(), pids);
   sweep(begin);
   std::string folder = fmt::format("{}/{}{}-XXXXXX", kMemory, begin, getpid());
   if (mkdtemp(folder.data()) == nullptr) return;

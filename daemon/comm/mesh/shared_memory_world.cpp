@@ -20,17 +20,6 @@ std::size_t field_bytes(int world_size) {
          FlightLog::bytes() * ranks;
 }
 
-/// This rank's log is its own from here on.
-std::shared_ptr<const FlightField> open_flight_field(
-    const std::shared_ptr<SharedMemoryWorld>& world, int rank) {
-  auto field = std::make_shared<FlightField>();
-  field->rank = rank;
-  for (int r = 0; r < world->world_size(); ++r)
-    field->logs.push_back({world->flight_log(r), {}, world});
-  field->own().begin(rank, own_start_time(), own_pid_namespace());
-  return field;
-}
-
 }  // namespace
 
 SharedMemoryWorld::SharedMemoryWorld(int world_size) {
@@ -65,11 +54,17 @@ SharedMemoryRank::SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& wor
   auto endpoint = std::make_shared<RingEndpoint>(
       std::shared_ptr<const RingField>(world, &world->rings()), rank);
   transport_ = make_shared_memory_transport(endpoint);
+  auto flight = std::make_shared<FlightField>();
+  flight->rank = rank;
+  for (int r = 0; r < world->world_size(); ++r)
+    flight->logs.push_back({world->flight_log(r), {}, world});
+  // This rank's log is its own from here on.
+  flight->own().begin(rank, own_start_time(), own_pid_namespace());
   groups_ = std::make_shared<RankGroups>(
       make_shared_memory_failure_channel(
           std::shared_ptr<const FailureField>(world, &world->failures()), std::move(endpoint),
           timeout, symmetric.sharing != SharingMode::kNone),
-      open_flight_field(world, rank));
+      std::move(flight));
 }
 
 std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOptions& options) {

@@ -20,16 +20,6 @@ struct Card {
   char hostname[64] = {};
 };
 
-std::vector<Card> exchange_cards(Bootstrap& bootstrap, const Card& mine) {
-  std::vector<Card> cards;
-  for (const std::string& bytes :
-       bootstrap.exchange({reinterpret_cast<const char*>(&mine), sizeof(mine)})) {
-    check_internal(bytes.size() == sizeof(Card), "topology: message of {} bytes", bytes.size());
-    std::memcpy(&cards.emplace_back(), bytes.data(), sizeof(Card));
-  }
-  return cards;
-}
-
 }  // namespace
 
 std::vector<int> Topology::host_numbers() const {
@@ -48,7 +38,12 @@ Topology probe_topology(Bootstrap& bootstrap) {
   const ReachedSegments reached = directory.reach(exchange, page);
   while (reached.memory.segments[static_cast<std::size_t>(mine.leader)] == nullptr) ++mine.leader;
   // Also a barrier: nobody gives its page back while others still look for it.
-  const std::vector<Card> cards = exchange_cards(bootstrap, mine);
+  std::vector<Card> cards;
+  for (const std::string& bytes :
+       bootstrap.exchange({reinterpret_cast<const char*>(&mine), sizeof(mine)})) {
+    check_internal(bytes.size() == sizeof(Card), "topology: message of {} bytes", bytes.size());
+    std::memcpy(&cards.emplace_back(), bytes.data(), sizeof(Card));
+  }
 
   Topology topology;
   std::map<std::int32_t, std::vector<std::size_t>> members;

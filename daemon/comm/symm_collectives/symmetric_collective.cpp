@@ -239,16 +239,6 @@ bool SymmetricCollective::consumed_by_all(std::uint64_t slice) const {
   return true;
 }
 
-void SymmetricCollective::retire() {
-  const std::uint64_t before = retired_;
-  while (retired_ < ready_ && consumed_by_all(retired_)) {
-    take_answers(retired_);
-    ++retired_;
-    ++moved_;
-  }
-  if (retired_ > before && ready_ < to_give_) fill();
-}
-
 bool SymmetricCollective::is_done() const {
   if (taken_ < to_take_) return false;
   if (ring_) return retired_ == to_give_;
@@ -261,7 +251,15 @@ bool SymmetricCollective::step() {
   if (!resolved_) resolved_ = resolve();
   if (!may_take() || !agreed || !resolved_) return false;
   take_what_is_ready();
-  if (ring_) retire();
+  if (ring_) {
+    const std::uint64_t before = retired_;
+    while (retired_ < ready_ && consumed_by_all(retired_)) {
+      take_answers(retired_);
+      ++retired_;
+      ++moved_;
+    }
+    if (retired_ > before && ready_ < to_give_) fill();
+  }
   if (!is_done()) return false;
   done_ = true;
   context_.finish(number_);

@@ -100,7 +100,6 @@ class SymmetricCollective : public Collective {
   /// on its way.
   bool resolve();
   void take_what_is_ready();
-  void retire();
   bool consumed_by_all(std::uint64_t slice) const;
   bool step();
   bool is_done() const;

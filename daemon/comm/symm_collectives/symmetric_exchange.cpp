@@ -4,18 +4,13 @@
 #include "daemon/comm/symm_collectives/copy_memory.h"
 
 namespace meshloom::comm {
-namespace {
-
-/// Kinds in which a rank gives every peer the same.
-bool gives_the_same(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kBroadcast ||
-         kind == CollectiveKind::kBarrier;
-}
-
-}  // namespace
 
 std::unique_ptr<Collective> SymmetricExchange::start(SymmetricContext& context, const Call& call) {
-  const int pieces = gives_the_same(call.signature.kind) ? 1 : context.size();
+  const CollectiveKind kind = call.signature.kind;
+  const bool gives_all_the_same = kind == CollectiveKind::kAllGather ||
+                                  kind == CollectiveKind::kBroadcast ||
+                                  kind == CollectiveKind::kBarrier;
+  const int pieces = gives_all_the_same ? 1 : context.size();
   return std::unique_ptr<Collective>(new SymmetricExchange(context, call, pieces));
 }
 

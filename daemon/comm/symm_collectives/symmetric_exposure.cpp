@@ -29,17 +29,15 @@ bool is_in_symmetric_memory(ProcessGroup& group, const TensorView& view) {
 SymmetricExposure::SymmetricExposure(SymmetricContext& context, const Call& call)
     : SymmetricCollective(context, call, 1), exposed_(call.exposed) {
   static_assert(std::is_trivially_copyable_v<Entry>, "a table is copied as it lies");
-  for (const TensorView& view : call.inputs) table_.push_back(describe(view));
+  for (const TensorView& view : call.inputs) {
+    const std::optional<Share> share = context.segments().share(view.data, extent(view));
+    table_.push_back({share ? *share : stage(view), view.shape, view.strides, view.dtype});
+  }
   *call.bytes_sent += call.bytes;
 }
 
 SymmetricExposure::~SymmetricExposure() {
   for (std::shared_ptr<Segment>& segment : staged_) context().give_back(std::move(segment));
-}
-
-SymmetricExposure::Entry SymmetricExposure::describe(const TensorView& view) {
-  const std::optional<Share> share = context().segments().share(view.data, extent(view));
-  return {share ? *share : stage(view), view.shape, view.strides, view.dtype};
 }
 
 Share SymmetricExposure::stage(const TensorView& view) {
@@ -76,18 +74,16 @@ bool SymmetricExposure::map(int peer) {
   return true;
 }
 
-bool SymmetricExposure::map_peers() {
-  bool all = true;
-  for (int peer = 0; peer < context().size(); ++peer) {
-    if (peer == context().rank() || !exposed_->peers[static_cast<std::size_t>(peer)].empty())
-      continue;
-    all = has_come(peer) && map(peer) && all;
-  }
-  return all;
-}
-
 bool SymmetricExposure::may_take() {
-  if (!all_mapped_) all_mapped_ = map_peers();
+  if (!all_mapped_) {
+    bool all = true;
+    for (int peer = 0; peer < context().size(); ++peer) {
+      if (peer == context().rank() || !exposed_->peers[static_cast<std::size_t>(peer)].empty())
+        continue;
+      all = has_come(peer) && map(peer) && all;
+    }
+    all_mapped_ = all;
+  }
   return all_mapped_ && exposed_->released;
 }
 

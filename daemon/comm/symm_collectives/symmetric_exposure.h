@@ -31,11 +31,9 @@ class SymmetricExposure final : public SymmetricCollective {
     DType dtype = DType::kFloat32;
   };
 
-  Entry describe(const TensorView& view);
   /// Shares a view that lies outside of symmetric memory by a copy.
   Share stage(const TensorView& view);
-  /// The views of peers that have come; true once all are there.
-  bool map_peers();
+  /// Takes over the table of a peer that has come; false while a descriptor is on its way.
   bool map(int peer);
 
   Piece piece(int peer) const override;

@@ -15,7 +15,6 @@
 #include "daemon/base/system_message.h"
 #include "daemon/comm/symm_mem/memory_room.h"
 #include "daemon/comm/symm_mem/peer_process.h"
-#include "daemon/comm/symm_mem/segment_count.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
@@ -62,25 +61,6 @@ void check_room(std::size_t bytes) {
        {"source", room.source}});
 }
 
-/// Gives the file its pages and seals its size.
-void take_memory(int fd, std::size_t bytes) {
-  const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
-  if (error != 0)
-    throw ResourceExhausted(fmt::format("symmetric memory: no {} bytes of shared memory: {}", bytes,
-                                        base::system_message(error)),
-                            "SYMM_MEM_NO_ROOM", {{"bytes", std::to_string(bytes)}});
-  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-    throw IoError("symmetric memory: the size of a segment cannot be sealed: " + reason());
-}
-
-/// Puts touched memory together into pages of 2 MiB, which products read and write at full speed;
-/// peers that map it afterwards get them too. Shared memory has them in no other way if the system
-/// does not turn them on for all. Without them (before Linux 6.1) all works the same.
-void use_huge_pages(std::byte* data, std::size_t bytes) {
-  const std::size_t huge = bytes / kHugePage * kHugePage;
-  if (huge > 0) madvise(data, huge, MADV_COLLAPSE);
-}
-
 /// Where a mapping of `bytes` may go: a piece of address space that begins at a multiple of 2 MiB
 /// if it is that large. Null: anywhere.
 std::byte* aligned_place(std::size_t bytes) {
@@ -116,10 +96,21 @@ std::shared_ptr<Segment> Segment::create(std::size_t bytes) {
   name.start_time = own_start_time();
   name.pid_namespace = own_pid_namespace();
   name.object = reinterpret_cast<std::uintptr_t>(segment.get());
-  take_memory(segment->fd(), file_bytes(whole));
+  // The file gets its pages, and its size is sealed.
+  const std::size_t all = file_bytes(whole);
+  const int error = posix_fallocate(segment->fd(), 0, static_cast<off_t>(all));
+  if (error != 0)
+    throw ResourceExhausted(fmt::format("symmetric memory: no {} bytes of shared memory: {}", all,
+                                        base::system_message(error)),
+                            "SYMM_MEM_NO_ROOM", {{"bytes", std::to_string(all)}});
+  if (fcntl(segment->fd(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    throw IoError("symmetric memory: the size of a segment cannot be sealed: " + reason());
   segment->map_memory(segment->fd());
   std::memcpy(segment->data_ + whole, name.nonce.data(), sizeof(Nonce));
-  use_huge_pages(segment->data_, whole);
+  // Touched memory is put together into pages of 2 MiB, which products read and write at full
+  // speed; peers that map it afterwards get them too. Shared memory has them in no other way if the
+  // system does not turn them on for all. Without them (before Linux 6.1) all works the same.
+  if (whole >= kHugePage) madvise(segment->data_, whole / kHugePage * kHugePage, MADV_COLLAPSE);
   made.fetch_add(1, std::memory_order_relaxed);
   return segment;
 }

@@ -67,4 +67,9 @@ class Segment : public std::enable_shared_from_this<Segment> {
   SegmentName name_;
 };
 
+/// Segments that this process has made since it began, for tensors, workspaces and signals of all
+/// its ranks. Making one also touches it, so where this stands still no collective took memory or
+/// met a page for the first time, which steps of training must not. Any thread may ask.
+std::uint64_t segments_made();
+
 }  // namespace meshloom::comm

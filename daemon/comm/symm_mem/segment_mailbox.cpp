@@ -24,15 +24,6 @@ struct Letter {
 
 constexpr std::size_t kNameOffset = offsetof(sockaddr_un, sun_path);
 
-/// The one descriptor that came with a message.
-base::UniqueFd descriptor_of(msghdr& message) {
-  int fd = -1;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
-    if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS)
-      std::memcpy(&fd, CMSG_DATA(part), sizeof(fd));
-  return base::UniqueFd(fd);
-}
-
 }  // namespace
 
 SegmentMailbox::SegmentMailbox() {
@@ -98,9 +89,7 @@ bool SegmentMailbox::send(const Outgoing& one) {
   std::memcpy(CMSG_DATA(part), &fd, sizeof(fd));
   if (sendmsg(socket_.get(), &message, MSG_NOSIGNAL) >= 0) return true;
   // Too many descriptors on their way end as the peer takes them in.
-  if (errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS) return false;
-  refusal_ = base::system_message(errno);
-  return true;
+  return errno != EAGAIN && errno != EINTR && errno != ETOOMANYREFS && errno != ENOBUFS;
 }
 
 /// False if nothing more is there.
@@ -115,7 +104,11 @@ bool SegmentMailbox::receive() {
   message.msg_controllen = sizeof(control);
   const ssize_t got = recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   if (got < 0) return errno == EINTR;
-  base::UniqueFd fd = descriptor_of(message);
+  int descriptor = -1;  // the one that came with the message
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part))
+    if (part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS)
+      std::memcpy(&descriptor, CMSG_DATA(part), sizeof(descriptor));
+  base::UniqueFd fd(descriptor);
   if (!fd) return true;
   const bool ours = got == static_cast<ssize_t>(sizeof(letter)) && letter.secret == address_.secret;
   if (ours) arrived_.try_emplace(letter.segment, std::move(fd));

@@ -7,7 +7,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <string>
 
 #include "daemon/comm/symm_mem/segment.h"
 
@@ -40,8 +39,6 @@ class SegmentMailbox {
   bool pending() const { return !waiting_.empty(); }
   /// The descriptor of the segment with this nonce; none if none came.
   base::UniqueFd take(const Nonce& nonce);
-  /// Why the last message that could not be sent at all was not; empty if all were.
-  const std::string& refusal() const { return refusal_; }
 
  private:
   struct Outgoing {
@@ -55,7 +52,6 @@ class SegmentMailbox {
   MailboxAddress address_;
   std::deque<Outgoing> waiting_;
   std::map<Nonce, base::UniqueFd> arrived_;
-  std::string refusal_;
 };
 
 }  // namespace meshloom::comm

@@ -12,7 +12,6 @@
 #include <memory>
 #include <sstream>
 
-#include "kernels/backend.h"
 #include "kernels/base/integer_math.h"
 
 namespace meshloom::control {
@@ -33,12 +32,6 @@ bool share_a_core(const std::string& a, const std::string& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     if (a[i] == '1' && b[i] == '1') return true;
   return false;
-}
-
-int quota_cores() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string line;
-  return std::getline(file, line) ? cores_of_quota(line) : 0;
 }
 
 }  // namespace
@@ -64,12 +57,12 @@ int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology)
   }
   const auto cores = static_cast<int>(std::count(mask.begin(), mask.end(), '1'));
   int threads = cores / std::max(sharing, 1);
-  if (const int quota = quota_cores(); quota > 0)
-    threads = std::min(threads, quota / std::max(local, 1));
+  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
+  std::string cpu_max;
+  const int quota = std::getline(quota_file, cpu_max) ? cores_of_quota(cpu_max) : 0;
+  if (quota > 0) threads = std::min(threads, quota / std::max(local, 1));
   return std::max(threads, 1);
 }
-
-std::string cpu_name() { return kernels::backend_for(kCpuDevice).describe().hardware_class; }
 
 std::string host_address(const std::string& configured) {
   if (!configured.empty()) return configured;

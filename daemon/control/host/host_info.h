@@ -17,9 +17,6 @@ int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology)
 /// Cores that a cgroup v2 file cpu.max allows ("200000 100000" -> 2, rounded up); 0: no limit.
 int cores_of_quota(const std::string& cpu_max);
 
-/// The class of its CPU: amx, avx512_bf16, avx512, avx2 or sse4.
-std::string cpu_name();
-
 /// The address by which other hosts reach this one: `configured` if given, else the first IPv4
 /// address that is up and not a loopback, else 127.0.0.1.
 std::string host_address(const std::string& configured);

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "daemon/control/jobs/tokenized_message.h"
+#include "daemon/control/ranks/rank_messages.h"
 #include "daemon/train/run.h"
 #include "kernels/base/log.h"
 

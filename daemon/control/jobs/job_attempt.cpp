@@ -8,8 +8,7 @@
 #include "daemon/base/message_printer.h"
 #include "daemon/control/jobs/evaluation.h"
 #include "daemon/control/jobs/resume_source.h"
-#include "daemon/control/jobs/tokenized_message.h"
-#include "daemon/control/ranks/job_checkpoint.h"
+#include "daemon/control/ranks/rank_messages.h"
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/dtype_choice.h"
@@ -27,13 +26,6 @@ constexpr std::chrono::milliseconds kShortStep{50};
 
 constexpr std::chrono::seconds kBetweenProgress{1};  // of tokenizing
 constexpr const char* kMetrics = "metrics.jsonl";
-
-train::StepOutput step_output(const v1::ApplyGradientsResult& result) {
-  return {result.output(),
-          result.step_seconds(),
-          {result.seconds().begin(), result.seconds().end()},
-          {result.collectives().begin(), result.collectives().end()}};
-}
 
 void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
   v1::JobSpec spec;
@@ -115,9 +107,28 @@ AttemptEnd JobAttempt::run() {
 void JobAttempt::succeed() {
   if (const std::int64_t steps = config_.training().steps(); stopped_early_.empty() && end_ < steps)
     add_note(fmt::format("its step limit ends it at step {} of {}", end_, steps));
-  write_export();
-  write_sample();
-  note_unsaved_end();
+  const std::string& exported = config_.export_().hf_folder();
+  if (!exported.empty()) {
+    const auto folder = folders_.job / exported;
+    run_.export_hf(folder, config_.export_().dtype()).get();
+    store_.update(id_, [&](v1::Job* job) { job->set_hf_folder(folder.string()); });
+  }
+  const v1::SampleConfig& sample = config_.sample();
+  if (JobSamples::any(sample)) {
+    const JobSamples::Drawn drawn =
+        job_samples().draw(done_, [this] { return stop_ || store_.cancel_requested(id_); });
+    if (!drawn.whole)
+      add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
+    if (sample.interval() > 0 || !sample.prompts().empty())
+      store_.publish_samples(id_, drawn.samples);
+    store_.update(id_, [&](v1::Job* job) { job->set_sample(drawn.samples.front().text()); });
+  }
+  if (saved_ < done_)
+    add_note(fmt::format(
+        "no checkpoint of its last step, {}: run.checkpoint.last is false. Its weights are {}; {}",
+        done_, exported.empty() ? "lost" : fmt::format("in the export {} alone", exported),
+        saved_ > 0 ? fmt::format("the newest checkpoint is of step {}", saved_)
+                   : std::string("there is no checkpoint")));
   delete_run();
 }
 
@@ -169,11 +180,18 @@ void JobAttempt::note_choices() {
   if (train::dtype_is_auto(given.plan())) add_note(train::dtype_note(config_));
   const std::int64_t samples = config_.training().micro_batch_size();
   const std::int64_t share = train::rank_share(config_);
-  if (given.training().micro_batch_size() != 0 || samples <= 0 || samples >= share) return;
-  add_note(fmt::format("a rank computes {} of its {} samples at once{}", samples, share,
-                       config_.checkpoint().resume_from().empty()
-                           ? ": all of them would not fit the memory"
-                           : ", to fit the memory or as it did before the checkpoint"));
+  if (given.training().micro_batch_size() == 0 && samples > 0 && samples < share)
+    add_note(fmt::format("a rank computes {} of its {} samples at once{}", samples, share,
+                         config_.checkpoint().resume_from().empty()
+                             ? ": all of them would not fit the memory"
+                             : ", to fit the memory or as it did before the checkpoint"));
+  for (const auto& [field, summary] : text_)
+    if (summary.replaced_documents > 0)
+      add_note(
+          fmt::format("{}: {} of {} documents {} bytes that are no UTF-8: the tokenizer has "
+                      "read U+FFFD for them",
+                      field, summary.replaced_documents, summary.documents,
+                      summary.replaced_documents == 1 ? "has" : "have"));
 }
 
 double JobAttempt::peak_flops() {
@@ -184,16 +202,6 @@ double JobAttempt::peak_flops() {
   const auto& notes = job_.notes();
   if (measured > 0.0 && std::find(notes.begin(), notes.end(), note) == notes.end()) add_note(note);
   return measured;
-}
-
-void JobAttempt::note_replaced_text() {
-  for (const auto& [field, summary] : text_)
-    if (summary.replaced_documents > 0)
-      add_note(
-          fmt::format("{}: {} of {} documents {} bytes that are no UTF-8: the tokenizer has "
-                      "read U+FFFD for them",
-                      field, summary.replaced_documents, summary.documents,
-                      summary.replaced_documents == 1 ? "has" : "have"));
 }
 
 v1::JobData JobAttempt::job_data(const v1::CreateRunResult& created) const {
@@ -223,10 +231,7 @@ bool JobAttempt::prepare() {
   create.set_tokenizer_folder(folders_.tokenizer.string());
   if (!tokenize(&create)) return false;
   run_exists_ = true;
-  if (job_.attempt() == 1) {
-    note_choices();
-    note_replaced_text();
-  }
+  if (job_.attempt() == 1) note_choices();
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   submitted_ = done_ = saved_ = created.step_count();
   course_.emplace(config_, train::JobCourse::Begin{done_, to_progress(created.job()),
@@ -295,18 +300,16 @@ bool JobAttempt::may_submit() const {
 
 void JobAttempt::train() {
   while (!ends_at(done_)) {
-    while (may_submit()) submit_step();
+    while (may_submit()) {
+      // Nobody can edit what this step goes by, or whether there is one, from here on.
+      go_by(store_.begin_step(id_, submitted_ + 1), submitted_ + 1);
+      const train::JobCourse::Step next = course_->next();
+      const RunClient::Step verbs = run_.step(next.batch, next.update);
+      in_flight_.push_back({++submitted_, verbs});
+    }
     if (in_flight_.empty()) return;
     finish_step();
   }
-}
-
-void JobAttempt::submit_step() {
-  // Nobody can edit what this step goes by, or whether there is one, from here on.
-  go_by(store_.begin_step(id_, submitted_ + 1), submitted_ + 1);
-  const train::JobCourse::Step next = course_->next();
-  const RunClient::Step verbs = run_.step(next.batch, next.update);
-  in_flight_.push_back({++submitted_, verbs});
 }
 
 void JobAttempt::finish_step() {
@@ -318,7 +321,10 @@ void JobAttempt::finish_step() {
   trained_until_ = Clock::now();
   step_time_ = trained_until_ - begin;
   done_ = step.step;
-  const train::StepOutput output = step_output(result);
+  const train::StepOutput output = {result.output(),
+                                    result.step_seconds(),
+                                    {result.seconds().begin(), result.seconds().end()},
+                                    {result.collectives().begin(), result.collectives().end()}};
   v1::StepMetrics metrics = course_->done(tokens, output);
   metrics.set_memory_bytes(result.memory_bytes());
   metrics_->step(metrics, output.phase_seconds);
@@ -344,7 +350,13 @@ void JobAttempt::evaluate() {
     told.set_perplexity(std::exp(*of_set));
   }
   metrics.set_perplexity(std::exp(*loss));
-  record_validation(std::move(metrics));
+  metrics_->validation(metrics);
+  store_.publish_validation(id_, metrics);
+  train::count_validation(config_, metrics, &progress_);
+  validation_ = std::move(metrics);
+  stop_early();
+  v1::ValidationProgress with_it = progress_;
+  if (train::add_best(config_, *validation_, &with_it)) save_step();
   validation_missing_ = false;
 }
 
@@ -359,16 +371,6 @@ std::optional<double> JobAttempt::evaluate_set(const std::string& set) {
       losses.push_back({batch.loss(), batch.labels()});
   }
   return train::mean_loss(losses);
-}
-
-void JobAttempt::record_validation(v1::ValidationMetrics metrics) {
-  metrics_->validation(metrics);
-  store_.publish_validation(id_, metrics);
-  train::count_validation(config_, metrics, &progress_);
-  validation_ = std::move(metrics);
-  stop_early();
-  v1::ValidationProgress with_it = progress_;
-  if (train::add_best(config_, *validation_, &with_it)) save_step();
 }
 
 void JobAttempt::stop_early() {
@@ -429,23 +431,6 @@ bool JobAttempt::save_last() {
   return true;
 }
 
-void JobAttempt::note_unsaved_end() {
-  if (saved_ >= done_) return;
-  const std::string& folder = config_.export_().hf_folder();
-  add_note(fmt::format(
-      "no checkpoint of its last step, {}: run.checkpoint.last is false. Its weights are {}; {}",
-      done_, folder.empty() ? "lost" : fmt::format("in the export {} alone", folder),
-      saved_ > 0 ? fmt::format("the newest checkpoint is of step {}", saved_)
-                 : std::string("there is no checkpoint")));
-}
-
-void JobAttempt::write_export() {
-  if (config_.export_().hf_folder().empty()) return;
-  const auto folder = folders_.job / config_.export_().hf_folder();
-  run_.export_hf(folder, config_.export_().dtype()).get();
-  store_.update(id_, [&](v1::Job* job) { job->set_hf_folder(folder.string()); });
-}
-
 const JobSamples& JobAttempt::job_samples() {
   if (samples_) return *samples_;
   samples_ =
@@ -462,18 +447,6 @@ void JobAttempt::draw_samples() {
     add_note(fmt::format("the samples of step {} could not be drawn, training goes on: {}", done_,
                          error.what()));
   }
-}
-
-void JobAttempt::write_sample() {
-  const v1::SampleConfig& config = config_.sample();
-  if (!JobSamples::any(config)) return;
-  const JobSamples::Drawn drawn =
-      job_samples().draw(done_, [this] { return stop_ || store_.cancel_requested(id_); });
-  if (!drawn.whole)
-    add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
-  if (config.interval() > 0 || !config.prompts().empty())
-    store_.publish_samples(id_, drawn.samples);
-  store_.update(id_, [&](v1::Job* job) { job->set_sample(drawn.samples.front().text()); });
 }
 
 }  // namespace meshloom::control

@@ -66,7 +66,6 @@ class JobAttempt {
   bool tokenize(v1::CreateRunCommand* create);
   /// What was chosen for the user, and text that is not as it should be, as notes.
   void note_choices();
-  void note_replaced_text();
   /// That the config gives, else as it was measured: that is of this host, not of the job.
   double peak_flops();
   v1::JobData job_data(const v1::CreateRunResult& created) const;
@@ -85,7 +84,6 @@ class JobAttempt {
   bool saves(std::int64_t step) const;
   bool samples(std::int64_t step) const;
   bool may_submit() const;
-  void submit_step();
   void finish_step();
   /// Part by part; on a stop it remains to be done. Saves if the checkpoint is one of the best.
   void evaluate();
@@ -99,15 +97,11 @@ class JobAttempt {
   void save_step();
   /// With what the validations have shown so far.
   v1::WriteStateResult save();
-  void note_unsaved_end();
-  void record_validation(v1::ValidationMetrics metrics);
   /// If the validations so far say so.
   void stop_early();
-  void write_export();
   /// Made at first use.
   const JobSamples& job_samples();
   void draw_samples();  ///< between steps
-  void write_sample();  ///< at the end
 
   JobStore& store_;
   Executor& executor_;

@@ -5,7 +5,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/peak_flops.h"
-#include "daemon/control/jobs/micro_batch_choice.h"
+#include "daemon/control/jobs/memory_admission.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
@@ -38,12 +38,6 @@ int ranks_per_host(const LocalAdmission::Options& options) {
   int fewest = options.world_size;
   for (const HostMemory& host : options.hosts) fewest = std::min(fewest, host.ranks);
   return std::max(1, fewest);
-}
-
-/// False for one that a checkpoint was trained with, which is kept, and for runs without batches of
-/// their own.
-bool takes_whole_share(const v1::RunConfig& resolved) {
-  return resolved.training().micro_batch_size() == train::rank_share(resolved);
 }
 
 /// Keeps what two holds keep. What is kept is in their deleters: the pointers themselves are null.
@@ -202,7 +196,9 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
       admitted.resolved.mutable_model()->set_name(parse_model_name(source.name()));
     const nn::ModelConfig model =
         train::load_model_config(admitted.resolved.model(), options_.data_dir, folder);
-    if (open_micro_batch && takes_whole_share(admitted.resolved))
+    // One that a checkpoint was trained with is kept; a run may have no batches of its own.
+    if (open_micro_batch &&
+        admitted.resolved.training().micro_batch_size() == train::rank_share(admitted.resolved))
       if (auto note = choose_micro_batch(&admitted.resolved, model, memory_of_rank()))
         admitted.warnings.push_back(std::move(*note));
     if (auto note = memory_.check_job(admitted.resolved, model, overcommit))

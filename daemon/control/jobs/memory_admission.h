@@ -10,10 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "daemon/control/host/memory_limit.h"
+#include "daemon/control/host/memory.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/run.h"
 #include "planner/estimate/memory.h"
+#include "v1/config.pb.h"
 #include "v1/job.pb.h"
 
 namespace meshloom::control {
@@ -85,5 +86,13 @@ class MemoryAdmission {
   ReadLimit read_limit_;
   std::shared_ptr<Sources> sources_ = std::make_shared<Sources>();
 };
+
+/// Replaces the micro batch of a resolved config, which is a rank's whole share of the global
+/// batch, by the largest even part of that share whose estimate (daemon/plan/job_memory.h) is at
+/// most `rank_bytes`; by 1 if none is. Nothing changes if the whole share fits, or `rank_bytes` is
+/// 0: not known. Returns what was chosen and why, as a note to the user; nothing if nothing has
+/// changed.
+std::optional<std::string> choose_micro_batch(v1::RunConfig* resolved, const nn::ModelConfig& model,
+                                              std::int64_t rank_bytes);
 
 }  // namespace meshloom::control

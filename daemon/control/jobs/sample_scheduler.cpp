@@ -54,20 +54,16 @@ void SampleScheduler::run() {
   }
 }
 
-void SampleScheduler::wait_for_room(std::unique_lock<std::mutex>& lock) {
+std::vector<SampleScheduler::SamplePtr> SampleScheduler::next_turns() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
   constexpr std::chrono::milliseconds kLookUp{50};  // whether the job has ended
   while (!stopping_ && trains_()) {
     const auto now = Clock::now();
     const auto room = share_.next(slice_time_, now);
-    if (room <= now) return;
+    if (room <= now) break;
     changed_.wait_until(lock, std::min(room, now + kLookUp), [&] { return stopping_; });
   }
-}
-
-std::vector<SampleScheduler::SamplePtr> SampleScheduler::next_turns() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
-  wait_for_room(lock);
   std::vector<SamplePtr> turns;
   if (stopping_) return turns;
   const std::size_t slices =

@@ -74,7 +74,6 @@ class SampleScheduler {
   /// Waits until slices fit in. Returns the samples whose turns they are, one for each slice; none
   /// at the end.
   std::vector<SamplePtr> next_turns();
-  void wait_for_room(std::unique_lock<std::mutex>& lock);
   std::vector<Slice> submit(const std::vector<SamplePtr>& turns);
   Slice submit_one(const SamplePtr& sample);
   void collect(const Slice& slice);

@@ -3,7 +3,46 @@
 
 #include <utility>
 
+#include "daemon/base/utf8.h"
+
 namespace meshloom::control {
+namespace {
+
+constexpr const char* kReplacement = "\xEF\xBF\xBD";
+
+}  // namespace
+
+std::string ByteText::append(unsigned char byte) {
+  std::string out;
+  if (missing_ > 0) {
+    const bool continues =
+        base::utf8_continues(static_cast<char>(byte)) &&
+        (pending_.size() > 1 ||
+         base::utf8_second_byte_fits(static_cast<unsigned char>(pending_[0]), byte));
+    if (continues) {
+      pending_ += static_cast<char>(byte);
+      if (--missing_ > 0) return "";
+      out.swap(pending_);
+      return out;
+    }
+    out = finish();
+  }
+  missing_ = base::utf8_continuation_bytes(byte);
+  if (missing_ == 0) return out + static_cast<char>(byte);
+  if (missing_ < 0) {
+    missing_ = 0;
+    return out + kReplacement;
+  }
+  pending_ = static_cast<char>(byte);
+  return out;
+}
+
+std::string ByteText::finish() {
+  if (missing_ == 0) return "";
+  missing_ = 0;
+  pending_.clear();
+  return kReplacement;
+}
 
 TokenText::TokenText(const train::PromptLimits& limits, std::vector<std::string> stops)
     : stops_(std::move(stops)) {
@@ -13,25 +52,23 @@ TokenText::TokenText(const train::PromptLimits& limits, std::vector<std::string>
     decoder_.emplace<ByteText>();
 }
 
-std::string TokenText::add(std::int64_t token) { return stops_.add(decode(token)); }
+std::string TokenText::add(std::int64_t token) {
+  std::string decoded;
+  if (auto* bytes = std::get_if<ByteText>(&decoder_))
+    decoded = bytes->append(static_cast<unsigned char>(token));
+  else if (auto* stream = std::get_if<text::StreamDecoder>(&decoder_))
+    decoded = stream->add(static_cast<text::TokenId>(token));
+  return stops_.add(decoded);
+}
 
 std::string TokenText::finish() {
-  const std::string last = stops_.add(rest());
-  return last + stops_.finish();
-}
-
-std::string TokenText::decode(std::int64_t token) {
+  std::string rest;
   if (auto* bytes = std::get_if<ByteText>(&decoder_))
-    return bytes->append(static_cast<unsigned char>(token));
-  if (auto* stream = std::get_if<text::StreamDecoder>(&decoder_))
-    return stream->add(static_cast<text::TokenId>(token));
-  return {};
-}
-
-std::string TokenText::rest() {
-  if (auto* bytes = std::get_if<ByteText>(&decoder_)) return bytes->finish();
-  if (auto* stream = std::get_if<text::StreamDecoder>(&decoder_)) return stream->finish();
-  return {};
+    rest = bytes->finish();
+  else if (auto* stream = std::get_if<text::StreamDecoder>(&decoder_))
+    rest = stream->finish();
+  const std::string last = stops_.add(rest);
+  return last + stops_.finish();
 }
 
 }  // namespace meshloom::control

@@ -7,12 +7,24 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/control/jobs/byte_text.h"
 #include "daemon/text/stop_strings.h"
 #include "daemon/text/stream_decoder.h"
 #include "daemon/train/sampling_params.h"
 
 namespace meshloom::control {
+
+/// Bytes that come one by one, as whole UTF-8 characters.
+class ByteText {
+ public:
+  /// The text that became complete with this byte; U+FFFD for bytes that cannot be part of UTF-8.
+  std::string append(unsigned char byte);
+  /// What an unfinished character leaves at the end.
+  std::string finish();
+
+ private:
+  std::string pending_;
+  int missing_ = 0;  ///< continuation bytes that the pending character still needs
+};
 
 /// Of a model of bytes, or with a tokenizer, whose special tokens are left out; of others there is
 /// no text.
@@ -29,9 +41,6 @@ class TokenText {
   bool stopped() const { return stops_.stopped(); }
 
  private:
-  std::string decode(std::int64_t token);
-  std::string rest();
-
   text::StopStrings stops_;
   std::variant<std::monostate, ByteText, text::StreamDecoder> decoder_;
 };

@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -23,6 +22,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kPause{20};
 constexpr std::chrono::seconds kLogPause{10};
+// Of one listener; then a stop is heard and the other listeners have their turn.
+constexpr int kMostInARow = 64;
 
 /// The number of the socket behind a descriptor, which no other socket has as long as it is open;
 /// 0 if it is closed.
@@ -122,15 +123,15 @@ void Acceptor::run() {
         refused_.count > 0 ? static_cast<int>(std::chrono::milliseconds(kLogPause).count()) : -1;
     const int ready = ::poll(watched.data(), static_cast<nfds_t>(watched.size()), timeout);
     if (watched[0].revents != 0) return;
-    log_refusals();
-    for (std::size_t i = 1; i < watched.size() && ready > 0; ++i)
-      if (watched[i].revents != 0) accept_from(watched[i].fd);
-  }
-}
-
-void Acceptor::accept_from(int listener) {
-  constexpr int kMostInARow = 64;  // then a stop is heard and the other listeners have their turn
-  for (int i = 0; i < kMostInARow && accept_one(listener); ++i) {
+    if (refused_.count > 0 && Clock::now() - refused_.since >= kLogPause) {
+      if (refused_.count > 1) spdlog::warn("{} connections were refused", refused_.count);
+      refused_.count = 0;
+    }
+    for (std::size_t i = 1; i < watched.size() && ready > 0; ++i) {
+      if (watched[i].revents == 0) continue;
+      for (int taken = 0; taken < kMostInARow && accept_one(watched[i].fd); ++taken) {
+      }
+    }
   }
 }
 
@@ -157,7 +158,12 @@ void Acceptor::admit(int listener, base::UniqueFd connection, const SocketAddres
   const std::string client = client_of(peer);
   auto slot = slots_.try_take(client);
   if (!slot) {
-    forget_closed();
+    // A flood must not make the search for those that were closed the work of the host.
+    if (Clock::now() - last_look_ >= kPause) {
+      last_look_ = Clock::now();
+      std::erase_if(open_,
+                    [](const Connection& item) { return socket_number(item.fd) != item.socket; });
+    }
     slot = slots_.try_take(client);
   }
   if (!slot) return note_refusal(client);
@@ -181,22 +187,6 @@ void Acceptor::note_refusal(const std::string& client) {
   refused_.since = Clock::now();
   spdlog::warn("a connection from {} is refused: at most {} may be open, {} from one address",
                client, slots_.most(), slots_.most_of_one());
-}
-
-void Acceptor::log_refusals() {
-  if (refused_.count == 0 || Clock::now() - refused_.since < kLogPause) return;
-  if (refused_.count > 1) spdlog::warn("{} connections were refused", refused_.count);
-  refused_.count = 0;
-}
-
-void Acceptor::forget_closed() {
-  // A flood must not make this the work of the host.
-  if (Clock::now() - last_look_ < kPause) return;
-  last_look_ = Clock::now();
-  open_.erase(
-      std::remove_if(open_.begin(), open_.end(),
-                     [](const Connection& item) { return socket_number(item.fd) != item.socket; }),
-      open_.end());
 }
 
 }  // namespace meshloom::control

@@ -51,14 +51,11 @@ class Acceptor {
   };
 
   void run();
-  void accept_from(int listener);
   /// False if the kernel had none to give, or no descriptor for it.
   bool accept_one(int listener);
   void admit(int listener, base::UniqueFd connection, const SocketAddress& peer);
   void refuse_without_descriptor(int listener);
   void note_refusal(const std::string& client);
-  void log_refusals();
-  void forget_closed();
 
   std::vector<base::UniqueFd> listeners_;
   int port_ = 0;

@@ -14,14 +14,6 @@ bool is_letter_or_digit(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-bool is_client_name(const std::string& name) {
-  constexpr std::size_t kLongest = 63;
-  return !name.empty() && name.size() <= kLongest && is_letter_or_digit(name[0]) &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-';
-         });
-}
-
 }  // namespace
 
 std::string metadata_of(const grpc::ServerContextBase& context, const char* key) {
@@ -35,7 +27,12 @@ std::string client_name(const grpc::ServerContextBase& context) {
   const auto found = metadata.find("meshloom-client");
   if (found == metadata.end()) return "address:" + client_of_peer(context.peer());
   std::string name(found->second.data(), found->second.size());
-  if (!is_client_name(name))
+  constexpr std::size_t kLongest = 63;
+  const bool valid = !name.empty() && name.size() <= kLongest && is_letter_or_digit(name[0]) &&
+                     std::all_of(name.begin(), name.end(), [](char c) {
+                       return is_letter_or_digit(c) || c == '.' || c == '_' || c == '-';
+                     });
+  if (!valid)
     throw InvalidArgument(
         fmt::format(
             "meshloom-client \"{}\" is not valid, expected [A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",

@@ -13,7 +13,7 @@
 namespace meshloom::control {
 
 /// Of one message of a client, or to it: the samples of a verb are the largest, and others are
-/// checked by check_request_size (request_size.h).
+/// checked by check_request_size (status.h).
 inline constexpr int kPublicMessageBytes = 16 << 20;
 /// Between the ranks: whatever a client may send fits into a command with room to spare.
 inline constexpr int kInnerMessageBytes = 64 << 20;

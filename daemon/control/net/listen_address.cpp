@@ -29,11 +29,6 @@ const unsigned char* ipv4_bytes(const SocketAddress& address) {
   return nullptr;
 }
 
-std::string without_brackets(const std::string& host) {
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  return bracketed ? host.substr(1, host.size() - 2) : host;
-}
-
 struct FreeAddresses {
   void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
 };
@@ -74,10 +69,13 @@ HostPort parse_host_port(const std::string& text, const std::string& what) {
 
 ListenAddress resolve_listen_address(const std::string& text, const std::string& what) {
   const HostPort where = parse_host_port(text, what);
+  const std::string& host = where.host;
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  const std::string name = bracketed ? host.substr(1, host.size() - 2) : host;
   int error = 0;
-  AddressList list = look_up(without_brackets(where.host), where.port, AI_PASSIVE, &error);
+  AddressList list = look_up(name, where.port, AI_PASSIVE, &error);
   // RFC 6761, 6.3: it is the loopback address, even if no file or server says so.
-  if (!list && where.host == "localhost") list = look_up("127.0.0.1", where.port, 0, &error);
+  if (!list && host == "localhost") list = look_up("127.0.0.1", where.port, 0, &error);
   if (!list)
     throw FailedPrecondition(fmt::format("cannot listen on {}: {}", text, ::gai_strerror(error)),
                              "CANNOT_LISTEN", {{"address", text}});

@@ -128,4 +128,13 @@ grpc::Status status_of_current_exception(const char* method) {
 }
 
 }  // namespace detail
+
+void check_request_size(const google::protobuf::Message& request) {
+  const std::size_t bytes = request.ByteSizeLong();
+  if (bytes <= kRequestBytes) return;
+  throw ResourceExhausted(
+      fmt::format("the request has {} bytes, at most {} are taken", bytes, kRequestBytes),
+      "REQUEST_TOO_LARGE", {{"bytes", std::to_string(bytes)}});
+}
+
 }  // namespace meshloom::control

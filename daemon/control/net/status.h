@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one place where Meshloom's errors become gRPC statuses, stored error details, and errors
-// again.
+// again, and where the size of requests is checked.
 #pragma once
 
+#include <google/protobuf/message.h>
 #include <grpcpp/support/status.h>
 
 #include <exception>
@@ -43,6 +44,22 @@ grpc::Status guarded(const char* method, Handler&& handler) {
   } catch (...) {
     return detail::status_of_current_exception(method);
   }
+}
+
+/// The most bytes of a request that is no verb of a run, below the server's own limit.
+inline constexpr std::size_t kRequestBytes = 4 << 20;
+
+/// Throws ResourceExhausted (REQUEST_TOO_LARGE).
+void check_request_size(const google::protobuf::Message& request);
+
+/// As guarded() for a handler of a request that is no verb of a run.
+template <typename Handler>
+grpc::Status guarded(const char* method, const google::protobuf::Message& request,
+                     Handler&& handler) {
+  return guarded(method, [&] {
+    check_request_size(request);
+    handler();
+  });
 }
 
 }  // namespace meshloom::control

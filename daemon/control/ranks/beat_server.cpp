@@ -9,7 +9,7 @@
 #include <charconv>
 
 #include "daemon/base/system_message.h"
-#include "daemon/control/ranks/launch_card.h"
+#include "daemon/control/net/secret.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -76,7 +76,11 @@ void BeatServer::tick() {
   // If this process did not run for a while, the answers are as old as that: ask again first.
   skipped_ = !skipped_ && now - asked_ > 2 * kHeartbeatPeriod;
   if (!skipped_) on_tick_();
-  beat();
+  // The time is taken anew, since on_tick_ may have lasted.
+  const auto later = Clock::now();
+  peers_.remove_if([later](Peer& peer) {
+    return peer.rank ? !peer.connection.send("") : later - peer.since > kTimeToIntroduce;
+  });
   asked_ = now;
 }
 
@@ -114,13 +118,6 @@ bool BeatServer::introduce(Peer& peer, const std::string& message) const {
   if (error != std::errc() || rest != end || rank < 1 || rank >= options_.world_size) return false;
   peer.rank = rank;
   return true;
-}
-
-void BeatServer::beat() {
-  const auto now = Clock::now();
-  peers_.remove_if([&](Peer& peer) {
-    return peer.rank ? !peer.connection.send("") : now - peer.since > kTimeToIntroduce;
-  });
 }
 
 }  // namespace meshloom::control

@@ -52,7 +52,6 @@ class BeatServer {
   /// What its connection has to say; false if it is to be closed.
   bool hear(Peer& peer);
   bool introduce(Peer& peer, const std::string& message) const;
-  void beat();
   void take_arrived();
 
   Options options_;

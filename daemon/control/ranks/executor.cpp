@@ -211,10 +211,6 @@ bool Executor::stopping() const {
 
 void Executor::fail(const Error& cause) {
   std::unique_lock lock(mutex_);
-  fail_locked(cause, lock);
-}
-
-void Executor::fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock) {
   if (fatal_) return;
   fatal_ = cause;
   v1::RankCommand command;
@@ -224,7 +220,6 @@ void Executor::fail_locked(const Error& cause, std::unique_lock<std::mutex>& loc
   lock.unlock();
   spdlog::critical("the ranks are out of step and stop: {}", cause.what());
   on_fatal_(cause);
-  lock.lock();
 }
 
 std::optional<Error> Executor::fatal() const {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/control/host/memory_use.h"
+#include "daemon/control/host/memory.h"
 #include "daemon/control/ranks/command_deadlines.h"
 #include "daemon/control/ranks/command_queue.h"
 #include "kernels/base/error.h"
@@ -93,7 +93,6 @@ class Executor {
   /// As many parts as ranks, or one for all.
   Ticket submit_locked(std::vector<v1::RankCommand> parts);
   void send_to_all(const v1::RankCommand& command);
-  void fail_locked(const Error& cause, std::unique_lock<std::mutex>& lock);
 
   const int world_size_;
   std::function<void(const Error&)> on_fatal_;

@@ -24,7 +24,10 @@ Follower::Follower(Options options)
       [this](const CommandPtr& announcement) { return fetch(announcement); });
   reader_ = std::thread([this] { read_commands(); });
   beats_ = std::make_unique<BeatClient>(BeatClient::Options{
-      options_.beats, options_.secret, options_.hello.rank(), [this] { return heartbeat(); },
+      options_.beats, options_.secret, options_.hello.rank(),
+      [this] {
+        return sampler_ ? sampler_->sample(std::chrono::steady_clock::now()) : v1::Heartbeat();
+      },
       [this] { watch_.heard(0); }, [this] { look_at_rank0(); }});
 }
 
@@ -33,10 +36,6 @@ Follower::~Follower() {
   if (!left_) context_.TryCancel();
   outbox_.reset();
   if (reader_.joinable()) reader_.join();
-  end_fetches();
-}
-
-void Follower::end_fetches() {
   {
     const std::lock_guard lock(fetch_mutex_);
     fetch_no_more_ = true;
@@ -99,10 +98,6 @@ void Follower::abort(const std::string& cause) {
     options_.on_abort(cause);
     commands_.close();
   });
-}
-
-v1::Heartbeat Follower::heartbeat() {
-  return sampler_ ? sampler_->sample(std::chrono::steady_clock::now()) : v1::Heartbeat();
 }
 
 void Follower::report(const v1::RankResult& result) {

@@ -57,8 +57,6 @@ class Follower {
   bool fetch(const CommandPtr& announcement);
   void look_at_rank0();
   void abort(const std::string& cause);
-  void end_fetches();
-  v1::Heartbeat heartbeat();
 
   Options options_;
   CommandQueue commands_;

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/ranks/launch_card.h"
 
-#include <fmt/format.h>
-#include <sys/random.h>
-
 #include <chrono>
-#include <cstdint>
 #include <thread>
 
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
+#include "daemon/control/net/secret.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -40,7 +37,7 @@ LaunchCard launch_card_from(const std::string& bytes) {
 }
 
 std::string write_probe(const std::filesystem::path& state_dir) {
-  const std::string probe = make_secret();
+  const std::string probe = random_secret();
   base::ReplacementFile file(state_dir / kProbe);
   file.write(probe);
   file.commit();
@@ -58,21 +55,6 @@ bool sees_probe(const std::filesystem::path& state_dir, const std::string& probe
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (std::chrono::steady_clock::now() < end);
   return false;
-}
-
-std::string make_secret() {
-  std::uint64_t bits[2] = {};
-  check_internal(::getrandom(bits, sizeof bits, 0) == sizeof bits,
-                 "no random bits from the kernel");
-  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
-}
-
-bool same_secret(std::string_view given, std::string_view expected) {
-  if (given.size() != expected.size()) return false;
-  unsigned difference = 0;
-  for (std::size_t i = 0; i < given.size(); ++i)
-    difference |= static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(expected[i]);
-  return difference == 0;
 }
 
 }  // namespace meshloom::control

@@ -4,14 +4,13 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
 
 namespace meshloom::control {
 
 struct LaunchCard {
   std::string address;  ///< of the RankService
   std::string beats;    ///< of the BeatServer
-  std::string secret;   ///< 128 random bits, hexadecimal
+  std::string secret;   ///< random_secret(), fresh for every launch
   std::string failure;  ///< why rank 0 could not start; the other fields are empty then
   std::string probe{};  ///< what the file of write_probe() holds
 };
@@ -25,9 +24,5 @@ bool sees_probe(const std::filesystem::path& state_dir, const std::string& probe
 
 std::string to_bytes(const LaunchCard& card);
 LaunchCard launch_card_from(const std::string& bytes);
-/// Fresh for every launch.
-std::string make_secret();
-/// Takes the same time wherever the texts differ.
-bool same_secret(std::string_view given, std::string_view expected);
 
 }  // namespace meshloom::control

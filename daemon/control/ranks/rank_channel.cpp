@@ -4,8 +4,8 @@
 #include <climits>
 
 #include "daemon/control/net/grpc_server.h"
+#include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/ranks/launch_card.h"
 
 namespace meshloom::control {
 

@@ -26,20 +26,6 @@ v1::FileLook::Kind kind_of(base::FileKind kind) {
   return v1::FileLook::KIND_NONE;
 }
 
-/// Of several stripes the last one must begin in the file, so that no sum of them overflows. Where
-/// the file ends too early the read says so.
-void check_stripes(const v1::ReadFileRequest& request, std::uint64_t file_bytes) {
-  if (request.count() <= 1) return;
-  if (request.bytes() == 0 || request.stride() < request.bytes() || request.offset() > file_bytes ||
-      request.count() - 1 > (file_bytes - request.offset()) / request.stride())
-    throw InvalidArgument(
-        fmt::format(
-            "{} stripes of {} bytes, {} apart, from {}: expected none that overlap or begin "
-            "behind byte {}, the end of the file",
-            request.count(), request.bytes(), request.stride(), request.offset(), file_bytes),
-        "STRIPES_INVALID");
-}
-
 /// Ranges of a file, joined to pieces that are as large as they may be.
 class PieceSender {
  public:
@@ -185,7 +171,18 @@ void RankFileServiceImpl::send(const v1::ReadFileRequest& request,
                               base::shown(file.path())),
                   "FILE_REPLACED", {{"path", base::shown(file.path())}});
   const std::uint64_t count = std::max<std::uint64_t>(request.count(), 1);
-  check_stripes(request, file.size());
+  // Of several stripes the last one must begin in the file, so that no sum of them overflows. Where
+  // the file ends too early the read says so.
+  const std::uint64_t file_bytes = file.size();
+  if (count > 1 && (request.bytes() == 0 || request.stride() < request.bytes() ||
+                    request.offset() > file_bytes ||
+                    count - 1 > (file_bytes - request.offset()) / request.stride()))
+    throw InvalidArgument(
+        fmt::format(
+            "{} stripes of {} bytes, {} apart, from {}: expected none that overlap or begin "
+            "behind byte {}, the end of the file",
+            count, request.bytes(), request.stride(), request.offset(), file_bytes),
+        "STRIPES_INVALID");
   PieceSender sender(file, pieces);
   for (std::uint64_t i = 0; i < count; ++i)
     if (!sender.send(request.offset() + i * request.stride(), request.bytes())) return;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "daemon/control/host/leave_soon.h"
+#include "daemon/control/net/secret.h"
 
 namespace meshloom::control {
 
@@ -17,7 +18,7 @@ RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& p
       executor_(options_.world_size, [this](const Error& cause) { fail(cause); }),
       watch_(options_.world_size, options_.limits,
              [this](std::int64_t seq) { return executor_.unanswered(seq); }),
-      card_{"", "", make_secret(), "", options_.probe},
+      card_{"", "", random_secret(), "", options_.probe},
       service_(executor_, watch_,
                {options_.world_size, card_.secret, [this] { observer_.all_ranks_joined(); },
                 [this](const std::string& cause) { observer_.request_stop(cause); }, &grants_}),

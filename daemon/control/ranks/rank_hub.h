@@ -15,9 +15,9 @@
 #include "daemon/control/ranks/launch_card.h"
 #include "daemon/control/ranks/pulse_sampler.h"
 #include "daemon/control/ranks/rank_file_service.h"
-#include "daemon/control/ranks/rank_loop.h"
 #include "daemon/control/ranks/rank_service.h"
 #include "daemon/control/ranks/rank_watch.h"
+#include "daemon/control/ranks/rank_worker.h"
 
 namespace meshloom::control {
 

@@ -5,11 +5,11 @@
 #include <chrono>
 
 #include "daemon/base/as_error.h"
-#include "daemon/control/host/memory_use.h"
+#include "daemon/control/host/memory.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/ranks/job_checkpoint.h"
 #include "daemon/control/ranks/rank_command.h"
 #include "daemon/control/ranks/rank_error.h"
+#include "daemon/control/ranks/rank_messages.h"
 #include "daemon/control/ranks/run_verbs.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/log.h"
@@ -55,10 +55,6 @@ train::RunOptions run_options(const v1::CreateRunCommand& command) {
                   {text.set_tokens().begin(), text.set_tokens().end()}};
   options.tokenizer_folder = command.tokenizer_folder();
   return options;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace
@@ -129,7 +125,9 @@ void RankWorker::carry_out(const v1::RankCommand& command, v1::RankResult* resul
 void RankWorker::fail_verb(LiveRun& target, const v1::RankCommand& command) {
   const std::exception_ptr error = std::current_exception();
   if (target.of_job) {
-    if (changes_training(command)) target.failure = base::as_error(error).what();
+    // A job cannot go on where what changes its training has failed.
+    const bool backward = command.has_loss() && command.loss().backward();
+    if (backward || command.has_apply_gradients()) target.failure = base::as_error(error).what();
     std::rethrow_exception(error);
   }
   const bool alike = !train::ends_the_group(error) && !train::is_failed_alone(error);
@@ -216,12 +214,6 @@ RankWorker::LiveSample& RankWorker::live_sample(std::int64_t number) {
   return found->second;
 }
 
-std::int64_t RankWorker::step_of(const LiveSample& sample) {
-  if (sample.run.empty()) return sample.source ? sample.source->step() : 0;
-  live(sample.run);
-  return sample.of_run->step();
-}
-
 void RankWorker::score_sample(const v1::ScoreSampleCommand& command, v1::LossOutput* result) {
   LiveSample& sample = live_sample(command.sample());
   live(sample.run);
@@ -231,7 +223,13 @@ void RankWorker::score_sample(const v1::ScoreSampleCommand& command, v1::LossOut
 void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
                                 v1::AdvanceSampleResult* result) {
   LiveSample& sample = live_sample(command.sample());
-  const std::int64_t step = step_of(sample);
+  std::int64_t step = 0;
+  if (!sample.run.empty()) {
+    live(sample.run);
+    step = sample.of_run->step();
+  } else if (sample.source) {
+    step = sample.source->step();
+  }
   if (!sample.sample) return;
   const auto begin = std::chrono::steady_clock::now();
   const std::chrono::milliseconds budget(command.budget_ms());
@@ -251,7 +249,8 @@ void RankWorker::advance_sample(const v1::AdvanceSampleCommand& command,
     told.set_logprob(token.log_prob);
     told.set_tempered_logprob(token.tempered_log_prob);
   }
-  result->set_seconds(seconds_since(begin));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  result->set_seconds(seconds.count());
   result->set_weights_step(step);
   result->set_done(sample.sample->done());
 }
@@ -265,6 +264,24 @@ RankWorker::LiveRun& RankWorker::live(const std::string& name) {
     throw RunLost(FailedPrecondition(
         fmt::format("run \"{}\" failed before: {}", name, found->second.failure), "RUN_FAILED"));
   return found->second;
+}
+
+LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
+                     const std::function<void(const v1::RankResult&)>& report,
+                     comm::TrainingPulse* pulse) {
+  while (const auto command = queue.pop()) {
+    if (command->has_stop()) return LoopEnd::kStopped;
+    if (command->has_abort()) return LoopEnd::kClosed;
+    if (pulse != nullptr) pulse->begin_command(command->seq());
+    const v1::RankResult result = worker.execute(*command);
+    if (pulse != nullptr) pulse->end_command();
+    report(result);
+    if (result.error_scope() == v1::ERROR_SCOPE_RANKS) {
+      spdlog::error("command seq {}: {}", result.seq(), result.error().message());
+      return LoopEnd::kOutOfStep;
+    }
+  }
+  return LoopEnd::kClosed;
 }
 
 }  // namespace meshloom::control

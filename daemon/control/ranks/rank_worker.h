@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// RankWorker: carries out commands on one rank's runs.
+// RankWorker: carries out commands on one rank's runs, and the loop that takes them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "daemon/comm/training_pulse.h"
+#include "daemon/control/ranks/command_queue.h"
 #include "daemon/control/ranks/run_factory.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "v1/rank_service.pb.h"
@@ -54,7 +57,6 @@ class RankWorker {
   void delete_run(const std::string& name);
   void begin_sample(const v1::SampleCommand& command);
   LiveSample& live_sample(std::int64_t number);
-  std::int64_t step_of(const LiveSample& sample);
   void advance_sample(const v1::AdvanceSampleCommand& command, v1::AdvanceSampleResult* result);
   void score_sample(const v1::ScoreSampleCommand& command, v1::LossOutput* result);
   LiveRun& live(const std::string& name);
@@ -68,5 +70,17 @@ class RankWorker {
   std::map<std::string, LiveRun> runs_;
   std::map<std::int64_t, LiveSample> samples_;  ///< end before their runs
 };
+
+enum class LoopEnd {
+  kStopped,    ///< a stop command came
+  kClosed,     ///< the queue was closed: the daemon has failed
+  kOutOfStep,  ///< this rank failed in a way that leaves the ranks out of step
+};
+
+/// The loop of a rank's training thread. Takes commands, marks them in `pulse` if it is not null,
+/// and reports each result. Returns only at the end.
+LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
+                     const std::function<void(const v1::RankResult&)>& report,
+                     comm::TrainingPulse* pulse = nullptr);
 
 }  // namespace meshloom::control

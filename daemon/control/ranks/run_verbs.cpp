@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "daemon/control/ranks/job_checkpoint.h"
+#include "daemon/control/ranks/rank_messages.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -60,10 +60,6 @@ void get_parameters(train::Run& run, const v1::GetParametersCommand& verb,
 }
 
 }  // namespace
-
-bool changes_training(const v1::RankCommand& command) {
-  return command.has_apply_gradients() || (command.has_loss() && command.loss().backward());
-}
 
 void run_verb(train::Run& run, const v1::RankCommand& command, v1::RankResult* result) {
   switch (command.verb_case()) {

@@ -7,9 +7,6 @@
 
 namespace meshloom::control {
 
-/// One that changes what is trained: where it fails a job cannot go on.
-bool changes_training(const v1::RankCommand& command);
-
 /// Carries the command out and fills in what it returns. Throws what the run throws, and
 /// InternalError for a command that is no verb of a run.
 void run_verb(train::Run& run, const v1::RankCommand& command, v1::RankResult* result);

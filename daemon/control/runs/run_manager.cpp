@@ -9,6 +9,7 @@
 #include "daemon/base/as_error.h"
 #include "daemon/base/field_error.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/stores/checkpoint_files.h"
@@ -183,7 +184,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
                                        const std::string& client) {
   const std::lock_guard one(creating_);
   Created created;
-  created.token = make_token();
+  created.token = random_secret();
   if (const auto first = parts_.store.find_request(key)) {
     const SessionPtr session = find(*first);
     session->replace_token(token_digest(created.token));

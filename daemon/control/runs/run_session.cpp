@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "daemon/base/states.h"
+#include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/stores/names.h"
@@ -72,7 +73,7 @@ v1::Run RunSession::view() const {
 void RunSession::check_token(const std::string& token) const {
   const std::string digest = token_digest(token);
   const std::lock_guard lock(mutex_);
-  if (equal_in_constant_time(digest, record_.token_digest())) return;
+  if (same_secret(digest, record_.token_digest())) return;
   throw FailedPrecondition(
       fmt::format("this is not the token of run \"{}\": send the one that CreateRun returned as "
                   "metadata \"{}\"",

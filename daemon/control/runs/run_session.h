@@ -194,9 +194,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   bool take_lost_sample(std::int64_t epoch, const std::string& operation,
                         const std::exception_ptr& error);
   void fail_lost_samples(const Error& error);
-  /// The order draws from the weights of these names as they are now.
-  void hold_weights(SampleOrder& order);
-  /// And the memory that drawing takes.
+  /// The memory that drawing takes; the order draws from the weights of these names as they are
+  /// now.
   void hold_memory(SampleOrder& order);
   std::filesystem::path weights_folder(const std::string& weights) const;
 
@@ -210,7 +209,6 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// The next epoch, from the newest state; verbs that wait fail. With the mutex.
   void begin_epoch(const Error& cause);
   bool may_start() const;
-  bool upload_fits(const Verb& verb) const;
   void start_next(Lock& lock);
   /// What the run holds is lost if the start of a verb fails where none can.
   void start_safely(Lock& lock);
@@ -222,14 +220,12 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   VerbInFlight poison(const Missing& missing);
   void collect();
   v1::ErrorDetails details_of(const VerbInFlight& verb, const std::exception_ptr& error);
-  void take_step(const v1::VerbResult& result, const VerbInFlight& verb);
   bool begin_anew(Lock& lock);
   /// Verbs in their order until the run is to end; false if it could not be made anew.
   bool carry_out();
   /// False, with a note, if it cannot be.
   bool save_last(const std::string& name, std::int64_t ttl_seconds);
   void save_and_close(Lock& lock);
-  void end_on_ranks();
   /// After the last verb; `made`: the ranks have it.
   void finish(bool made);
 

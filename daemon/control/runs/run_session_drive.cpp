@@ -22,11 +22,6 @@ constexpr std::size_t kMostInFlight = 8;
 constexpr std::int64_t kLeaseStateSeconds = std::int64_t{7} * 24 * 3600;
 constexpr const char* kStateDamaged = "STATE_DAMAGED";
 
-/// Whether the files of a saved state are to blame, so that an older one may be sound.
-bool is_damage(const Error& error) {
-  return error.kind() == ErrorKind::kDataLoss || error.reason() == train::kCheckpointNotFound;
-}
-
 /// Of a verb that the ranks do not have.
 const char* why_missing(bool skip, bool refused, bool begun) {
   if (skip) return "never arrived";
@@ -67,7 +62,10 @@ bool RunSession::make_on_ranks() {
         create_on_ranks(own ? &*own : nullptr);
         return true;
       } catch (const Error& error) {
-        if (!own || !is_damage(error)) throw;
+        // Where the files of the saved state are to blame an older one may be sound.
+        const bool damaged =
+            error.kind() == ErrorKind::kDataLoss || error.reason() == train::kCheckpointNotFound;
+        if (!own || !damaged) throw;
         skip_state(own->name(), error);
       }
     }
@@ -136,18 +134,15 @@ void RunSession::skip_state(const std::string& name, const Error& damage) {
 bool RunSession::may_start() const {
   const Verb* next = sequence_.front();
   if (!next || lost_ || draining_) return false;
-  if (!upload_fits(*next)) return false;
-  return reads_files(next->request) ? in_flight_.empty() : in_flight_.size() < kMostInFlight;
-}
-
-bool RunSession::upload_fits(const Verb& verb) const {
   // One that was refused takes nothing, and may name anything.
-  const std::string upload = verb.operation.empty() ? "" : upload_of(verb.request);
+  const std::string upload = next->operation.empty() ? "" : upload_of(next->request);
   std::int64_t taken = 0;
   for (const VerbInFlight& other : in_flight_) taken += other.upload_bytes;
-  if (upload.empty() || taken == 0) return true;
-  return taken + world_.uploads.size_of(run_.name(), parse_upload_name(upload)) <=
-         world_.most_upload_bytes;
+  if (!upload.empty() && taken > 0 &&
+      taken + world_.uploads.size_of(run_.name(), parse_upload_name(upload)) >
+          world_.most_upload_bytes)
+    return false;
+  return reads_files(next->request) ? in_flight_.empty() : in_flight_.size() < kMostInFlight;
 }
 
 VerbInFlight RunSession::poison(const Missing& missing) {
@@ -236,13 +231,6 @@ v1::ErrorDetails RunSession::details_of(const VerbInFlight& verb, const std::exc
   return details;
 }
 
-void RunSession::take_step(const v1::VerbResult& result, const VerbInFlight& verb) {
-  if (result.has_optim_step()) run_.set_step(result.optim_step().step());
-  if (verb.loaded_step) run_.set_step(*verb.loaded_step);
-  if (result.has_optim_step() || verb.drops_gradients) missing_.reset();
-  if (!verb.missing.empty() && !missing_) missing_ = {verb.seq, verb.missing};
-}
-
 void RunSession::collect() {
   Lock lock(mutex_);
   while (true) {
@@ -262,7 +250,12 @@ void RunSession::collect() {
     const std::string operation = verb.operation;
     v1::ErrorDetails details;
     if (error) details = details_of(verb, error);
-    if (result) take_step(*result, verb);
+    if (result) {
+      if (result->has_optim_step()) run_.set_step(result->optim_step().step());
+      if (verb.loaded_step) run_.set_step(*verb.loaded_step);
+      if (result->has_optim_step() || verb.drops_gradients) missing_.reset();
+      if (!verb.missing.empty() && !missing_) missing_ = {verb.seq, verb.missing};
+    }
     in_flight_.pop_front();
     lock.unlock();
     if (result)
@@ -318,8 +311,7 @@ bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
     saved.set_name(state_resource(id_, state));
     saved.set_ttl_seconds(ttl_seconds);
     saved.set_create_time(base::now_rfc3339());
-    saved.set_folder(
-        fmt::format("runs/{}/states/{}-{}-{}", id_, state, saved.epoch(), saved.next_seq()));
+    saved.set_folder(saved_state_folder(id_, state, saved.epoch(), saved.next_seq()));
     command.set_folder((world_.state.root() / saved.folder()).string());
     ranks_.write_state(std::move(command)).get();
     keep_state(std::move(saved));
@@ -350,14 +342,6 @@ void RunSession::save_and_close(Lock& lock) {
   lock.unlock();
   persist();
   lock.lock();
-}
-
-void RunSession::end_on_ranks() {
-  try {
-    ranks_.remove().get();
-  } catch (const Error& error) {
-    spdlog::warn("run {} was not deleted from the ranks: {}", id_, error.what());
-  }
 }
 
 void RunSession::drive() {
@@ -419,7 +403,13 @@ void RunSession::finish(bool made) {
     if (end_) end_->save = false;
     drop_snapshots();
   }
-  if (made) end_on_ranks();
+  if (made) {
+    try {
+      ranks_.remove().get();
+    } catch (const Error& error) {
+      spdlog::warn("run {} was not deleted from the ranks: {}", id_, error.what());
+    }
+  }
   if (!closed && made) {
     const std::lock_guard lock(mutex_);
     fail_waiting(Unavailable("the daemon is stopping", "STOPPING"));

@@ -61,7 +61,13 @@ void RunSession::check_sample(const SampleOrder& order) const {
   }
 }
 
-void RunSession::hold_weights(SampleOrder& order) {
+void RunSession::hold_memory(SampleOrder& order) {
+  v1::RunConfig resolved;
+  {
+    const std::lock_guard lock(mutex_);
+    resolved = run_.resolved();
+  }
+  order.memory = world_.hold_cache(resolved, order.starts);
   if (order.origin.snapshot.empty()) return;
   const std::string name = weights_resource(id_, order.origin.snapshot);
   {
@@ -77,16 +83,6 @@ void RunSession::hold_weights(SampleOrder& order) {
     order.origin.weights_step = saved.step();
   }
   order.snapshot_memory = hold_loaded(name);
-}
-
-void RunSession::hold_memory(SampleOrder& order) {
-  v1::RunConfig resolved;
-  {
-    const std::lock_guard lock(mutex_);
-    resolved = run_.resolved();
-  }
-  order.memory = world_.hold_cache(resolved, order.starts);
-  hold_weights(order);
 }
 
 v1::Operation RunSession::add_sample(std::int64_t epoch,

@@ -15,11 +15,6 @@ void copy_range(const Field& from, int first, int last, Field* to) {
 
 }  // namespace
 
-std::string finish_reason_text(v1::FinishReason reason) {
-  if (reason == v1::FINISH_REASON_UNSPECIFIED) return "";
-  return base::enum_spelling(*v1::FinishReason_descriptor()->FindValueByNumber(reason));
-}
-
 SampleProgress::SampleProgress(const Shape& shape)
     : shape_(shape), result_(std::make_shared<v1::VerbResult>()) {
   for (int i = 0; i < sequences(); ++i) {
@@ -54,7 +49,10 @@ bool SampleProgress::add(const DrawnToken& token) {
   if (has_text && stops_[token.sequence].stopped() &&
       (!token.last() || finish == v1::FINISH_REASON_LENGTH))
     finish = v1::FINISH_REASON_STOP_STRING;
-  sequence.set_finish_reason(finish_reason_text(finish));
+  // Stays empty while the sequence goes on.
+  if (finish != v1::FINISH_REASON_UNSPECIFIED)
+    sequence.set_finish_reason(
+        base::enum_spelling(*v1::FinishReason_descriptor()->FindValueByNumber(finish)));
   return true;
 }
 

@@ -16,9 +16,6 @@
 
 namespace meshloom::control {
 
-/// "length", "stop_token", ...; empty while the sequence goes on.
-std::string finish_reason_text(v1::FinishReason reason);
-
 /// Readers keep positions of their own in what is here once, so that a slow one costs nothing. All
 /// methods may be called from any thread.
 class SampleProgress {

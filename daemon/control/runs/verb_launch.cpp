@@ -79,7 +79,7 @@ Finish start(const RunClient& run, const v1::SaveStateRequest& verb, const VerbP
   saved.set_seq(verb.id().seq());
   saved.set_next_seq(verb.id().seq() + 1);
   saved.set_create_time(base::now_rfc3339());
-  saved.set_folder(state_folder_of(place, verb.name(), verb.id().seq()));
+  saved.set_folder(saved_state_folder(place.run, verb.name(), place.epoch, verb.id().seq()));
   saved.set_ttl_seconds(verb.ttl_seconds());
   *saved.mutable_user_metadata() = verb.user_metadata();
   v1::WriteStateCommand command;
@@ -162,10 +162,6 @@ bool VerbPlace::state_exists(const std::string& name) const {
   } catch (const NotFound&) {
     return false;
   }
-}
-
-std::string state_folder_of(const VerbPlace& place, const std::string& state, std::int64_t seq) {
-  return fmt::format("runs/{}/states/{}-{}-{}", place.run, state, place.epoch, seq);
 }
 
 VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place) {

@@ -31,8 +31,8 @@ struct VerbInFlight {
   std::function<v1::VerbResult()> finish = nullptr;
 };
 
-/// What verbs that name files need to know of their run. `states` says which folder of the state
-/// dir a saved state has; it throws NotFound.
+/// What verbs that name files need to know of their run. `find_state` says which folder of the
+/// state dir a saved state has; it throws NotFound.
 struct VerbPlace {
   const StateDir& state;
   std::string run;
@@ -58,9 +58,6 @@ struct VerbPlace {
       keep_weights;
   bool state_exists(const std::string& name) const;
 };
-
-/// Where a state that the verb `seq` writes lies: below StateDir::root().
-std::string state_folder_of(const VerbPlace& place, const std::string& state, std::int64_t seq);
 
 /// Gives the ranks the verb's commands. Throws AlreadyExists for the name of a state or of weights
 /// that is taken, NotFound for a state that is not there, ResourceExhausted where the verb's upload

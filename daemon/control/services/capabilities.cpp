@@ -4,7 +4,7 @@
 #include "daemon/base/enum_names.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/control/net/grpc_server.h"
-#include "daemon/control/net/request_size.h"
+#include "daemon/control/net/status.h"
 #include "daemon/control/runs/operations.h"
 #include "daemon/control/services/generate_request.h"
 #include "daemon/control/stores/upload_writer.h"

@@ -24,17 +24,6 @@ constexpr std::int64_t kMostSeqLen = std::int64_t{1} << 24;
 constexpr std::size_t kMostSampleBytes = std::size_t{1} << 20;
 constexpr std::int64_t kTokensAtOnce = std::int64_t{1} << 20;
 
-void choose_seq_len(const DataReading& reading, std::int64_t given, v1::DataInspection* told) {
-  if (given < 0 || given > kMostSeqLen)
-    base::refuse_field("seq_len", "got {}, expected 1 to {}", given, kMostSeqLen);
-  told->set_seq_len(given > 0             ? given
-                    : reading.context > 0 ? std::min(reading.context, kMostSeqLen)
-                                          : kDefaultSeqLen);
-  told->set_seq_len_source(given > 0             ? v1::SEQ_LEN_SOURCE_REQUEST
-                           : reading.context > 0 ? v1::SEQ_LEN_SOURCE_MODEL
-                                                 : v1::SEQ_LEN_SOURCE_DEFAULT);
-}
-
 void tell_size(std::int64_t tokens, v1::DataInspection* told) {
   told->set_tokens(tokens);
   // A sample's labels are its tokens one further on.
@@ -168,7 +157,15 @@ v1::DataInspection inspect_data(const std::string& path, DataReading reading,
                                 const InspectionOptions& options) {
   v1::DataInspection told;
   told.set_path(path);
-  choose_seq_len(reading, options.seq_len, &told);
+  const std::int64_t given = options.seq_len;
+  if (given < 0 || given > kMostSeqLen)
+    base::refuse_field("seq_len", "got {}, expected 1 to {}", given, kMostSeqLen);
+  told.set_seq_len(given > 0             ? given
+                   : reading.context > 0 ? std::min(reading.context, kMostSeqLen)
+                                         : kDefaultSeqLen);
+  told.set_seq_len_source(given > 0             ? v1::SEQ_LEN_SOURCE_REQUEST
+                          : reading.context > 0 ? v1::SEQ_LEN_SOURCE_MODEL
+                                                : v1::SEQ_LEN_SOURCE_DEFAULT);
   if (fs::path(path).extension() == ".npy") {
     const fs::path file = train::resolve_path(path, options.data_dir, "run.data.path");
     base::with_field("run.data.path", [&] { inspect_npy(file, reading, &told); });

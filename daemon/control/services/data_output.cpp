@@ -19,7 +19,11 @@ namespace fs = std::filesystem;
 /// File systems take 255 bytes, and the hidden name of a file that is written has five more.
 constexpr std::size_t kLongestFileName = 250;
 
-void check_file_name(const fs::path& name, const DataOutputs::Asked& asked) {
+}  // namespace
+
+fs::path DataOutputs::find(const Asked& asked) const {
+  const fs::path given(asked.name);
+  const fs::path name = given.filename();
   if (asked.name.find('\0') != std::string::npos || name.empty() || name == "." || name == "..")
     base::refuse_field(asked.field, "\"{}\" names no file below the daemon's --data-dir",
                        base::shown(asked.name));
@@ -28,31 +32,19 @@ void check_file_name(const fs::path& name, const DataOutputs::Asked& asked) {
                        name.native().size(), kLongestFileName);
   if (name.native().front() == '.' && name.extension() == ".new")
     base::refuse_field(asked.field, "\"{}\" is a name of files that are not whole yet", asked.name);
-}
-
-}  // namespace
-
-fs::path DataOutputs::folder_of(const fs::path& given, const Asked& asked) const {
-  const std::string parent = given.parent_path().empty() ? "." : given.parent_path().string();
-  const fs::path folder = train::resolve_path(parent, data_dir_, asked.field);
+  // A file that has the name already is the one that jobs find, in whichever folder.
+  const fs::path found = train::below_data_folders(given, data_dir_);
   std::error_code unknown;
+  const fs::path above = (fs::exists(found, unknown) ? found : given).parent_path();
+  const std::string parent = above.empty() ? "." : above.string();
+  const fs::path folder = train::resolve_path(parent, data_dir_, asked.field);
   if (!fs::is_directory(folder, unknown))
     base::refuse_field(asked.field, "\"{}\" is no folder", parent);
   if (train::is_inside(train::followed(folder), train::followed(state_dir_)))
     base::refuse_field(asked.field, "\"{}\" is in the daemon's state folder", asked.name);
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
     base::throw_input_error("cannot write into", folder, errno);
-  return folder;
-}
-
-fs::path DataOutputs::find(const Asked& asked) const {
-  const fs::path given(asked.name);
-  check_file_name(given.filename(), asked);
-  // A file that has the name already is the one that jobs find, in whichever folder.
-  const fs::path found = train::below_data_folders(given, data_dir_);
-  std::error_code unknown;
-  const fs::path folder = folder_of(fs::exists(found, unknown) ? found : given, asked);
-  return (folder / given.filename()).lexically_normal();
+  return (folder / name).lexically_normal();
 }
 
 void DataOutputs::check(const fs::path& path, const Asked& asked) {

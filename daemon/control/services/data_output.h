@@ -43,7 +43,6 @@ class DataOutputs {
  private:
   std::filesystem::path find(const Asked& asked) const;
   static void check(const std::filesystem::path& path, const Asked& asked);
-  std::filesystem::path folder_of(const std::filesystem::path& given, const Asked& asked) const;
   std::shared_ptr<const void> take(const std::filesystem::path& path);
 
   const std::filesystem::path data_dir_, state_dir_;

@@ -18,11 +18,6 @@ namespace fs = std::filesystem;
 constexpr const char* kTokenizerField = "run.data.tokenizer";
 constexpr std::uint64_t kMostModelConfigBytes = std::uint64_t{1} << 20;
 
-bool is_preset(const std::string& name) {
-  const std::vector<std::string> names = nn::preset_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 /// Of the model whose folder it is; 0 if it is none that is known.
 std::int64_t context_of(const fs::path& folder) {
   try {
@@ -66,8 +61,10 @@ DataReading open_reading(const v1::TextReading& given, Admission& admission,
     reading.tokenizer = train::byte_tokenizer();
     return reading;
   }
+  const std::vector<std::string> presets = nn::preset_names();
+  const bool is_preset = std::find(presets.begin(), presets.end(), name) != presets.end();
   std::error_code unknown;
-  if (is_preset(name) && !fs::exists(train::below_data_folders(name, data_dir), unknown)) {
+  if (is_preset && !fs::exists(train::below_data_folders(name, data_dir), unknown)) {
     read_preset(name, reading);
     return reading;
   }

@@ -27,16 +27,6 @@ std::vector<text::DocumentFile> find_documents(const v1::TokenizeDataRequest& re
   return documents;
 }
 
-v1::TokenFileSummary to_message(const text::TokenizeSummary& summary) {
-  v1::TokenFileSummary told;
-  told.set_files(summary.files);
-  told.set_documents(summary.documents);
-  told.set_bytes(static_cast<std::int64_t>(summary.bytes));
-  told.set_tokens(summary.tokens);
-  told.set_replaced_documents(summary.replaced_documents);
-  return told;
-}
-
 }  // namespace
 
 InspectDataStream::Result InspectDataStream::make_result() {
@@ -85,7 +75,12 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading
   });
   spdlog::info("{} has {} tokens of {} documents", out.path.string(), summary.tokens,
                summary.documents);
-  v1::TokenFileSummary told = to_message(summary);
+  v1::TokenFileSummary told;
+  told.set_files(summary.files);
+  told.set_documents(summary.documents);
+  told.set_bytes(static_cast<std::int64_t>(summary.bytes));
+  told.set_tokens(summary.tokens);
+  told.set_replaced_documents(summary.replaced_documents);
   told.set_path(world_.outputs.name_for_jobs(out.path));
   if (data.append_eos()) told.set_document_end(data.document_end());
   return told;

@@ -60,32 +60,6 @@ void DownloadStream::expect(const train::ManifestFile& file) {
   expected_[file.name] = file.xxh3_128;
 }
 
-void DownloadStream::compare(const OpenFile& file, const std::string& xxh3) const {
-  const auto expected = expected_.find(file.name());
-  if (expected != expected_.end())
-    train::check_digest(source_.folder / file.name(), xxh3, expected->second);
-}
-
-v1::ReadCheckpointResponse DownloadStream::next_piece() {
-  const OpenFile& file = files_[file_];
-  v1::ReadCheckpointResponse piece;
-  piece.set_file(file.name());
-  piece.set_file_size(file.size());
-  piece.set_offset(offset_);
-  piece.set_data(read_piece(offset_, file.size()));
-  offset_ = digested_;
-  if (offset_ < file.size()) return piece;
-  piece.set_xxh3_128(xxh3_.hex());
-  compare(file, piece.xxh3_128());
-  piece.set_compared(has_digests_);
-  if (request_.sha256()) piece.set_sha256(sha256_.hex());
-  xxh3_ = {};
-  sha256_ = {};
-  offset_ = digested_ = 0;
-  ++file_;
-  return piece;
-}
-
 bool DownloadStream::produce() {
   if (!opened_) open_all();
   if (file_ == files_.size()) {
@@ -93,10 +67,29 @@ bool DownloadStream::produce() {
     return false;
   }
   // What the client has is in the digests all the same.
-  if (digested_ < offset_)
+  if (digested_ < offset_) {
     read_piece(digested_, offset_);
-  else
-    write(next_piece());
+    return true;
+  }
+  const OpenFile& file = files_[file_];
+  v1::ReadCheckpointResponse piece;
+  piece.set_file(file.name());
+  piece.set_file_size(file.size());
+  piece.set_offset(offset_);
+  piece.set_data(read_piece(offset_, file.size()));
+  offset_ = digested_;
+  if (offset_ >= file.size()) {
+    piece.set_xxh3_128(xxh3_.hex());
+    if (const auto expected = expected_.find(file.name()); expected != expected_.end())
+      train::check_digest(source_.folder / file.name(), piece.xxh3_128(), expected->second);
+    piece.set_compared(has_digests_);
+    if (request_.sha256()) piece.set_sha256(sha256_.hex());
+    xxh3_ = {};
+    sha256_ = {};
+    offset_ = digested_ = 0;
+    ++file_;
+  }
+  write(std::move(piece));
   return true;
 }
 

@@ -33,14 +33,12 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
       : Stream(host, context, "ReadCheckpoint"), find_(std::move(find)), request_(request) {}
 
  private:
+  /// Throws DataLoss (CHECKPOINT_DAMAGED) where a file that was read to its end has another digest.
   bool produce() override;
   void open_all();
-  /// Both throw DataLoss (CHECKPOINT_DAMAGED): for a file that is missing or of another size, and
-  /// for one that was read to its end.
+  /// Throws DataLoss (CHECKPOINT_DAMAGED) for a file that is missing or of another size.
   void expect(const train::ManifestFile& file);
-  void compare(const OpenFile& file, const std::string& xxh3) const;
   std::string read_piece(std::int64_t offset, std::int64_t end);
-  v1::ReadCheckpointResponse next_piece();
 
   const Find find_;
   const v1::ReadCheckpointRequest request_;

@@ -35,21 +35,6 @@ void check_one_way(const Given& given, const std::string& where) {
 
 std::string place_of(int prompt) { return fmt::format("prompts[{}].", prompt); }
 
-void check_prompts(const v1::GenerateRequest& request) {
-  if (request.prompts_size() == 0) return check_one_way(request, "");
-  if (!request.prompt().empty() || request.token_ids_size() > 0)
-    base::refuse_field("prompts", "give either prompts or one prompt or token_ids");
-  for (int i = 0; i < request.prompts_size(); ++i) check_one_way(request.prompts(i), place_of(i));
-}
-
-/// They are looked for in text, whatever the model.
-void check_stops(const v1::SampleStop& stop) {
-  for (int i = 0; i < stop.strings_size(); ++i)
-    if (!base::is_utf8(stop.strings(i)))
-      base::refuse_field(fmt::format("stop.strings[{}]", i), "\"{}\" is not UTF-8",
-                         base::printable_text(stop.strings(i)));
-}
-
 void check_amounts(const v1::GenerateRequest& request, const v1::SamplingParams& params) {
   const std::size_t samples = samples_of(request);
   const std::size_t prompts = static_cast<std::size_t>(std::max(request.prompts_size(), 1));
@@ -78,8 +63,17 @@ v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
   v1::SamplingParams params = request.params();
   train::resolve_sampling_params(params, "params");
   check_amounts(request, params);
-  check_prompts(request);
-  check_stops(request.stop());
+  if (request.prompts_size() == 0)
+    check_one_way(request, "");
+  else if (!request.prompt().empty() || request.token_ids_size() > 0)
+    base::refuse_field("prompts", "give either prompts or one prompt or token_ids");
+  for (int i = 0; i < request.prompts_size(); ++i) check_one_way(request.prompts(i), place_of(i));
+  // They are looked for in text, whatever the model.
+  const auto& stops = request.stop().strings();
+  for (int i = 0; i < stops.size(); ++i)
+    if (!base::is_utf8(stops[i]))
+      base::refuse_field(fmt::format("stop.strings[{}]", i), "\"{}\" is not UTF-8",
+                         base::printable_text(stops[i]));
   return params;
 }
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "daemon/control/net/request_size.h"
+#include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/services/generate_request.h"
 #include "daemon/train/sampling_params.h"
@@ -42,10 +42,24 @@ bool GenerateStream::produce() {
   if (!channel_) {
     const std::lock_guard lock(mutex_);
     if (!arrived_) return false;
-    source_ready(*arrived_);
+    if (arrived_->error) std::rethrow_exception(arrived_->error);
+    loaded_ = *arrived_;
+    limits_ = loaded_.sampler->prompt_limits();
+    start_sample();
     arrived_.reset();
   }
-  write_drawn(channel_->take());
+  const TokenChannel::Drawn drawn = channel_->take();
+  for (const DrawnToken& token : drawn.tokens) write_token(token);
+  // Stop strings may end all of them before the sample has.
+  if (std::all_of(sequences_.begin(), sequences_.end(),
+                  [](const Sequence& sequence) { return sequence.done; })) {
+    finish();
+    return false;
+  }
+  if (!drawn.ended) return false;
+  check_internal(drawn.error != nullptr, "generate: the sample ended before its sequences");
+  if (live_run_.empty() || !is_run_gone(drawn.error)) std::rethrow_exception(drawn.error);
+  begin(/*live=*/false);
   return false;
 }
 
@@ -68,24 +82,6 @@ void GenerateStream::begin(bool live) {
       });
 }
 
-void GenerateStream::source_ready(const SourceCache::Source& source) {
-  if (source.error) std::rethrow_exception(source.error);
-  loaded_ = source;
-  limits_ = loaded_.sampler->prompt_limits();
-  start_sample();
-}
-
-void GenerateStream::begin_sequences() {
-  train::check_sample_stop(request_.stop(), limits_, "stop");
-  const auto& strings = request_.stop().strings();
-  for (train::SampleStart& start : sequence_starts(request_, params_, limits_)) {
-    Sequence& sequence =
-        sequences_.emplace_back(TokenText(limits_, {strings.begin(), strings.end()}));
-    sequence.tokens = std::move(start.prompt);
-    sequence.params = std::move(start.params);
-  }
-}
-
 train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
   train::SampleStart start{sequence.tokens, sequence.params,
                            static_cast<std::uint64_t>(sequence.drawn)};
@@ -100,7 +96,16 @@ train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
 }
 
 void GenerateStream::start_sample() {
-  if (sequences_.empty()) begin_sequences();
+  if (sequences_.empty()) {
+    train::check_sample_stop(request_.stop(), limits_, "stop");
+    const auto& strings = request_.stop().strings();
+    for (train::SampleStart& start : sequence_starts(request_, params_, limits_)) {
+      Sequence& sequence =
+          sequences_.emplace_back(TokenText(limits_, {strings.begin(), strings.end()}));
+      sequence.tokens = std::move(start.prompt);
+      sequence.params = std::move(start.params);
+    }
+  }
   SampleTask task{live_run_, {loaded_.id, ""}, {}};
   drawing_.clear();
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
@@ -112,18 +117,6 @@ void GenerateStream::start_sample() {
   cache_memory_ = sources_.hold_cache(cache_need(limits_, task.sequences));
   channel_ = std::make_shared<TokenChannel>(waker());
   sources_.scheduler().start(std::move(task), channel_);
-}
-
-void GenerateStream::write_drawn(const TokenChannel::Drawn& drawn) {
-  for (const DrawnToken& token : drawn.tokens) write_token(token);
-  // Stop strings may end all of them before the sample has.
-  if (std::all_of(sequences_.begin(), sequences_.end(),
-                  [](const Sequence& sequence) { return sequence.done; }))
-    return finish();
-  if (!drawn.ended) return;
-  check_internal(drawn.error != nullptr, "generate: the sample ended before its sequences");
-  if (live_run_.empty() || !is_run_gone(drawn.error)) std::rethrow_exception(drawn.error);
-  begin(/*live=*/false);
 }
 
 void GenerateStream::write_token(const DrawnToken& token) {

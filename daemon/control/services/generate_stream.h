@@ -30,8 +30,6 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
  private:
   bool produce() override;
   void begin(bool live);
-  /// What the cache gave has come.
-  void source_ready(const SourceCache::Source& source);
   /// One of the sequences of the request, by index.
   struct Sequence {
     explicit Sequence(TokenText decoder) : text(std::move(decoder)) {}
@@ -43,10 +41,8 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
     bool done = false;
   };
 
-  void begin_sequences();
   train::SampleStart start_of(const Sequence& sequence) const;
   void start_sample();
-  void write_drawn(const TokenChannel::Drawn& drawn);
   void write_token(const DrawnToken& token);
 
   SampleSources& sources_;

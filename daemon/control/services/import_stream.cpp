@@ -21,16 +21,6 @@ constexpr std::uint64_t kCopiedPiece = std::uint64_t{1} << 20;
 /// What the disk may be behind with: a journal on the same disk waits for no more than that.
 constexpr std::uint64_t kUnsynced = std::uint64_t{64} << 20;
 
-void check_disk_room(const fs::path& folder, std::uint64_t bytes) {
-  std::error_code error;
-  const fs::space_info room = fs::space(folder, error);
-  if (error || bytes <= room.available) return;
-  throw ResourceExhausted(fmt::format("path: the file has {} bytes, the disk of {} has room for {}",
-                                      bytes, folder.string(), room.available),
-                          "DISK_FULL",
-                          {{"field", "path"}, {"available_bytes", std::to_string(room.available)}});
-}
-
 }  // namespace
 
 ImportStream::ImportStream(StreamHost& host, grpc::CallbackServerContext& context,
@@ -46,7 +36,14 @@ ImportStream::ImportStream(StreamHost& host, grpc::CallbackServerContext& contex
 
 void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path& path) {
   const std::uint64_t size = content.file.size();
-  check_disk_room(path.parent_path(), size);
+  const fs::path folder = path.parent_path();
+  std::error_code unknown;
+  const fs::space_info room = fs::space(folder, unknown);
+  if (!unknown && size > room.available)
+    throw ResourceExhausted(
+        fmt::format("path: the file has {} bytes, the disk of {} has room for {}", size,
+                    folder.string(), room.available),
+        "DISK_FULL", {{"field", "path"}, {"available_bytes", std::to_string(room.available)}});
   base::PublishedFile out(path);
   base::Sha256 digest;
   std::vector<std::byte> bytes(std::min(kCopiedPiece, size));

@@ -6,7 +6,6 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/states.h"
 #include "daemon/control/jobs/token_channel.h"
-#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/line_streams.h"
 #include "daemon/control/services/watch_stream.h"
@@ -52,21 +51,6 @@ void check_spec(const v1::JobSpec& spec) {
         hf_folder.substr(0, 80));
 }
 
-/// A dry run has the key of what it tries out: after the submission with its id it is a repeat,
-/// too.
-RequestKey submission_key(v1::SubmitJobRequest request) {
-  request.clear_validate_only();
-  return make_request_key("SubmitJob", request);
-}
-
-/// A token is of the same list with the same filter.
-std::string list_scope(const LabelMap& labels) {
-  std::string scope = "jobs";
-  for (const auto& [key, value] : std::map<std::string, std::string>(labels.begin(), labels.end()))
-    scope += fmt::format(";{}={}", key, value);
-  return scope;
-}
-
 }  // namespace
 
 JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission, const StateDir& state,
@@ -74,7 +58,11 @@ JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission, const Stat
     : store_(store), admission_(admission), state_(state), watches_(watches) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
-  const RequestKey key = submission_key(request);
+  // A dry run has the key of what it tries out: after the submission with its id it is a repeat,
+  // too.
+  v1::SubmitJobRequest submission = request;
+  submission.clear_validate_only();
+  const RequestKey key = make_request_key("SubmitJob", submission);
   v1::SubmitJobResponse response;
   v1::Job& job = *response.mutable_job();
   if (const auto first = store_.find_request(key)) {
@@ -113,7 +101,11 @@ grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRe
                                       v1::ListJobsResponse* response) {
   return guarded("ListJobs", *request, [&] {
     constexpr int kMostJobs = 500;  // of a few KiB each: a page stays below the message limit
-    const std::string scope = list_scope(request->labels());
+    // A token is of the same list with the same filter.
+    std::string scope = "jobs";
+    const std::map<std::string, std::string> sorted(request->labels().begin(),
+                                                    request->labels().end());
+    for (const auto& [key, value] : sorted) scope += fmt::format(";{}={}", key, value);
     const auto position = parse_page_token(scope, request->page_token());
     auto [jobs, next] = store_.list(position, page_size_or_default(request->page_size(), kMostJobs),
                                     request->labels());

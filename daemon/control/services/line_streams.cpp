@@ -108,23 +108,19 @@ void MetricsStream::begin() {
   lines_ = std::make_unique<LineReader>(state_.job(id_) / "metrics.jsonl");
 }
 
-bool MetricsStream::follow_edits() {
-  bool changed = false;
-  for (const JobStore::EditMark& mark : store_.edit_marks(id_)) {
-    if (mark.number <= edit_) continue;
-    edit_ = mark.number;
-    told_ = std::min(told_, 2 * mark.after_step + 1);
-    changed = true;
-  }
-  return changed;
-}
-
 bool MetricsStream::produce() {
   if (!lines_) begin();
   const bool last = !request_.follow() || base::is_final(store_.state(id_));
   auto lines = lines_->read();
   // After the lines: an edit is known before the steps that go by it.
-  if (follow_edits()) {
+  bool edited = false;
+  for (const JobStore::EditMark& mark : store_.edit_marks(id_)) {
+    if (mark.number <= edit_) continue;
+    edit_ = mark.number;
+    told_ = std::min(told_, 2 * mark.after_step + 1);
+    edited = true;
+  }
+  if (edited) {
     lines_ = std::make_unique<LineReader>(state_.job(id_) / "metrics.jsonl");
     return true;
   }

@@ -73,8 +73,6 @@ class MetricsStream final : public Stream<v1::StreamMetricsResponse> {
  private:
   bool produce() override;
   void begin();
-  /// Whether there are edits that it has not gone by yet.
-  bool follow_edits();
 
   JobStore& store_;
   const StateDir& state_;

@@ -2,7 +2,6 @@
 #include "daemon/control/services/model_service.h"
 
 #include "daemon/control/net/call_metadata.h"
-#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
 

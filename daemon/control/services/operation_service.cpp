@@ -2,7 +2,6 @@
 #include "daemon/control/services/operation_service.h"
 
 #include "daemon/control/net/call_metadata.h"
-#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/operation_wait.h"
@@ -24,7 +23,22 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
 
  private:
   bool produce() override {
-    if (!opened_) open_result();
+    if (!opened_) {
+      opened_ = true;
+      lease_ = runs_.session_of(request_.name())->hold_lease();
+      const v1::Operation operation = runs_.operation(request_.name());
+      if (operation.state() != v1::OPERATION_STATE_SUCCEEDED)
+        throw FailedPrecondition(
+            fmt::format("operation \"{}\" has no result: it is {}", request_.name(),
+                        v1::OperationState_Name(operation.state())),
+            "OPERATION_NOT_SUCCEEDED", {{"operation", request_.name()}});
+      runs_.operations().result(request_.name())->SerializeToString(&bytes_);
+      if (request_.offset() < 0 || static_cast<std::size_t>(request_.offset()) > bytes_.size())
+        throw OutOfRange(fmt::format("offset {} is not inside the result of {} bytes",
+                                     request_.offset(), bytes_.size()),
+                         "OFFSET_INVALID", {{"field", "offset"}});
+      offset_ = static_cast<std::size_t>(request_.offset());
+    }
     constexpr std::size_t kPiece = 1 << 20;
     if (offset_ < bytes_.size()) {
       v1::ReadResultResponse piece;
@@ -36,23 +50,6 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
     runs_.operations().told(request_.name());
     finish();
     return false;
-  }
-
-  void open_result() {
-    opened_ = true;
-    lease_ = runs_.session_of(request_.name())->hold_lease();
-    const v1::Operation operation = runs_.operation(request_.name());
-    if (operation.state() != v1::OPERATION_STATE_SUCCEEDED)
-      throw FailedPrecondition(
-          fmt::format("operation \"{}\" has no result: it is {}", request_.name(),
-                      v1::OperationState_Name(operation.state())),
-          "OPERATION_NOT_SUCCEEDED", {{"operation", request_.name()}});
-    runs_.operations().result(request_.name())->SerializeToString(&bytes_);
-    if (request_.offset() < 0 || static_cast<std::size_t>(request_.offset()) > bytes_.size())
-      throw OutOfRange(fmt::format("offset {} is not inside the result of {} bytes",
-                                   request_.offset(), bytes_.size()),
-                       "OFFSET_INVALID", {{"field", "offset"}});
-    offset_ = static_cast<std::size_t>(request_.offset());
   }
 
   RunManager& runs_;

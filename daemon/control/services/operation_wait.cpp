@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "daemon/base/field_error.h"
-#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 
 namespace meshloom::control {

@@ -8,7 +8,6 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/control/net/call_metadata.h"
-#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/generate_request.h"

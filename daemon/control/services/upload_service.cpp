@@ -3,7 +3,6 @@
 
 #include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/listen_address.h"
-#include "daemon/control/net/request_size.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/upload_writer.h"

@@ -3,8 +3,7 @@
 
 #include <set>
 
-#include "daemon/control/host/memory_use.h"
-#include "daemon/control/net/request_size.h"
+#include "daemon/control/host/memory.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/stores/names.h"

@@ -50,17 +50,6 @@ std::int64_t step_of_export(const std::string& name, const v1::Job& job) {
   return step;
 }
 
-/// By name.
-std::vector<fs::path> exports_of(const StateDir& state, const std::string& id) {
-  std::vector<fs::path> folders;
-  std::error_code error;
-  for (const auto& item : fs::directory_iterator(state.job(id), error))
-    if (auto folder = find_export(state, id, item.path().filename().string()); !folder.empty())
-      folders.push_back(std::move(folder));
-  std::sort(folders.begin(), folders.end());
-  return folders;
-}
-
 v1::Checkpoint describe(const fs::path& path, const std::string& job, std::int64_t step) {
   v1::Checkpoint checkpoint;
   checkpoint.set_name(checkpoint_resource(job, path.filename().string()));
@@ -129,7 +118,13 @@ std::vector<FoundCheckpoint> find_checkpoints(const StateDir& state, const v1::J
       found.validation_loss = best[i].loss();
     }
   }
-  for (const fs::path& folder : exports_of(state, id))
+  std::vector<fs::path> exports;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(state.job(id), error))
+    if (auto folder = find_export(state, id, item.path().filename().string()); !folder.empty())
+      exports.push_back(std::move(folder));
+  std::sort(exports.begin(), exports.end());
+  for (const fs::path& folder : exports)
     all.push_back({folder, step_of_export(folder.filename().string(), job)});
   return all;
 }

@@ -15,13 +15,11 @@ namespace {
 
 constexpr std::size_t kHistory = 4096;
 
-bool is_heavy(int field) {
-  constexpr std::array kHeavy = {v1::Job::kSpecFieldNumber,   v1::Job::kResolvedFieldNumber,
-                                 v1::Job::kNotesFieldNumber,  v1::Job::kSampleFieldNumber,
-                                 v1::Job::kPlanFieldNumber,   v1::Job::kEditsFieldNumber,
-                                 v1::Job::kSamplesFieldNumber};
-  return std::find(kHeavy.begin(), kHeavy.end(), field) != kHeavy.end();
-}
+/// Fields that summaries lack.
+constexpr std::array kHeavy = {v1::Job::kSpecFieldNumber,   v1::Job::kResolvedFieldNumber,
+                               v1::Job::kNotesFieldNumber,  v1::Job::kSampleFieldNumber,
+                               v1::Job::kPlanFieldNumber,   v1::Job::kEditsFieldNumber,
+                               v1::Job::kSamplesFieldNumber};
 
 /// What an event that is told changes in the job that is told.
 void apply_event(const v1::JobEvent& event, v1::Job* told) {
@@ -86,7 +84,7 @@ v1::Job summary_of(const v1::Job& job) {
   std::vector<const Field*> fields;
   reflection->ListFields(job, &fields);
   for (const Field* field : fields) {
-    if (is_heavy(field->number())) continue;
+    if (std::find(kHeavy.begin(), kHeavy.end(), field->number()) != kHeavy.end()) continue;
     switch (field->cpp_type()) {
       case Field::CPPTYPE_MESSAGE:
         reflection->MutableMessage(&summary, field)->CopyFrom(reflection->GetMessage(job, field));

@@ -64,12 +64,6 @@ std::string read_part(int fd, std::uint64_t offset, std::size_t size,
   return bytes;
 }
 
-std::string read_all(int fd, const std::filesystem::path& path) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) base::throw_io_error("cannot read journal", path, errno);
-  return read_part(fd, 0, static_cast<std::size_t>(status.st_size), path);
-}
-
 std::string file_header() {
   std::string header(kFileHeader, '\0');
   std::memcpy(header.data(), kMagic, sizeof kMagic);
@@ -84,10 +78,6 @@ std::string make_record(std::string_view payload, std::uint64_t offset) {
   header.check = header_check(header.length, offset);
   std::string record(reinterpret_cast<const char*>(&header), sizeof header);
   return record.append(payload);
-}
-
-bool all_zero(std::string_view bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
 }
 
 struct ReadRecord {
@@ -109,7 +99,8 @@ RecordHeader parse_header(std::string_view bytes, std::uint64_t offset,
 ReadRecord read_record(std::string_view rest, std::uint64_t offset,
                        const std::filesystem::path& path) {
   // A file system may show the length of an append before its bytes.
-  if (rest.size() < kRecordHeader || all_zero(rest)) return {};
+  const bool all_zero = std::all_of(rest.begin(), rest.end(), [](char c) { return c == 0; });
+  if (rest.size() < kRecordHeader || all_zero) return {};
   const RecordHeader header = parse_header(rest, offset, path);
   if (rest.size() < kRecordHeader + header.length) return {};
   const std::string_view payload = rest.substr(kRecordHeader, header.length);
@@ -128,35 +119,21 @@ int set_aside(int fd, std::uint64_t from, std::uint64_t until) {
   return result == 0 ? 0 : errno;
 }
 
-/// None if there is no such file.
-base::UniqueFd open_existing(const std::filesystem::path& path) {
-  base::UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd && errno == ENOENT) return fd;
-  if (!fd) base::throw_io_error("cannot open journal", path, errno);
-  struct stat status {};
-  if (::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode)) return fd;
-  throw IoError(fmt::format("journal {} is no regular file", path.string()));
-}
-
-/// The first of PATH.cut, PATH.cut-2, ... that is free: what an earlier start kept stays.
-std::filesystem::path free_cut_path(const std::filesystem::path& path) {
-  std::filesystem::path candidate = path.string() + ".cut";
-  for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(candidate));
-       ++number)
-    candidate = fmt::format("{}.cut-{}", path.string(), number);
-  return candidate;
-}
-
 }  // namespace
 
 Journal::Journal(const std::filesystem::path& file, const Visit& visit) : path_(file) {
-  fd_ = open_existing(path_);
-  const bool fresh = !fd_;
-  if (fresh) {
+  fd_ = base::UniqueFd(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (fd_) {
+    struct stat status {};
+    if (::fstat(fd_.get(), &status) != 0 || !S_ISREG(status.st_mode))
+      throw IoError(fmt::format("journal {} is no regular file", path_.string()));
+  } else if (errno == ENOENT) {
     base::ReplacementFile made(path_);
     made.write(file_header());
     fd_ = made.commit();
     base::sync_folder(path_.parent_path());
+  } else {
+    base::throw_io_error("cannot open journal", path_, errno);
   }
   replay(visit);
   std::error_code ignored;  // what is in the way of a rewrite is what its failure tells of
@@ -178,7 +155,9 @@ bool Journal::try_reserve(std::uint64_t until) {
 }
 
 void Journal::replay(const Visit& visit) {
-  const std::string file = read_all(fd_.get(), path_);
+  struct stat status {};
+  if (::fstat(fd_.get(), &status) != 0) base::throw_io_error("cannot read journal", path_, errno);
+  const std::string file = read_part(fd_.get(), 0, static_cast<std::size_t>(status.st_size), path_);
   if (file.size() < kFileHeader || std::memcmp(file.data(), kMagic, sizeof kMagic) != 0)
     corrupt(path_, 0, "it does not begin as a journal");
   std::uint32_t version = 0;
@@ -210,7 +189,10 @@ void Journal::replay(const Visit& visit) {
 void Journal::cut_tail(std::string_view tail, bool keep) {
   cut_bytes_ = tail.size();
   if (keep) {
-    const std::filesystem::path kept = free_cut_path(path_);
+    // The first of PATH.cut, PATH.cut-2, ... that is free: what an earlier start kept stays.
+    std::filesystem::path kept = path_.string() + ".cut";
+    for (int number = 2; std::filesystem::exists(std::filesystem::symlink_status(kept)); ++number)
+      kept = fmt::format("{}.cut-{}", path_.string(), number);
     base::replace_file(kept, tail);
     cut_file_ = kept;
   }

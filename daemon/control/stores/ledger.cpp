@@ -150,7 +150,11 @@ void Ledger::run() {
   std::unique_lock lock(mutex_);
   Ticket known = 0;  // when the last attempt began: what is new since then is tried at once
   while (true) {
-    wait_for_work(lock, known);
+    if (failing_ && !closing_)
+      work_.wait_for(lock, kBetweenAttempts,
+                     [&] { return closing_ || last_ != known || compaction_ended(); });
+    else
+      work_.wait(lock, [&] { return closing_ || !queue_.empty() || compaction_ended(); });
     if (compaction_ended()) {
       lock.unlock();
       end_compaction();
@@ -162,31 +166,18 @@ void Ledger::run() {
     }
     const bool last_attempt = closing_;
     known = last_;
-    std::vector<Item> batch = take_batch();
+    std::vector<Item> batch;
+    std::size_t bytes = 0;
+    while (!queue_.empty() && (batch.empty() || bytes + queue_.front().bytes <= kLargestBatch)) {
+      bytes += queue_.front().bytes;
+      batch.push_back(std::move(queue_.front()));
+      queue_.pop_front();
+    }
     lock.unlock();
     write_batch(std::move(batch));
     lock.lock();
     if (last_attempt && failing_) return;
   }
-}
-
-void Ledger::wait_for_work(std::unique_lock<std::mutex>& lock, Ticket tried) {
-  if (failing_ && !closing_)
-    work_.wait_for(lock, kBetweenAttempts,
-                   [&] { return closing_ || last_ != tried || compaction_ended(); });
-  else
-    work_.wait(lock, [&] { return closing_ || !queue_.empty() || compaction_ended(); });
-}
-
-std::vector<Ledger::Item> Ledger::take_batch() {
-  std::vector<Item> batch;
-  std::size_t bytes = 0;
-  while (!queue_.empty() && (batch.empty() || bytes + queue_.front().bytes <= kLargestBatch)) {
-    bytes += queue_.front().bytes;
-    batch.push_back(std::move(queue_.front()));
-    queue_.pop_front();
-  }
-  return batch;
 }
 
 void Ledger::write_batch(std::vector<Item> batch) {

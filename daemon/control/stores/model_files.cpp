@@ -30,11 +30,6 @@ std::string header_digest(const base::InputFile& file) {
   return train::digest_of(header);
 }
 
-bool decides_weights(const std::string& name) {
-  return name == "config.json" || name.ends_with(".safetensors") ||
-         name.ends_with(".safetensors.index.json");
-}
-
 using Files = std::map<std::string, v1::StoredModelFile>;
 
 template <typename List>
@@ -68,8 +63,10 @@ std::vector<v1::StoredModelFile> identify_files(const fs::path& folder) {
   std::vector<v1::StoredModelFile> files;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
+    const bool decides_weights = name == "config.json" || name.ends_with(".safetensors") ||
+                                 name.ends_with(".safetensors.index.json");
     std::error_code ignored;
-    if (!decides_weights(name) || !entry.is_regular_file(ignored)) continue;
+    if (!decides_weights || !entry.is_regular_file(ignored)) continue;
     const base::InputFile file(entry.path());
     v1::StoredModelFile& item = files.emplace_back();
     item.set_name(name);

@@ -68,12 +68,6 @@ std::string name_below(const fs::path& folder, const fs::path& data_dir) {
   return folder.string();
 }
 
-/// To look at headers alone: the file has not been finished.
-void link_incoming(const fs::path& incoming, const fs::path& name) {
-  if (::symlink(incoming.c_str(), name.c_str()) != 0)
-    base::throw_io_error("cannot link", name, errno);
-}
-
 /// What of an upload must be there before a model's headers can be looked at.
 void check_there(const UploadStore::Content& content, const std::string& field, bool whole) {
   const v1::StoredUpload& upload = content.upload;
@@ -228,10 +222,12 @@ void ModelStore::take_uploads(const std::string& client, const v1::CreateModelRe
     const UploadStore::Content content =
         uploads_.content(client, parse_upload_name(files[i].upload()));
     check_there(content, field + ".upload", !request.validate_only());
+    const fs::path link = folder / name;
+    // One that was not finished is there for a look at its header alone.
     if (content.upload.complete())
-      link_blob(content.path, folder / name);
-    else
-      link_incoming(content.path, folder / name);
+      link_blob(content.path, link);
+    else if (::symlink(content.path.c_str(), link.c_str()) != 0)
+      base::throw_io_error("cannot link", link, errno);
     v1::StoredModelFile& item = *model->add_files();
     item.set_name(name);
     item.set_size_bytes(content.upload.size_bytes());
@@ -276,11 +272,6 @@ std::pair<std::vector<v1::Model>, std::int64_t> ModelStore::list(std::int64_t po
                       [this](const v1::StoredModel& model) { return told(model, false); });
 }
 
-std::string ModelStore::why_in_use(const std::string& id) const {
-  const auto pins = pins_.find(id);
-  return pins == pins_.end() ? "" : *pins->second.begin();
-}
-
 void ModelStore::remove(
     const std::string& id, const RequestKey& key,
     const std::function<std::optional<std::string>(const std::string&)>& user_of) {
@@ -290,7 +281,7 @@ void ModelStore::remove(
   {
     const std::lock_guard lock(mutex_);
     stored(id);
-    user = why_in_use(id);
+    if (const auto pins = pins_.find(id); pins != pins_.end()) user = *pins->second.begin();
   }
   // After the pins: who submits a job holds a pin until the job can be seen.
   if (user.empty()) user = user_of(id).value_or("");

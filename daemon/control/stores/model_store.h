@@ -78,7 +78,6 @@ class ModelStore final : public JournaledStore {
   // With mutex_ held.
   const v1::StoredModel& stored(const std::string& id) const;
   v1::Model told(const v1::StoredModel& model, bool whole) const;
-  std::string why_in_use(const std::string& id) const;
 
   std::optional<v1::Model> repeat(const RequestKey& key) const;
   void check_name_is_free(const std::string& id) const;

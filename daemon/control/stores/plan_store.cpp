@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/stores/plan_store.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <span>
 
 #include "daemon/base/sha256.h"
@@ -18,27 +15,7 @@ namespace {
 
 constexpr std::size_t kMostPlans = 10'000;
 
-std::string canonical_bytes(const google::protobuf::Message& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream out(&stream);
-  out.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&out);
-  out.Trim();
-  return bytes;
-}
-
 }  // namespace
-
-std::string plan_digest(const v1::Mesh& mesh, const v1::ParallelPlan& plan) {
-  v1::PlanFile file;
-  *file.mutable_mesh() = mesh;
-  *file.mutable_plan() = plan;
-  base::Sha256 digest;
-  const std::string bytes = canonical_bytes(file);
-  digest.update(std::as_bytes(std::span(bytes)));
-  return digest.hex();
-}
 
 const v1::StoredPlan& PlanStore::stored(const std::string& id) const {
   const auto found = plans_.beginning_with(id, 2);
@@ -68,7 +45,13 @@ std::optional<v1::StoredPlan> PlanStore::find_request(const RequestKey& key) con
 v1::StoredPlan PlanStore::create(v1::StoredPlan plan, const RequestKey& key) {
   const std::lock_guard deciding(change_mutex_);
   if (const auto first = find_request(key)) return *first;
-  plan.set_id(plan_digest(plan.mesh(), plan.plan()));
+  v1::PlanFile named;
+  *named.mutable_mesh() = plan.mesh();
+  *named.mutable_plan() = plan.plan();
+  const std::string bytes = deterministic_bytes(named);
+  base::Sha256 digest;
+  digest.update(std::as_bytes(std::span(bytes)));
+  plan.set_id(digest.hex());
   v1::JournalRecord record;
   {
     const std::lock_guard lock(mutex_);

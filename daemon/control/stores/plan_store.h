@@ -19,11 +19,9 @@
 
 namespace meshloom::control {
 
-/// SHA-256 of a mesh and a plan, hexadecimal: equal ones have equal names.
-std::string plan_digest(const v1::Mesh& mesh, const v1::ParallelPlan& plan);
-
-/// A plan never changes. All methods may be called from any thread. Ids are names without "plans/",
-/// or at least 8 digits with which one of them alone begins.
+/// A plan never changes. It is named by the SHA-256 of its mesh and plan, so equal ones are one.
+/// All methods may be called from any thread. Ids are names without "plans/", or at least 8 digits
+/// with which one of them alone begins.
 class PlanStore final : public JournaledStore {
  public:
   /// Keeps a plan that was checked; `plan.id` is filled in. The same again gives the first one.

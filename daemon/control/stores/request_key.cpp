@@ -12,9 +12,7 @@
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
-namespace {
 
-/// Equal messages give equal bytes: map entries in order.
 std::string deterministic_bytes(const google::protobuf::Message& message) {
   std::string bytes;
   {
@@ -25,8 +23,6 @@ std::string deterministic_bytes(const google::protobuf::Message& message) {
   }
   return bytes;
 }
-
-}  // namespace
 
 std::string message_digest(const std::string& method, const google::protobuf::Message& message) {
   const std::string bytes = method + '\0' + deterministic_bytes(message);

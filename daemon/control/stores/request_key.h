@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a repeat of a mutating request harmless.
+// What makes a repeat of a mutating request harmless, and the bytes of messages that plan ids and
+// kept request digests are made of.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -7,6 +8,10 @@
 #include <string>
 
 namespace meshloom::control {
+
+/// Equal messages give equal bytes: map entries in order. Plan ids and the request digests that the
+/// journal keeps are made of these bytes, so they must never change.
+std::string deterministic_bytes(const google::protobuf::Message& message);
 
 /// XXH3-128, hexadecimal. Equal messages of one method have equal digests.
 std::string message_digest(const std::string& method, const google::protobuf::Message& message);

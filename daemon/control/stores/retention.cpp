@@ -25,21 +25,18 @@ void Retention::run() {
                           ? std::clamp<std::chrono::milliseconds>(keep_.longest, 1s, 60s)
                           : std::chrono::milliseconds(60s);
   std::int64_t seen = 0;
-  do remove_expired();
-  while (store_.wait_for_ends(&seen, period));
-}
-
-void Retention::remove_expired() {
-  for (const std::string& id : store_.expired(keep_, std::chrono::system_clock::now())) {
-    try {
-      store_.remove(id, {});
-      spdlog::info("job {}: deleted, as retention says", id);
-    } catch (const JobInUse&) {
-      // It goes once the other one has ended.
-    } catch (const Error& error) {
-      spdlog::warn("job {}: not deleted: {}", id, error.what());
+  do {
+    for (const std::string& id : store_.expired(keep_, std::chrono::system_clock::now())) {
+      try {
+        store_.remove(id, {});
+        spdlog::info("job {}: deleted, as retention says", id);
+      } catch (const JobInUse&) {
+        // It goes once the other one has ended.
+      } catch (const Error& error) {
+        spdlog::warn("job {}: not deleted: {}", id, error.what());
+      }
     }
-  }
+  } while (store_.wait_for_ends(&seen, period));
 }
 
 }  // namespace meshloom::control

@@ -20,7 +20,6 @@ class Retention {
 
  private:
   void run();
-  void remove_expired();
 
   JobStore& store_;
   const JobStore::Keep keep_;

@@ -64,6 +64,8 @@ std::optional<std::string> RunStore::find_user(const ConfigTest& uses) const {
 }
 
 std::optional<std::string> RunStore::user_of_model(const std::string& model) const {
+  // A run's config has no data, whose tokenizer could be the model's: resolve_stepped_config
+  // refuses it.
   return find_user([&](const v1::RunConfig& config) { return config.model().name() == model; });
 }
 

@@ -118,6 +118,11 @@ void StateDir::publish_address(const std::string& address) {
   published_ = true;
 }
 
+std::string saved_state_folder(const std::string& run, const std::string& state, std::int64_t epoch,
+                               std::int64_t seq) {
+  return fmt::format("runs/{}/states/{}-{}-{}", run, state, epoch, seq);
+}
+
 fs::path log_file(const fs::path& state_dir, int rank) {
   return logs_folder(state_dir) / fmt::format("rank-{}.log", rank);
 }

@@ -2,6 +2,7 @@
 // The daemon's folder: what lies where, and the lock against a second daemon.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -48,6 +49,11 @@ class StateDir {
   base::UniqueFd lock_;
   bool published_ = false;
 };
+
+/// Where a run's state that is saved at number `seq` of an epoch lies below the state dir. The
+/// journal keeps it.
+std::string saved_state_folder(const std::string& run, const std::string& state, std::int64_t epoch,
+                               std::int64_t seq);
 
 /// The log file of one rank; the folder is made. Every rank may call it.
 std::filesystem::path log_file(const std::filesystem::path& state_dir, int rank);

@@ -27,21 +27,6 @@ namespace {
                 {{"upload", id}});
 }
 
-/// Nobody guesses it, and none of an earlier daemon comes again.
-std::string fresh_id() {
-  std::random_device random;
-  const auto half = [&] { return static_cast<std::uint64_t>(random()); };
-  return fmt::format("transient-{:016x}", half() << 32 | half());
-}
-
-/// A file for reading and writing that has no name.
-base::UniqueFd unnamed_file(const std::filesystem::path& folder, const std::string& id) {
-  const std::filesystem::path path = folder / id;
-  base::UniqueFd file = base::open_output(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-  if (::unlink(path.c_str()) != 0) base::throw_io_error("cannot unlink", path, errno);
-  return file;
-}
-
 }  // namespace
 
 class TransientUploads::Writer final : public ChunkWriter {
@@ -105,10 +90,15 @@ v1::Upload TransientUploads::create(const std::string& client,
     throw ResourceExhausted(
         fmt::format("{} transient uploads are there, no more are taken", entries_.size()),
         "QUOTA_EXCEEDED", {{"limit", std::to_string(kMost)}, {"what", "transient uploads"}});
-  const std::string id = fresh_id();
+  // Nobody guesses it, and none of an earlier daemon comes again.
+  std::random_device random;
+  const auto half = [&] { return static_cast<std::uint64_t>(random()); };
+  const std::string id = fmt::format("transient-{:016x}", half() << 32 | half());
   auto entry = std::make_shared<Entry>();
   entry->request = key;
-  entry->file = unnamed_file(folder_, id);
+  const std::filesystem::path path = folder_ / id;
+  entry->file = base::open_output(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+  if (::unlink(path.c_str()) != 0) base::throw_io_error("cannot unlink", path, errno);
   v1::Upload& upload = entry->upload;
   upload.set_name(upload_resource(id));
   upload.set_file_name(request.file_name());

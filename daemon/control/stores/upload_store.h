@@ -118,9 +118,7 @@ class UploadStore final : public JournaledStore {
   void commit_bytes(const std::string& id, std::int64_t committed);
   void discard(const std::string& id, const RequestKey& key = {});
   void complete(const v1::StoredUpload& upload, const std::string& sha256);
-  void end_idle_uploads();
   void look_after_blob(const std::string& sha256);
-  void keep_uptime();
 
   const v1::UploadConfig limits_;
   const BlobFolder folder_;

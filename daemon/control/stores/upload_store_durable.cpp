@@ -78,18 +78,6 @@ void UploadStore::snapshot(const Ledger::Visit& append) const {
 }
 
 void UploadStore::upkeep() {
-  end_idle_uploads();
-  transients_.end_idle(std::chrono::seconds(limits_.idle_seconds()));
-  std::vector<std::string> digests;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& item : blobs_) digests.push_back(item.first);
-  }
-  for (const std::string& digest : digests) look_after_blob(digest);
-  keep_uptime();
-}
-
-void UploadStore::end_idle_uploads() {
   std::vector<std::string> idle;
   {
     const std::lock_guard lock(mutex_);
@@ -101,6 +89,18 @@ void UploadStore::end_idle_uploads() {
     spdlog::info("upload {}: nobody has used it for {} s, it ends", id, limits_.idle_seconds());
     discard(id);
   }
+  transients_.end_idle(std::chrono::seconds(limits_.idle_seconds()));
+  std::vector<std::string> digests;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& item : blobs_) digests.push_back(item.first);
+  }
+  for (const std::string& digest : digests) look_after_blob(digest);
+  {
+    const std::lock_guard lock(mutex_);
+    if (uptime() - uptime_written_ < kUptimeSeconds) return;
+  }
+  commit(record_now(), Ledger::Need::kKept);
 }
 
 bool UploadStore::needs_blob(const std::string& sha256) const {
@@ -137,14 +137,6 @@ void UploadStore::look_after_blob(const std::string& sha256) {
   folder_.remove_blob(sha256);
   spdlog::info("the uploaded bytes {} were not needed for {} s and are removed", sha256,
                limits_.keep_blobs_seconds());
-}
-
-void UploadStore::keep_uptime() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (uptime() - uptime_written_ < kUptimeSeconds) return;
-  }
-  commit(record_now(), Ledger::Need::kKept);
 }
 
 }  // namespace meshloom::control

@@ -14,8 +14,6 @@ namespace {
 /// So much is lost at most when the daemon dies.
 constexpr std::int64_t kBetweenCommits = std::int64_t{32} << 20;
 
-bool is_safetensors(const std::string& name) { return name.ends_with(".safetensors"); }
-
 }  // namespace
 
 void check_all_committed(const std::string& upload, std::int64_t size, std::int64_t committed) {
@@ -56,7 +54,7 @@ UploadWriter::UploadWriter(UploadStore& store, v1::StoredUpload upload, FileDige
       file_(store.blobs().open_incoming(upload_.id())),
       position_(upload_.committed_bytes()),
       committed_(upload_.committed_bytes()),
-      header_checked_(!is_safetensors(upload_.file_name())),
+      header_checked_(!upload_.file_name().ends_with(".safetensors")),
       digest_(std::make_unique<DigestThread>(path_, std::move(known), committed_)) {}
 
 UploadWriter::~UploadWriter() {

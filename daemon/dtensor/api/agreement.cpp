@@ -43,26 +43,22 @@ Record record_of(const char* call, const Given& given) {
   return record;
 }
 
-std::vector<Record> exchanged(Record& mine, ExecutionContext& context, comm::ProcessGroup& group) {
-  constexpr auto kWords = static_cast<std::int64_t>(sizeof(Record) / sizeof(std::int64_t));
-  const auto view_of = [&](void* memory) {
-    return make_view(memory, DType::kInt64, {kWords}, context.device());
-  };
-  std::vector<Record> all(static_cast<std::size_t>(group.size()));
-  std::vector<TensorView> views;
-  views.reserve(all.size());
-  for (Record& record : all) views.push_back(view_of(&record));
-  group.all_gather(views, view_of(&mine))->wait_host();
-  return all;
-}
-
 }  // namespace
 
 void check_agreement(const char* call, const Given& mine, ExecutionContext& context,
                      comm::ProcessGroup& group) {
   Record own = record_of(call, mine);
-  const std::vector<Record> all =
-      group.size() == 1 ? std::vector<Record>{own} : exchanged(own, context, group);
+  std::vector<Record> all(static_cast<std::size_t>(group.size()), own);
+  if (group.size() > 1) {
+    constexpr auto kWords = static_cast<std::int64_t>(sizeof(Record) / sizeof(std::int64_t));
+    const auto view_of = [&](void* memory) {
+      return make_view(memory, DType::kInt64, {kWords}, context.device());
+    };
+    std::vector<TensorView> views;
+    views.reserve(all.size());
+    for (Record& record : all) views.push_back(view_of(&record));
+    group.all_gather(views, view_of(&own))->wait_host();
+  }
   std::vector<std::string> errors, different;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].failed != 0)

@@ -66,11 +66,6 @@ Tensor dense_copy(const Tensor& x) {
   return copy;
 }
 
-Shape with_size(Shape shape, int dim, std::int64_t size) {
-  shape[dim] = size;
-  return shape;
-}
-
 /// Dense pieces one after the other.
 std::vector<Tensor> pieces_of(const Tensor& x, int dim, const RankSizes& sizes) {
   std::vector<Tensor> pieces;
@@ -84,8 +79,11 @@ std::vector<Tensor> pieces_of(const Tensor& x, int dim, const RankSizes& sizes) 
 
 std::vector<Tensor> empty_pieces(const Tensor& like, int dim, const RankSizes& sizes) {
   std::vector<Tensor> pieces;
-  for (const std::int64_t size : sizes)
-    pieces.push_back(empty(like.context(), with_size(like.shape(), dim, size), like.dtype()));
+  Shape shape = like.shape();
+  for (const std::int64_t size : sizes) {
+    shape[dim] = size;
+    pieces.push_back(empty(like.context(), shape, like.dtype()));
+  }
   return pieces;
 }
 

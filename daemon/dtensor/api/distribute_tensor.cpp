@@ -39,16 +39,6 @@ void check_arguments(const Tensor& tensor, const DistributedEngine& engine, cons
           layout->mesh());
 }
 
-/// Mesh dims in the order in which they are sharded, then those that replicate.
-std::vector<int> sharding_order(const DTensorSpec& layout) {
-  std::vector<int> order;
-  for (const planner::DimShardOrder& shards : layout.shard_order())
-    order.insert(order.end(), shards.mesh_dims.begin(), shards.mesh_dims.end());
-  for (int d = 0; d < layout.mesh().ndim(); ++d)
-    if (layout.placement(d).is_replicate()) order.push_back(d);
-  return order;
-}
-
 /// The layout with the first `count` shards of `order` done and the rest replicated.
 DTensorSpec partly_sharded(const DTensorSpec& layout, const std::vector<int>& order,
                            std::size_t count) {
@@ -92,7 +82,12 @@ Tensor scatter_along(const Tensor& value, const DTensorSpec& before, const DTens
 }
 
 Tensor from_source(const Tensor& tensor, const DTensorSpec& layout, int source, DeviceMesh& mesh) {
-  const std::vector<int> order = sharding_order(layout);
+  // Mesh dims in the order in which they are sharded, then those that replicate.
+  std::vector<int> order;
+  for (const planner::DimShardOrder& shards : layout.shard_order())
+    order.insert(order.end(), shards.mesh_dims.begin(), shards.mesh_dims.end());
+  for (int d = 0; d < layout.mesh().ndim(); ++d)
+    if (layout.placement(d).is_replicate()) order.push_back(d);
   Tensor value = tensor;
   bool owned = false;
   for (std::size_t i = 0; i < order.size(); ++i) {

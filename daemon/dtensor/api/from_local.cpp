@@ -21,17 +21,6 @@ std::int64_t shards_of(const planner::Placements& placements, const planner::Mes
   return shards;
 }
 
-/// Global strides if all shards are alike: a dim outside a sharded one lies further apart.
-Strides global_strides(const Tensor& local, const planner::Placements& placements,
-                       const planner::MeshLayout& mesh) {
-  Strides strides = local.strides();
-  for (int d = 0; d < local.ndim(); ++d)
-    for (int inner = 0; inner < local.ndim(); ++inner)
-      if (inner != d && local.strides()[d] > local.strides()[inner])
-        strides[d] *= shards_of(placements, mesh, inner);
-  return strides;
-}
-
 void check_part(const Tensor& local, const planner::DTensorSpec& spec, const DeviceMesh& mesh) {
   const Shape expected = spec.local_shape(mesh.coordinates());
   check(local.shape() == expected,
@@ -73,26 +62,14 @@ Seen see(const Tensor& local, DistributedEngine& engine, const planner::Placemen
   const planner::SpecPtr spec = layout_for(engine, known, shape, "from_local", options.order);
   if (!mesh.member()) return {spec, contiguous_strides(shape)};
   check_part(local, *spec, mesh);
-  return {spec, options.strides ? *options.strides : global_strides(local, known, *mesh.layout())};
-}
-
-/// As see, agreed on by all ranks.
-Seen see_alike(const Tensor& local, DistributedEngine& engine,
-               const planner::Placements& placements, const FromLocalOptions& options) {
-  Seen seen;
-  Given given;
-  try {
-    seen = see(local, engine, placements, options);
-    given.text = fmt::format(
-        "{} {} strides {} {}, {}{}", dtype_name(local.dtype()), to_string(seen.spec->shape()),
-        to_string(seen.strides), local.requires_grad() ? "with gradient" : "without gradient",
-        to_string(*seen.spec),
-        options.shape ? "" : " (shards taken to be alike: if not, give the shape)");
-  } catch (const InvalidArgument& error) {
-    given.error = error.what();
-  }
-  check_agreement("from_local", given, local.context(), engine.context().mesh.whole_group());
-  return seen;
+  if (options.strides) return {spec, *options.strides};
+  // If all shards are alike, a dim outside a sharded one lies further apart.
+  Strides strides = local.strides();
+  for (int d = 0; d < local.ndim(); ++d)
+    for (int inner = 0; inner < local.ndim(); ++inner)
+      if (inner != d && local.strides()[d] > local.strides()[inner])
+        strides[d] *= shards_of(known, *mesh.layout(), inner);
+  return {spec, strides};
 }
 
 /// The first replica's values; the gradient passes through.
@@ -117,14 +94,29 @@ Tensor first_replica(const Tensor& local, const planner::DTensorSpec& spec, Devi
 Tensor from_local(const Tensor& local, DistributedEngine& engine,
                   const planner::Placements& placements, const FromLocalOptions& options) {
   DeviceMesh& mesh = engine.context().mesh;
-  const bool agree = options.run_check && mesh.member();
-  const auto [spec, strides] = agree ? see_alike(local, engine, placements, options)
-                                     : see(local, engine, placements, options);
+  Seen seen;
+  if (options.run_check && mesh.member()) {
+    Given given;
+    try {
+      seen = see(local, engine, placements, options);
+      given.text = fmt::format(
+          "{} {} strides {} {}, {}{}", dtype_name(local.dtype()), to_string(seen.spec->shape()),
+          to_string(seen.strides), local.requires_grad() ? "with gradient" : "without gradient",
+          to_string(*seen.spec),
+          options.shape ? "" : " (shards taken to be alike: if not, give the shape)");
+    } catch (const InvalidArgument& error) {
+      given.error = error.what();
+    }
+    check_agreement("from_local", given, local.context(), mesh.whole_group());
+  } else {
+    seen = see(local, engine, placements, options);
+  }
+  const planner::SpecPtr& spec = seen.spec;
   if (!mesh.member())
     return wrap(outside_part(local, spec->shape()), spec, engine, engine.gradient_of(spec));
   const Tensor held = options.run_check ? first_replica(local, *spec, mesh) : local;
   Tensor x = wrap(held, spec, engine, engine.gradient_of(spec));
-  x.impl()->strides = strides;
+  x.impl()->strides = seen.strides;
   return x;
 }
 

@@ -89,18 +89,15 @@ BertBlock::BertBlock(ExecutionContext& context, const ModelConfig& config, std::
 }
 
 Tensor BertBlock::operator()(const Tensor& x, const BertPass& pass) const {
-  return call(x, [&](const Tensor& in) { return forward(in, pass); });
-}
-
-Tensor BertBlock::forward(const Tensor& x, const BertPass& pass) const {
-  const Tensor attended = dropout(attention_out_(attention_(x, pass)), config_.residual_dropout,
-                                  pass.dropout, layer_, DropoutSite::kAttentionOutput);
-  const Tensor mid = attention_norm_(attended, x).normed;
-  const Tensor mlp = activated_linear(mlp_out_, mlp_in_(mid), config_.activation);
-  return mlp_norm_(
-             dropout(mlp, config_.residual_dropout, pass.dropout, layer_, DropoutSite::kMlpOutput),
-             mid)
-      .normed;
+  return call(x, [&](const Tensor& in) {
+    const Tensor attended = dropout(attention_out_(attention_(in, pass)), config_.residual_dropout,
+                                    pass.dropout, layer_, DropoutSite::kAttentionOutput);
+    const Tensor mid = attention_norm_(attended, in).normed;
+    const Tensor mlp =
+        dropout(activated_linear(mlp_out_, mlp_in_(mid), config_.activation),
+                config_.residual_dropout, pass.dropout, layer_, DropoutSite::kMlpOutput);
+    return mlp_norm_(mlp, mid).normed;
+  });
 }
 
 Bert::Bert(ExecutionContext& context, const ModelConfig& config, DType dtype)

@@ -45,8 +45,6 @@ class BertBlock : public Module {
   Tensor operator()(const Tensor& x, const BertPass& pass) const;
 
  private:
-  Tensor forward(const Tensor& x, const BertPass& pass) const;
-
   const ModelConfig& config_;
   std::int64_t layer_;
   BertSelfAttention attention_;

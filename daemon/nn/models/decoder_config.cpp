@@ -172,7 +172,13 @@ void parse_switches(const JsonReader& json, ModelConfig& config) {
   }
 }
 
-void parse_sizes(const JsonReader& json, const Family& defaults, ModelConfig& config) {
+}  // namespace
+
+ModelConfig parse_decoder(const JsonReader& json, DecoderFamily family) {
+  const Family defaults = defaults_of(family);
+  ModelConfig config;
+  config.architecture = Architecture::kLlama;
+  config.family = family;
   config.vocab_size = json.size("vocab_size", defaults.vocab_size, planner::kMostVocabulary);
   config.hidden_size = json.size("hidden_size", 4096, planner::kMostChannels);
   config.num_layers = json.size("num_hidden_layers", 32, planner::kMostLayers);
@@ -189,16 +195,6 @@ void parse_sizes(const JsonReader& json, const Family& defaults, ModelConfig& co
       json.size("intermediate_size", defaults.intermediate_size, planner::kMostIntermediate);
   config.max_position_embeddings = json.size(
       "max_position_embeddings", defaults.max_position_embeddings, planner::kMostPositions);
-}
-
-}  // namespace
-
-ModelConfig parse_decoder(const JsonReader& json, DecoderFamily family) {
-  const Family defaults = defaults_of(family);
-  ModelConfig config;
-  config.architecture = Architecture::kLlama;
-  config.family = family;
-  parse_sizes(json, defaults, config);
   const std::string activation = json.string("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
     json.refuse("hidden_act", fmt::format("is '{}'; such a decoder has silu alone", activation));

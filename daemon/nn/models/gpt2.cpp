@@ -97,21 +97,16 @@ Gpt2Block::Gpt2Block(ExecutionContext& context, const ModelConfig& config, std::
 }
 
 ResidualStream Gpt2Block::operator()(const ResidualStream& stream, const Gpt2Pass& pass) const {
-  const auto out = call(std::array{stream.x, stream.residual}, [&](const auto& in) {
-    const ResidualStream result = forward({in[0], in[1]}, pass);
-    return std::array{result.x, result.residual};
+  const auto out = call(std::array{stream.x, stream.residual}, [&](const auto& inputs) {
+    const ops::NormedSum in = ln_1_(inputs[0], inputs[1]);
+    const Tensor attended = dropout(attention_(in.normed, pass), config_.residual_dropout,
+                                    pass.dropout, layer_, DropoutSite::kAttentionOutput);
+    const ops::NormedSum mid = ln_2_(attended, in.sum);
+    return std::array{dropout(mlp_(mid.normed), config_.residual_dropout, pass.dropout, layer_,
+                              DropoutSite::kMlpOutput),
+                      mid.sum};
   });
   return {out[0], out[1]};
-}
-
-ResidualStream Gpt2Block::forward(const ResidualStream& stream, const Gpt2Pass& pass) const {
-  const ops::NormedSum in = ln_1_(stream.x, stream.residual);
-  const Tensor attended = dropout(attention_(in.normed, pass), config_.residual_dropout,
-                                  pass.dropout, layer_, DropoutSite::kAttentionOutput);
-  const ops::NormedSum mid = ln_2_(attended, in.sum);
-  return {dropout(mlp_(mid.normed), config_.residual_dropout, pass.dropout, layer_,
-                  DropoutSite::kMlpOutput),
-          mid.sum};
 }
 
 Gpt2::Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype)

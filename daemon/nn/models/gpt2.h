@@ -56,8 +56,6 @@ class Gpt2Block : public Module {
   std::vector<std::string> input_names() const override { return {"input", "residual"}; }
 
  private:
-  ResidualStream forward(const ResidualStream& stream, const Gpt2Pass& pass) const;
-
   const ModelConfig& config_;
   std::int64_t layer_;
   LayerNorm ln_1_;

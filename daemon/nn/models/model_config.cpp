@@ -55,23 +55,6 @@ void parse_eos(const JsonReader& json, ModelConfig& config) {
   }
 }
 
-/// The config holds the architecture's defaults.
-void parse_token_ids(const JsonReader& json, ModelConfig& config) {
-  config.bos_token_id = json.token_id("bos_token_id", config.bos_token_id);
-  config.pad_token_id = json.token_id("pad_token_id", config.pad_token_id);
-  parse_eos(json, config);
-}
-
-/// Features of transformers' base class that would change what is computed.
-void refuse_common(const JsonReader& json) {
-  json.expect("quantization_config", nullptr);
-  json.expect("add_cross_attention", false);
-  json.expect("is_decoder", false);
-  json.expect("is_encoder_decoder", false);
-  if (json.has("pruned_heads") && !json.at("pruned_heads").empty())
-    json.refuse("pruned_heads", "is not empty; pruned heads are not supported");
-}
-
 ModelConfig parse_gpt2(const JsonReader& json) {
   json.expect("scale_attn_weights", true);
   json.expect("scale_attn_by_inverse_layer_idx", false);
@@ -163,12 +146,21 @@ ModelConfig parse_hf_config(const std::string& text) {
   const JsonReader json(document);
   const ArchitectureName& name = parse_architecture(json);
   const Architecture architecture = name.architecture;
-  refuse_common(json);
+  // Features of transformers' base class that would change what is computed.
+  json.expect("quantization_config", nullptr);
+  json.expect("add_cross_attention", false);
+  json.expect("is_decoder", false);
+  json.expect("is_encoder_decoder", false);
+  if (json.has("pruned_heads") && !json.at("pruned_heads").empty())
+    json.refuse("pruned_heads", "is not empty; pruned heads are not supported");
   ModelConfig config = architecture == Architecture::kGpt2    ? parse_gpt2(json)
                        : architecture == Architecture::kLlama ? parse_decoder(json, name.family)
                                                               : parse_bert(json);
   config.initializer_range = json.number("initializer_range", 0.02);
-  parse_token_ids(json, config);
+  // The config holds the architecture's defaults.
+  config.bos_token_id = json.token_id("bos_token_id", config.bos_token_id);
+  config.pad_token_id = json.token_id("pad_token_id", config.pad_token_id);
+  parse_eos(json, config);
   if (architecture != Architecture::kLlama) {
     config.num_kv_heads = config.num_heads;
     config.head_dim = config.hidden_size / config.num_heads;

@@ -20,14 +20,6 @@ void check_like(const Tensor& tensor, const Tensor& input_ids, const char* name)
         tensor.shape(), input_ids.shape());
 }
 
-/// One label a position, or several.
-void check_labels(const Tensor& labels, const Tensor& input_ids) {
-  Shape expected = input_ids.shape();
-  if (labels.ndim() == 3) expected.push_back(labels.size(2));
-  check(labels.shape() == expected, "labels: shape {} differs from input_ids' {}", labels.shape(),
-        input_ids.shape());
-}
-
 }  // namespace
 
 void check_batch(const Batch& batch, std::int64_t context_length) {
@@ -40,7 +32,13 @@ void check_batch(const Batch& batch, std::int64_t context_length) {
   check(length <= context_length,
         "input_ids: a sequence of {} tokens is longer than the model's context of {}", length,
         context_length);
-  if (batch.labels) check_labels(batch.labels, batch.input_ids);
+  if (batch.labels) {
+    // One label a position, or several.
+    Shape expected = batch.input_ids.shape();
+    if (batch.labels.ndim() == 3) expected.push_back(batch.labels.size(2));
+    check(batch.labels.shape() == expected, "labels: shape {} differs from input_ids' {}",
+          batch.labels.shape(), batch.input_ids.shape());
+  }
   check_like(batch.attention_mask, batch.input_ids, "attention_mask");
   check_like(batch.token_type_ids, batch.input_ids, "token_type_ids");
   check_like(batch.position_ids, batch.input_ids, "position_ids");

@@ -81,20 +81,16 @@ void write_switched_window(const ModelConfig& c, Json& json) {
   json["use_sliding_window"] = c.sliding_window > 0;
 }
 
-void write_switches(const ModelConfig& c, Json& json) {
+void write_decoder(const ModelConfig& c, Json& json) {
   switch (c.family) {
-    case DecoderFamily::kLlama: json["attention_bias"] = c.attention_bias; return;
-    case DecoderFamily::kMistral: json["sliding_window"] = window_or_null(c); return;
-    case DecoderFamily::kQwen2: write_switched_window(c, json); return;
+    case DecoderFamily::kLlama: json["attention_bias"] = c.attention_bias; break;
+    case DecoderFamily::kMistral: json["sliding_window"] = window_or_null(c); break;
+    case DecoderFamily::kQwen2: write_switched_window(c, json); break;
     case DecoderFamily::kQwen3:
       json["attention_bias"] = c.attention_bias;
       write_switched_window(c, json);
-      return;
+      break;
   }
-}
-
-void write_decoder(const ModelConfig& c, Json& json) {
-  write_switches(c, json);
   json["attention_dropout"] = c.attention_dropout;
   json["head_dim"] = c.head_dim;
   json["hidden_act"] = activation_name(c.activation);

@@ -32,15 +32,6 @@ class BatchTensors {
   std::span<Tensor> tensors_;
 };
 
-/// 0, 1, 2 .. in every row of ids' shape.
-Tensor row_positions(const Tensor& ids) {
-  const std::int64_t length = ids.size(kSequence);
-  std::vector<std::int64_t> values(static_cast<std::size_t>(ids.numel()));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i) % length;
-  return nn::replicated_like(
-      from_values(ids.context(), ids.shape(), std::span<const std::int64_t>(values)), ids);
-}
-
 std::vector<RowMask> row_masks(const nn::ModelConfig& config, const Tensor& ids,
                                const Tensor& documents, DocumentReader& reader) {
   const RowMask whole{{.is_causal = config.architecture != nn::Architecture::kBert}, nullptr};
@@ -50,15 +41,6 @@ std::vector<RowMask> row_masks(const nn::ModelConfig& config, const Tensor& ids,
   for (std::size_t row = 0; row < rows.size(); ++row)
     rows[row].documents = of_rows->at(row).documents;
   return rows;
-}
-
-/// How many layers of the model have each window.
-std::vector<planner::LayerWindow> layer_windows(const nn::ModelConfig& config) {
-  std::map<std::int64_t, std::int64_t> layers;
-  for (std::int64_t i = 0; i < config.num_layers; ++i) ++layers[config.window_of(i) - 1];
-  std::vector<planner::LayerWindow> windows;
-  for (const auto& [window_left, count] : layers) windows.push_back({window_left, count});
-  return windows;
 }
 
 }  // namespace
@@ -72,13 +54,26 @@ void shard_batch(dtensor::DistributedEngine& engine, int mesh_dim,
   if (ids.ndim() != 2) return;  // refused by the model
   const nn::ModelConfig& config = model.config();
   const int ranks = engine.context().mesh.layout()->dim_size(mesh_dim);
-  if (!batch["position_ids"]) batch["position_ids"] = row_positions(ids);
+  const std::int64_t length = ids.size(kSequence);
+  if (!batch["position_ids"]) {
+    // 0, 1, 2 .. in every row.
+    std::vector<std::int64_t> values(static_cast<std::size_t>(ids.numel()));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<std::int64_t>(i) % length;
+    batch["position_ids"] = nn::replicated_like(
+        from_values(ids.context(), ids.shape(), std::span<const std::int64_t>(values)), ids);
+  }
   if (!batch["token_type_ids"] && config.architecture == nn::Architecture::kBert)
     batch["token_type_ids"] =
         nn::replicated_like(zeros(ids.context(), ids.shape(), DType::kInt64), ids);
-  const planner::DimOrderPtr order = planner::balanced_order(
-      plan.load_balancer, ids.size(kSequence), ranks, kRows,
-      row_masks(config, ids, batch["document_ids"], documents), layer_windows(config));
+  // How many layers of the model have each window.
+  std::map<std::int64_t, std::int64_t> layers;
+  for (std::int64_t i = 0; i < config.num_layers; ++i) ++layers[config.window_of(i) - 1];
+  std::vector<planner::LayerWindow> windows;
+  for (const auto& [window_left, count] : layers) windows.push_back({window_left, count});
+  const planner::DimOrderPtr order =
+      planner::balanced_order(plan.load_balancer, length, ranks, kRows,
+                              row_masks(config, ids, batch["document_ids"], documents), windows);
   for (const char* name : {"input_ids", "token_type_ids", "position_ids"}) {
     Tensor& x = batch[name];
     if (x && x.shape() == ids.shape()) x = shard_in_order(x, kSequence, mesh_dim, order);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/context_parallel/context_attention.h"
 
-#include "daemon/parallel/context_parallel/attention_inputs.h"
 #include "daemon/parallel/context_parallel/block_attention.h"
 #include "daemon/parallel/context_parallel/head_exchange.h"
 #include "daemon/parallel/context_parallel/kept_keys.h"
@@ -19,17 +18,6 @@ using autograd::GradSink;
 using planner::MeshRole;
 using planner::Rotate;
 
-/// [B,H,n] as [B,H,n,1]: a view.
-Tensor with_width(const Tensor& x) {
-  Strides strides = x.strides();
-  strides.push_back(1);
-  return ops::alias(x, {x.size(0), x.size(1), x.size(2), 1}, strides);
-}
-Tensor without_width(const Tensor& x) {
-  return ops::alias(x, {x.size(0), x.size(1), x.size(2)},
-                    {x.strides()[0], x.strides()[1], x.strides()[2]});
-}
-
 /// One call of attention on this rank: heads go to neighbours first if they are exchanged.
 class SequenceAttention {
  public:
@@ -45,14 +33,30 @@ class SequenceAttention {
         key_count_(k.size(1)),
         blocks_(make_blocks(call, options, rotate, q, k, v, bias)) {}
 
-  /// What stays for backward: the result of this rank's heads.
-  ops::SdpaResult attend() const { return attend_blocks(blocks_); }
+  /// What stays for backward: the result of this rank's heads, out of the checkpoint if one is
+  /// replayed.
+  ops::SdpaResult attend(ExecutionContext& context) const {
+    autograd::CheckpointFrame* frame = context.checkpoint_frame();
+    if (frame)
+      if (auto kept = frame->replay_attention()) return {kept->o, kept->lse};
+    ops::SdpaResult result = attend_blocks(blocks_);
+    if (frame) frame->keep_attention(result.o, result.lse);
+    return result;
+  }
   /// The result as the op gives it.
   ops::SdpaResult at_places(const ops::SdpaResult& of_heads) const {
     if (plan_->neighbours == 1) return of_heads;
-    return {heads_.to_places(of_heads.o, query_heads_, plan_->queries, query_count_),
-            without_width(heads_.to_places(with_width(of_heads.lse), query_heads_, plan_->queries,
-                                           query_count_))};
+    // lse [B,H,n] goes as [B,H,n,1].
+    const Tensor& lse = of_heads.lse;
+    Strides strides = lse.strides();
+    strides.push_back(1);
+    const Tensor wide = ops::alias(lse, {lse.size(0), lse.size(1), lse.size(2), 1}, strides);
+    const Tensor o = heads_.to_places(of_heads.o, query_heads_, plan_->queries, query_count_);
+    const Tensor lse_at_places = heads_.to_places(wide, query_heads_, plan_->queries, query_count_);
+    return {o, ops::alias(lse_at_places,
+                          {lse_at_places.size(0), lse_at_places.size(1), lse_at_places.size(2)},
+                          {lse_at_places.strides()[0], lse_at_places.strides()[1],
+                           lse_at_places.strides()[2]})};
   }
 
   BlockGrads backward(const ops::SdpaResult& of_heads, const Tensor& grad_o,
@@ -162,16 +166,6 @@ void check_lengths(const LocalCall& call, const planner::ContextParallelPlan& op
         place[planner::kQueries], place[planner::kKeys]);
 }
 
-/// Runs the op, or takes its result from the checkpoint that is replayed.
-ops::SdpaResult attend_once(const SequenceAttention& attention, ExecutionContext& context) {
-  autograd::CheckpointFrame* frame = context.checkpoint_frame();
-  if (frame)
-    if (auto kept = frame->replay_attention()) return {kept->o, kept->lse};
-  ops::SdpaResult result = attention.attend();
-  if (frame) frame->keep_attention(result.o, result.lse);
-  return result;
-}
-
 std::vector<Tensor> attend_along_sequence(const LocalCall& call,
                                           const planner::ContextParallelPlan& options,
                                           SequencePlanCache& plans) {
@@ -189,7 +183,7 @@ std::vector<Tensor> attend_along_sequence(const LocalCall& call,
   const auto attention = std::make_shared<const SequenceAttention>(
       call, given, rotate, plan, ops::dense_rows(q), ops::dense_rows(k), ops::dense_rows(v),
       bias ? bias.detach() : Tensor());
-  const ops::SdpaResult kept = attend_once(*attention, q.context());
+  const ops::SdpaResult kept = attention->attend(q.context());
   ops::SdpaResult result = attention->at_places(kept);
   if (record) {
     Tensor o = ops::alias(result.o, result.o.shape(), result.o.strides());

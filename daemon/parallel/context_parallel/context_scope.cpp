@@ -15,21 +15,6 @@ bool is_context_parallel(const dtensor::DistributedEngine& engine) {
   return engine.implementation_of(planner::OpId::kAttention) != nullptr;
 }
 
-void check_buffers(const std::vector<SequenceBuffer>& buffers) {
-  for (auto buffer = buffers.begin(); buffer != buffers.end(); ++buffer) {
-    check(buffer->tensor != nullptr && buffer->tensor->defined(),
-          "context_parallel: buffer {} is not there", buffer - buffers.begin());
-    check(!(buffer->tensor->is_leaf() && buffer->tensor->requires_grad()),
-          "context_parallel: buffer {} of shape {} is a parameter", buffer - buffers.begin(),
-          buffer->tensor->shape());
-    check(std::none_of(buffers.begin(), buffer,
-                       [&](const SequenceBuffer& other) {
-                         return other.tensor->impl() == buffer->tensor->impl();
-                       }),
-          "context_parallel: buffer {} is there twice", buffer - buffers.begin());
-  }
-}
-
 }  // namespace
 
 ContextParallelScope::ContextParallelScope(const SequenceSharding& sharding,
@@ -40,7 +25,18 @@ ContextParallelScope::ContextParallelScope(const SequenceSharding& sharding,
         "context_parallel: attention of this engine is context parallel already; scopes do not "
         "nest");
   sharding.mesh_dim_index();
-  check_buffers(buffers_);
+  for (auto buffer = buffers_.begin(); buffer != buffers_.end(); ++buffer) {
+    check(buffer->tensor != nullptr && buffer->tensor->defined(),
+          "context_parallel: buffer {} is not there", buffer - buffers_.begin());
+    check(!(buffer->tensor->is_leaf() && buffer->tensor->requires_grad()),
+          "context_parallel: buffer {} of shape {} is a parameter", buffer - buffers_.begin(),
+          buffer->tensor->shape());
+    check(std::none_of(buffers_.begin(), buffer,
+                       [&](const SequenceBuffer& other) {
+                         return other.tensor->impl() == buffer->tensor->impl();
+                       }),
+          "context_parallel: buffer {} is there twice", buffer - buffers_.begin());
+  }
   std::vector<Tensor> sharded;
   for (const SequenceBuffer& buffer : buffers_) {
     whole_.push_back(*buffer.tensor);

@@ -13,23 +13,6 @@ namespace {
 /// Batches whose storages live at once: those of a step and of an evaluation.
 constexpr std::size_t kMostBatches = 8;
 
-DocumentRows read_rows(const Tensor& ids) {
-  const Tensor dense = ops::contiguous(ids.detach());
-  std::vector<std::int64_t> values(static_cast<std::size_t>(ids.numel()));
-  ExecutionContext& context = ids.context();
-  context.backend().copy_to_host(context.kernel_context(),
-                                 make_view(values.data(), DType::kInt64, dense.shape()),
-                                 dense.view());
-  DocumentRows rows;
-  const auto length = static_cast<std::size_t>(ids.size(1));
-  for (std::int64_t row = 0; row < ids.size(0); ++row) {
-    const auto of_row = std::span(values).subspan(static_cast<std::size_t>(row) * length, length);
-    rows.push_back({{of_row.begin(), of_row.end()},
-                    std::make_shared<const planner::SequenceDocuments>(of_row)});
-  }
-  return rows;
-}
-
 }  // namespace
 
 std::shared_ptr<const DocumentRows> DocumentReader::rows(const Tensor& ids) {
@@ -39,7 +22,20 @@ std::shared_ptr<const DocumentRows> DocumentReader::rows(const Tensor& ids) {
            entry.shape == ids.shape() && entry.strides == ids.strides();
   });
   if (known != entries_.end()) return known->rows;
-  auto rows = std::make_shared<const DocumentRows>(read_rows(ids));
+  const Tensor dense = ops::contiguous(ids.detach());
+  std::vector<std::int64_t> values(static_cast<std::size_t>(ids.numel()));
+  ExecutionContext& context = ids.context();
+  context.backend().copy_to_host(context.kernel_context(),
+                                 make_view(values.data(), DType::kInt64, dense.shape()),
+                                 dense.view());
+  DocumentRows read;
+  const auto length = static_cast<std::size_t>(ids.size(1));
+  for (std::int64_t row = 0; row < ids.size(0); ++row) {
+    const auto of_row = std::span(values).subspan(static_cast<std::size_t>(row) * length, length);
+    read.push_back({{of_row.begin(), of_row.end()},
+                    std::make_shared<const planner::SequenceDocuments>(of_row)});
+  }
+  auto rows = std::make_shared<const DocumentRows>(std::move(read));
   ++reads_;
   if (entries_.size() == kMostBatches) entries_.erase(entries_.begin());
   entries_.push_back({ids.storage(), ids.storage_offset(), ids.shape(), ids.strides(), rows});

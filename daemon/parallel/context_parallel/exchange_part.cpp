@@ -34,6 +34,11 @@ KeyBundle ExchangePart::bundle(
   return {plan, sizes, std::move(keys)};
 }
 
+KeyBundle ExchangePart::bundle_of(int member) const {
+  return bundle(
+      [member](const RowGroup& g) { return g.parts[static_cast<std::size_t>(member)].keys; });
+}
+
 KeyBundle ExchangePart::seen_in(int step) const {
   return bundle([step](const RowGroup& g) { return g.steps[static_cast<std::size_t>(step)].keys; });
 }

@@ -59,7 +59,8 @@ struct ExchangePart {
 
   /// The source of a step of the schedule.
   int source(int step) const { return members.before(step); }
-  KeyBundle bundle_of(int member) const { return KeyBundle::of_member(plan, sizes, member); }
+  /// All keys of a member.
+  KeyBundle bundle_of(int member) const;
   /// The keys of a step that queries here see.
   KeyBundle seen_in(int step) const;
   /// Those of this member's keys that the queries of `member` see.

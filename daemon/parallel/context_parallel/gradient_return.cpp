@@ -77,7 +77,10 @@ class ReturnedGradients final : public GradientReturn {
   KeyGrads finish() override {
     if (part_.members.count() == 1) return own_;
     const auto self = static_cast<std::size_t>(part_.members.self());
-    const std::vector<Tensor> pieces = pieces_by_owner();
+    std::vector<Tensor> pieces;  // by owner
+    for (int m = 0; m < part_.members.count(); ++m)
+      pieces.push_back(ops::alias(others_, {places_.sizes()[static_cast<std::size_t>(m)]}, {1},
+                                  places_.first(m)));
     if (const auto exposed =
             part_.members.expose(pieces, planner::CollectiveKind::kAllToAll, others_.numel())) {
       add_in_rank_order([&](int member) {
@@ -100,14 +103,6 @@ class ReturnedGradients final : public GradientReturn {
   }
 
  private:
-  std::vector<Tensor> pieces_by_owner() const {
-    std::vector<Tensor> pieces;
-    for (int m = 0; m < part_.members.count(); ++m)
-      pieces.push_back(ops::alias(others_, {places_.sizes()[static_cast<std::size_t>(m)]}, {1},
-                                  places_.first(m)));
-    return pieces;
-  }
-
   /// `given` is asked for every other member's, in rank order.
   void add_in_rank_order(const std::function<std::vector<KeyBlock>(int)>& given) const {
     const std::vector<KeyBlock> own = own_blocks(part_.plan, own_.dk, own_.dv);

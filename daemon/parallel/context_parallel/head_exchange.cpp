@@ -14,12 +14,6 @@ Tensor head_view(const Tensor& x, std::int64_t head) {
   return ops::alias(x, {x.size(0), 1, x.size(2), x.size(3)}, x.strides(), head * x.strides()[1]);
 }
 
-/// Places [begin, begin + count) of x [B,H,n,E]: a view.
-Tensor places_view(const Tensor& x, std::int64_t begin, std::int64_t count) {
-  return ops::alias(x, {x.size(0), x.size(1), count, x.size(3)}, x.strides(),
-                    begin * x.strides()[2]);
-}
-
 std::int64_t count(const std::vector<std::int64_t>& list) {
   return static_cast<std::int64_t>(list.size());
 }
@@ -86,8 +80,11 @@ void for_each_stretch(const Tensor& y, const Side& side, const Tensor& flat, std
   std::int64_t begin = 0;
   for (std::size_t u = 0; u < neighbours; ++u) {
     const Tensor piece = side.piece(flat, u);
-    pair(places_view(y, begin, piece.size(2)), piece);
-    begin += piece.size(2);
+    const std::int64_t places = piece.size(2);
+    pair(ops::alias(y, {y.size(0), y.size(1), places, y.size(3)}, y.strides(),
+                    begin * y.strides()[2]),
+         piece);
+    begin += places;
   }
 }
 

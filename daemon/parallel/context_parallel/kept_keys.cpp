@@ -3,7 +3,6 @@
 
 #include <limits>
 
-#include "daemon/parallel/context_parallel/attention_inputs.h"
 #include "daemon/parallel/context_parallel/sequence_plan.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/attention_part.h"

@@ -46,13 +46,6 @@ KeyBundle::KeyBundle(const SequencePlan& plan, const KeySizes& sizes, std::vecto
   }
 }
 
-KeyBundle KeyBundle::of_member(const SequencePlan& plan, const KeySizes& sizes, int member) {
-  std::vector<IndexRanges> keys;
-  for (const RowGroup& group : plan.groups)
-    keys.push_back(group.parts[static_cast<std::size_t>(member)].keys);
-  return {plan, sizes, std::move(keys)};
-}
-
 std::vector<KeyBlock> KeyBundle::blocks(const Tensor& flat, std::int64_t base) const {
   std::vector<KeyBlock> blocks;
   for (std::size_t g = 0; g < keys_.size(); ++g) {

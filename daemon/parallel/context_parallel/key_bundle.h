@@ -30,8 +30,6 @@ class KeyBundle {
   /// `keys`: positions by group.
   KeyBundle(const SequencePlan& plan, const KeySizes& sizes,
             std::vector<planner::IndexRanges> keys);
-  /// All keys of a member.
-  static KeyBundle of_member(const SequencePlan& plan, const KeySizes& sizes, int member);
 
   std::int64_t numel() const { return numel_; }
   /// The blocks of a bundle that begins at element `base` of a flat tensor: views.

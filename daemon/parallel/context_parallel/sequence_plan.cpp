@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "daemon/parallel/context_parallel/attention_inputs.h"
 #include "daemon/tensor/ops/op_support.h"
 #include "daemon/tensor/ops/shape.h"
 
@@ -114,13 +113,6 @@ class PlanMaker {
   std::vector<LocalPart> queries_, keys_;
 };
 
-planner::AttentionMask mask_of(const LocalCall& call, const ops::SdpaOptions& options) {
-  const Dims& place = call.attributes.dims;
-  const std::int64_t shift =
-      options.causal_bottom_right ? place[planner::kKeys] - place[planner::kQueries] : 0;
-  return {options.is_causal, shift, options.window_left, options.window_right};
-}
-
 bool same_layout(const planner::SpecPtr& a, const planner::SpecPtr& b) {
   return a == b || (a != nullptr && b != nullptr && *a == *b);
 }
@@ -152,11 +144,14 @@ std::shared_ptr<const SequencePlan> SequencePlanCache::plan(const LocalCall& cal
                                                             int neighbours) {
   const auto& inputs = call.decision.inputs;
   const Tensor& ids = call.inputs[kDocuments];
+  const Dims& place = call.attributes.dims;
+  const std::int64_t shift =
+      options.causal_bottom_right ? place[planner::kKeys] - place[planner::kQueries] : 0;
   Key key{inputs[kQuery],
           inputs[kKey],
           inputs[kBias],
           {call.coordinates.begin(), call.coordinates.end()},
-          mask_of(call, options),
+          {options.is_causal, shift, options.window_left, options.window_right},
           neighbours,
           ids ? documents_.rows(ids) : nullptr};
   const auto known = std::find_if(entries_.begin(), entries_.end(),

@@ -3,6 +3,7 @@
 // call; the calls of a batch share it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,10 @@
 #include "planner/attention/schedule.h"
 
 namespace meshloom::parallel {
+
+/// Places among the inputs of attention's call.
+inline constexpr std::size_t kQuery = 0, kKey = 1, kValue = 2, kBias = 3, kDocuments = 4;
+inline constexpr int kSequenceDim = 2;  ///< of q, k and v [B,H,S,D]
 
 /// Rows [first, first + count) of the local batch, which are attended to by one call of the kernel:
 /// all of them, or one if rows differ in their order or in their documents.

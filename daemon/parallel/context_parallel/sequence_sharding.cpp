@@ -18,26 +18,6 @@ int dim_of(const Tensor& x, int sequence_dim) {
   return dim;
 }
 
-planner::SpecPtr replicated(const dtensor::DistributedEngine& engine, const Shape& shape) {
-  const planner::MeshPtr& mesh = engine.context().mesh.layout();
-  return std::make_shared<const planner::DTensorSpec>(
-      mesh, planner::Placements(static_cast<std::size_t>(mesh->ndim())), shape);
-}
-
-planner::DimOrderPtr order_of(const Tensor& x, int dim, const SequenceSharding& sharding,
-                              int row_dim) {
-  const int ranks = sharding.engine.context().mesh.layout()->size_of(sharding.mesh_dim);
-  check(!sharding.rows.empty(), "context_parallel: no rows");
-  const auto rows = static_cast<std::int64_t>(sharding.rows.size());
-  check(rows == 1 ||
-            (row_dim >= 0 && row_dim < x.ndim() && row_dim != dim && x.size(row_dim) == rows),
-        "context_parallel: {} rows are described, but dim {} of a tensor of shape {} is that of "
-        "the rows",
-        rows, row_dim, x.shape());
-  return planner::balanced_order(sharding.plan.load_balancer, x.size(dim), ranks, row_dim,
-                                 sharding.rows);
-}
-
 }  // namespace
 
 int SequenceSharding::mesh_dim_index() const {
@@ -54,14 +34,29 @@ Tensor shard_sequence(const Tensor& x, int sequence_dim, const SequenceSharding&
   const int mesh_dim = sharding.mesh_dim_index();
   check(!x.has_layout() || x.layout()->engine == &sharding.engine,
         "context_parallel: a tensor of another mesh");
-  const Tensor whole = x.has_layout() ? x
-                                      : dtensor::from_local(x, sharding.engine,
-                                                            replicated(sharding.engine, x.shape()));
+  const planner::MeshPtr& mesh = sharding.engine.context().mesh.layout();
+  Tensor whole = x;
+  if (!x.has_layout()) {
+    const planner::Placements replicated(static_cast<std::size_t>(mesh->ndim()));
+    whole = dtensor::from_local(
+        x, sharding.engine,
+        std::make_shared<const planner::DTensorSpec>(mesh, replicated, x.shape()));
+  }
   const planner::DTensorSpec& before = *whole.layout()->spec;
   check(before.placement(mesh_dim).is_replicate() && before.sharding_dims(dim).empty(),
         "context_parallel: a tensor with layout {} is not whole along dim {} and mesh dim {}",
         before, dim, sharding.mesh_dim);
-  return shard_in_order(whole, dim, mesh_dim, order_of(whole, dim, sharding, row_dim));
+  const int ranks = mesh->size_of(sharding.mesh_dim);
+  check(!sharding.rows.empty(), "context_parallel: no rows");
+  const auto rows = static_cast<std::int64_t>(sharding.rows.size());
+  check(rows == 1 || (row_dim >= 0 && row_dim < whole.ndim() && row_dim != dim &&
+                      whole.size(row_dim) == rows),
+        "context_parallel: {} rows are described, but dim {} of a tensor of shape {} is that of "
+        "the rows",
+        rows, row_dim, whole.shape());
+  return shard_in_order(whole, dim, mesh_dim,
+                        planner::balanced_order(sharding.plan.load_balancer, whole.size(dim), ranks,
+                                                row_dim, sharding.rows));
 }
 
 Tensor shard_in_order(const Tensor& x, int dim, int mesh_dim, const planner::DimOrderPtr& order) {

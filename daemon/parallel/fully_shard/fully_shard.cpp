@@ -108,17 +108,13 @@ void FullyShard::begin_forward(bool backward_follows) {
 void FullyShard::begin_generation(std::int64_t keep_bytes) {
   begin_forward(false);
   repeated_ = true;
-  keep_blocks(keep_bytes);
-}
-
-void FullyShard::keep_blocks(std::int64_t bytes) {
   // Two blocks are there at any time, the present one and the next: if no more than that would
   // come and go, they may as well stay.
   std::size_t others = 0;
   for (Unit& unit : units_) {
     if (unit.root) continue;
-    bytes -= unit.shards->full_bytes();
-    if (bytes >= 0) unit.kept = true;
+    keep_bytes -= unit.shards->full_bytes();
+    if (keep_bytes >= 0) unit.kept = true;
     if (!unit.kept) ++others;
   }
   if (others <= 2)
@@ -163,17 +159,15 @@ void FullyShard::use(std::size_t u) {
     for (std::size_t before = 0; before < u; ++before)
       if (units_[before].visited && !units_[before].kept) units_[before].shards->release();
   }
-  if (phase_ == Phase::kBackward && !units_[u].root) release_frozen_above(u);
-  if (!gather_in_flight()) start_next_gather();
-}
-
-void FullyShard::release_frozen_above(std::size_t u) {
-  // Others go when their gradients are sent.
-  for (std::size_t above = u + 1; above < units_.size(); ++above) {
-    const Unit& unit = units_[above];
-    if (!unit.kept && unit.shards->trained() == 0 && unit.shards->gathered())
-      unit.shards->release();
+  if (phase_ == Phase::kBackward && !units_[u].root) {
+    // Blocks without gradients that backward has passed; others go when their gradients are sent.
+    for (std::size_t above = u + 1; above < units_.size(); ++above) {
+      const Unit& unit = units_[above];
+      if (!unit.kept && unit.shards->trained() == 0 && unit.shards->gathered())
+        unit.shards->release();
+    }
   }
+  if (!gather_in_flight()) start_next_gather();
 }
 
 void FullyShard::visit_rest() {
@@ -291,11 +285,7 @@ void FullyShard::sum_gradients() {
 void FullyShard::finish_step() {
   for (Unit& unit : units_) unit.shards->finish_replicas();
   if (whole_reducer_) whole_reducer_->finish();
-  agree_on_gradients();
-}
-
-/// A parameter that no rank has a gradient of has none; one that some rank has, all have.
-void FullyShard::agree_on_gradients() {
+  // A parameter that no rank has a gradient of has none; one that some rank has, all have.
   std::vector<float> flags;
   for (Unit& unit : units_)
     for (const bool had : unit.shards->had_gradients()) flags.push_back(had ? 1.0f : 0.0f);

@@ -87,10 +87,7 @@ class FullyShard final : public DataParallel {
 
   std::size_t unit_index(const std::string& parameter_name);
   void set_hooks();
-  void keep_blocks(std::int64_t bytes);
   void use(std::size_t unit);
-  /// In backward: blocks without gradients that it has passed.
-  void release_frozen_above(std::size_t unit);
   /// False if the pass has no more.
   bool start_next_gather();
   bool gather_in_flight() const;
@@ -103,7 +100,6 @@ class FullyShard final : public DataParallel {
   bool step_gathers();
   bool step_reductions();
   void finish_step();
-  void agree_on_gradients();
   void poll();
 
   ExecutionContext& context_;

@@ -135,7 +135,9 @@ ShardUnit::Layout ShardUnit::place(bool trained_alone) const {
   return layout;
 }
 
-void ShardUnit::make_shards() {
+void ShardUnit::seal() {
+  of_values_ = place(false);
+  of_gradients_ = place(true);
   const auto me = static_cast<std::size_t>(groups_.gather->rank());
   // Peers read what is gathered, the inputs of a reduction, and what replicas sum.
   shards_ = zeros(context_, {of_values_.shard_offsets[me].back()}, dtype_, MemoryKind::kSymmetric);
@@ -149,12 +151,6 @@ void ShardUnit::make_shards() {
     shard.leaf_grad()->set_buffer(
         tensor_of(shard_grads_, shard_part(shard_grads_, of_gradients_, parameter)));
   }
-}
-
-void ShardUnit::seal() {
-  of_values_ = place(false);
-  of_gradients_ = place(true);
-  make_shards();
   has_grad_.assign(parameters_.size(), false);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     ShardedParameter& parameter = parameters_[i];
@@ -253,17 +249,6 @@ void ShardUnit::provide_gradients() {
           window(grads_, of_gradients_.offsets[index_of(parameter)], {1}).data));
 }
 
-void ShardUnit::zero_missing_gradients() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const ShardedParameter& parameter = parameters_[i];
-    if (!parameter.trained) continue;
-    const bool present = parameter.full.leaf_grad()->has_value();
-    has_grad_[i] = present || (has_grad_[i] && reduce_adds_);
-    if (!present && parameter.full.numel() > 0)
-      context_.backend().fill(context_.kernel_context(), parameter.full_grad.view(), 0.0);
-  }
-}
-
 void ShardUnit::pack_gradients() {
   packed_grads_ =
       empty(context_, {of_gradients_.packed_begin.back()}, DType::kFloat32, MemoryKind::kSymmetric);
@@ -287,7 +272,14 @@ void ShardUnit::start_reduce(bool first) {
   provide_gradients();
   reducing_ = true;
   reduce_adds_ = !first;
-  zero_missing_gradients();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const ShardedParameter& parameter = parameters_[i];
+    if (!parameter.trained) continue;
+    const bool present = parameter.full.leaf_grad()->has_value();
+    has_grad_[i] = present || (has_grad_[i] && reduce_adds_);
+    if (!present && parameter.full.numel() > 0)
+      context_.backend().fill(context_.kernel_context(), parameter.full_grad.view(), 0.0);
+  }
   if (reduce_adds_) reduced_ = zeros(context_, shard_grads_.shape(), DType::kFloat32);
   const Tensor& target = reduce_adds_ ? reduced_ : shard_grads_;
   for (const ShardedParameter& parameter : parameters_) {

@@ -114,11 +114,9 @@ class ShardUnit {
                         const ShardedParameter& parameter) const;
   /// Whether shards travel without packing.
   bool direct(const ShardedParameter& parameter) const;
-  void make_shards();
   std::vector<TensorView> packed_parts(const Tensor& packed, const Layout& layout) const;
   void unpack_values();
   void pack_gradients();
-  void zero_missing_gradients();
 
   ExecutionContext& context_;
   FullyShardGroups groups_;

@@ -26,31 +26,26 @@ bool Boundary::empty() const {
 }
 
 void Boundary::apply(std::span<Tensor> tensors) {
-  for (std::size_t i = 0; i < std::min(tensors.size(), rules_.size()); ++i)
-    if (tensors[i]) apply(tensors[i], rules_[i]);
-}
-
-void Boundary::apply(Tensor& x, const ArgumentRule& rule) {
-  if (!x.has_layout()) {
-    if (!rule.given) return;
-    x = with_given_layout(x, rule);
-  }
-  if (rule.desired) {
-    const SpecPtr from = x.layout()->spec, to = target(x, rule);
-    const bool summands = rule.partial_grad && !rule.to_local;
-    if (from != to)
-      x = dtensor::redistribute(x, to, {},
-                                summands ? planner::gathered_gradient(from, to) : nullptr);
-  }
-  if (rule.to_local) x = dtensor::to_local(x);
-}
-
-Tensor Boundary::with_given_layout(const Tensor& x, const ArgumentRule& rule) const {
-  try {
-    const SpecPtr given = planner::given_spec(rule, x.shape(), mesh_.dims);
-    return dtensor::from_local(x, mesh_.engine, mesh_.engine.intern(given));
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("{}: {}", where_, error.what()));
+  for (std::size_t i = 0; i < std::min(tensors.size(), rules_.size()); ++i) {
+    Tensor& x = tensors[i];
+    const ArgumentRule& rule = rules_[i];
+    if (!x || (!x.has_layout() && !rule.given)) continue;
+    if (!x.has_layout()) {
+      try {
+        const SpecPtr given = planner::given_spec(rule, x.shape(), mesh_.dims);
+        x = dtensor::from_local(x, mesh_.engine, mesh_.engine.intern(given));
+      } catch (const InvalidArgument& error) {
+        throw InvalidArgument(fmt::format("{}: {}", where_, error.what()));
+      }
+    }
+    if (rule.desired) {
+      const SpecPtr from = x.layout()->spec, to = target(x, rule);
+      const bool summands = rule.partial_grad && !rule.to_local;
+      if (from != to)
+        x = dtensor::redistribute(x, to, {},
+                                  summands ? planner::gathered_gradient(from, to) : nullptr);
+    }
+    if (rule.to_local) x = dtensor::to_local(x);
   }
 }
 

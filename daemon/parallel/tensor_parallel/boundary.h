@@ -23,8 +23,6 @@ class Boundary {
   bool empty() const;
 
  private:
-  void apply(Tensor& x, const planner::ArgumentRule& rule);
-  Tensor with_given_layout(const Tensor& x, const planner::ArgumentRule& rule) const;
   planner::SpecPtr target(const Tensor& x, const planner::ArgumentRule& rule);
 
   StyleMesh mesh_;

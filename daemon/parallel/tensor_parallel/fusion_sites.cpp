@@ -48,7 +48,10 @@ class SiteFinder {
       if (!dim || at.action.outputs.front().to_local) return std::nullopt;
       return FusionSite{FusedProduct::kScatter, FusionMode::kAuto, i, {i}, *dim};
     }
-    const auto dim = gathered_dim(at);
+    // A module that gathers its one input.
+    if (at.action.inputs.size() != 1 || !is_whole(at.action.inputs.front().desired))
+      return std::nullopt;
+    const auto dim = sharded_dim(at.action.inputs.front().given);
     if (!dim) return std::nullopt;
     if (is_sharded_linear(i, StyleKind::kColwise))
       return FusionSite{FusedProduct::kGather, FusionMode::kAuto, i, {i}, *dim};
@@ -57,13 +60,6 @@ class SiteFinder {
     std::vector<std::size_t> inside = layers_inside(at.module.name);
     if (inside.empty()) return std::nullopt;
     return FusionSite{FusedProduct::kGather, FusionMode::kAuto, i, std::move(inside), *dim};
-  }
-
-  /// The dim of its one input that a module gathers.
-  static std::optional<int> gathered_dim(const PlannedAction& at) {
-    if (at.action.inputs.size() != 1 || !is_whole(at.action.inputs.front().desired))
-      return std::nullopt;
-    return sharded_dim(at.action.inputs.front().given);
   }
 
   /// A linear layer whose only style is this one, and of which each rank computes a part.
@@ -100,13 +96,6 @@ class SiteFinder {
   const std::vector<PlannedAction>& actions_;
 };
 
-bool names_site(const std::string& pattern, const std::vector<PlannedAction>& actions,
-                const std::vector<FusionSite>& sites) {
-  return std::any_of(sites.begin(), sites.end(), [&](const FusionSite& site) {
-    return planner::matches_pattern(pattern, actions[site.border].module.name);
-  });
-}
-
 void check_choices(const std::vector<PlannedAction>& actions,
                    const std::vector<std::string>& modules, const std::vector<FusionSite>& sites,
                    const planner::FusionPlan& plan) {
@@ -115,7 +104,10 @@ void check_choices(const std::vector<PlannedAction>& actions,
               modules.begin(), modules.end(),
               [&](const auto& name) { return planner::matches_pattern(choice.pattern, name); }),
           "fusion: {}", planner::unmatched_text(choice.pattern, modules));
-    check(choice.mode != FusionMode::kForce || names_site(choice.pattern, actions, sites),
+    const bool names_site = std::any_of(sites.begin(), sites.end(), [&](const FusionSite& site) {
+      return planner::matches_pattern(choice.pattern, actions[site.border].module.name);
+    });
+    check(choice.mode != FusionMode::kForce || names_site,
           "fusion: force of \"{}\": nothing there can be fused; expected {}", choice.pattern,
           kWhatIsMissing);
   }

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+// PlannedAction: what one style is going to do with one module of a tree.
 // FusionSite: linear layers whose products can take along a collective of tensor parallelism.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "daemon/parallel/tensor_parallel/planned_action.h"
+#include "daemon/nn/module.h"
 #include "planner/plan/fusion.h"
+#include "planner/plan/style.h"
+#include "planner/plan/style_action.h"
 #include "planner/plan/style_dims.h"
 
 namespace meshloom::parallel {
+
+struct PlannedAction {
+  nn::NamedModule module;
+  planner::StyleKind kind = planner::StyleKind::kColwise;
+  planner::StyleAction action;
+};
 
 struct FusionSite {
   planner::FusedProduct product = planner::FusedProduct::kGather;

@@ -4,10 +4,9 @@
 #include <algorithm>
 
 #include "daemon/parallel/tensor_parallel/boundary.h"
-#include "daemon/parallel/tensor_parallel/distribute_parameter.h"
 #include "daemon/parallel/tensor_parallel/fused_products.h"
 #include "daemon/parallel/tensor_parallel/fusion_sites.h"
-#include "daemon/parallel/tensor_parallel/planned_action.h"
+#include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "planner/name_pattern.h"
 #include "planner/plan/style_action.h"
@@ -17,6 +16,7 @@ namespace {
 
 using planner::ParameterSpec;
 using planner::PatternStyles;
+using planner::SpecPtr;
 using planner::StyleAction;
 using planner::StyleDims;
 using planner::StylePlan;
@@ -27,34 +27,11 @@ std::vector<std::string> names_of(const std::vector<nn::NamedModule>& modules) {
   return names;
 }
 
-struct Match {
-  nn::NamedModule module;
-  std::size_t pattern;
-};
-
-std::vector<Match> match(const std::vector<nn::NamedModule>& modules,
-                         const std::vector<std::string>& patterns) {
-  std::vector<Match> matches;
-  for (const nn::NamedModule& m : modules)
-    if (const auto best = planner::best_pattern(patterns, m.name)) matches.push_back({m, *best});
-  return matches;
-}
-
 void check_options(const StyleMesh& mesh, const ParallelizeOptions& options) {
   if (!options.src_data_rank) return;
   check(*options.src_data_rank >= 0 && *options.src_data_rank < mesh.dims.parts(),
         "parallelize_module: src_data_rank {} is not a rank of a mesh of {}",
         *options.src_data_rank, mesh.dims.parts());
-}
-
-std::vector<std::string> patterns_of(const StylePlan& plan) {
-  std::vector<std::string> patterns;
-  for (const PatternStyles& entry : plan) {
-    check(std::find(patterns.begin(), patterns.end(), entry.pattern) == patterns.end(),
-          "pattern \"{}\" is twice in the plan", entry.pattern);
-    patterns.push_back(entry.pattern);
-  }
-  return patterns;
 }
 
 /// All is worked out, and refused if it does not fit, before anything is changed.
@@ -82,7 +59,12 @@ std::size_t count_sharded(const StyleAction& action) {
 PlannedModules plan_modules(nn::Module& root, const StyleDims& dims, const StylePlan& plan) {
   const std::vector<nn::NamedModule> modules = root.named_modules();
   const std::vector<std::string> names = names_of(modules);
-  const std::vector<std::string> patterns = patterns_of(plan);
+  std::vector<std::string> patterns;
+  for (const PatternStyles& entry : plan) {
+    check(std::find(patterns.begin(), patterns.end(), entry.pattern) == patterns.end(),
+          "pattern \"{}\" is twice in the plan", entry.pattern);
+    patterns.push_back(entry.pattern);
+  }
   PlannedModules planned;
   ParallelizeReport& report = planned.report;
   if (plan.empty()) report.warnings.emplace_back("the parallel plan is empty: nothing is changed");
@@ -90,35 +72,79 @@ PlannedModules plan_modules(nn::Module& root, const StyleDims& dims, const Style
     if (std::none_of(names.begin(), names.end(),
                      [&](const auto& name) { return planner::matches_pattern(pattern, name); }))
       report.warnings.push_back(planner::unmatched_text(pattern, names));
-  for (const Match& m : match(modules, patterns)) {
+  // All are matched before any is planned: a name that two patterns match alike is refused first.
+  std::vector<std::optional<std::size_t>> best;
+  for (const std::string& name : names) best.push_back(planner::best_pattern(patterns, name));
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    if (!best[i]) continue;
+    const nn::NamedModule& m = modules[i];
+    const std::vector<planner::ParallelStyle>& styles = plan[*best[i]].styles;
     std::vector<std::string> texts;
-    const planner::ModuleShape shape = module_shape(m.module);
-    for (const planner::ParallelStyle& style : plan[m.pattern].styles) {
+    const planner::ModuleShape shape = module_shape(m);
+    for (const planner::ParallelStyle& style : styles) {
       StyleAction action = planner::plan_style(shape, style, dims);
-      check_plain(*m.module.module, action);
+      check_plain(*m.module, action);
       report.sharded_parameters += count_sharded(action);
-      planned.actions.push_back({m.module, style.kind, std::move(action)});
+      planned.actions.push_back({m, style.kind, std::move(action)});
       texts.push_back(to_string(style));
     }
-    planner::check_sharded_once(shape, plan[m.pattern].styles);
-    report.applied.push_back(fmt::format("{}: {}", m.module.name, fmt::join(texts, ", ")));
+    planner::check_sharded_once(shape, styles);
+    report.applied.push_back(fmt::format("{}: {}", m.name, fmt::join(texts, ", ")));
   }
   return planned;
 }
 
-/// Distributes the parameters and adds the hook.
-void apply_action(const PlannedAction& planned, const StyleMesh& mesh,
-                  std::optional<int> src_data_rank) {
-  const StyleAction& action = planned.action;
-  const std::vector<nn::NamedParameter> own = planned.module.module->own_parameters();
-  for (std::size_t i = 0; i < action.parameters.size(); ++i)
-    distribute_parameter(*own[i].parameter, action.parameters[i], mesh, src_data_rank);
-  const auto before = std::make_shared<Boundary>(mesh, action.inputs, action.where);
-  const auto after = std::make_shared<Boundary>(mesh, action.outputs, action.where);
-  nn::ForwardHook hook;
-  if (!before->empty()) hook.before = [before](std::span<Tensor> in) { before->apply(in); };
-  if (!after->empty()) hook.after = [after](std::span<Tensor> out) { after->apply(out); };
-  if (hook.before || hook.after) planned.module.module->add_hook(std::move(hook));
+/// This rank's part of a whole tensor, in memory of its own.
+Tensor part_of(const Tensor& whole, const planner::LocalPart& part) {
+  Tensor window = whole.detach();
+  for (int dim = 0; dim < part.shape().size(); ++dim) {
+    std::vector<Tensor> pieces;
+    for (const planner::ShardRange& range : part.ranges(dim))
+      pieces.push_back(ops::slice(window, dim, range.begin, range.end));
+    if (pieces.empty()) pieces.push_back(ops::slice(window, dim, 0, 0));
+    window = pieces.size() == 1 ? pieces.front() : ops::cat(pieces, dim);
+  }
+  const Tensor copy = empty(whole.context(), part.shape(), whole.dtype());
+  copy_into(copy, window);
+  return copy;
+}
+
+/// Gives a parameter the layout that a style planned for it: from here on its value is a leaf whose
+/// local tensor is this rank's part of the values of rank `src_data_rank` along the acting dims
+/// (nullopt: of its own, without communication; then also if the value has no memory).
+void distribute_parameter(nn::Parameter& parameter, const ParameterSpec& layout,
+                          const StyleMesh& mesh, std::optional<int> src_data_rank) {
+  Tensor& value = parameter.value;
+  const SpecPtr spec = mesh.engine.intern(layout.spec);
+  const NoGradGuard no_grad(value.context());
+  const bool wanted = value.requires_grad();
+  const planner::LocalPart part = spec->local_part(mesh.mesh().coordinates());
+  Tensor local;
+  if (!has_memory(value)) {
+    local = deferred(value.context(), part.shape(), value.dtype());
+  } else {
+    Tensor whole = value.detach();
+    if (src_data_rank && mesh.dims.parts() > 1) {
+      whole = ops::contiguous(whole);
+      mesh.mesh().group(mesh.dims.acting()).broadcast(whole.view(), *src_data_rank)->wait_host();
+    }
+    local = part_of(whole, part);
+  }
+  if (wanted) local.set_requires_grad(true);
+  value = with_interned_layout(local, spec, mesh.engine);
+  SpecPtr& gradient = value.layout()->grad_spec;
+  if (layout.summands) {
+    // Partial on every acting dim that holds the tensor whole.
+    planner::Placements placements = spec->placements();
+    for (const int d : mesh.dims.acting()) {
+      planner::Placement& placement = placements[static_cast<std::size_t>(d)];
+      if (placement.is_replicate())
+        placement = planner::Placement::partial_of(planner::PartialOp::kSum);
+    }
+    gradient = mesh.engine.intern(planner::with_placements(*spec, std::move(placements)));
+  } else {
+    gradient = mesh.engine.gradient_of(spec);
+  }
 }
 
 nn::Linear& linear_of(const PlannedAction& planned) {
@@ -152,15 +178,11 @@ void fuse(const FusionSite& site, std::vector<PlannedAction>& actions, const Sty
   actions[site.border].action.inputs.clear();
 }
 
-std::vector<FusionSite> find_sites(nn::Module& root, const PlannedModules& planned,
-                                   const StyleDims& dims, const planner::FusionPlan& fusion) {
-  return fusion_sites(planned.actions, names_of(root.named_modules()), dims, fusion);
-}
-
 /// The sites that are fused, over symmetric memory that is there.
 std::vector<FusionSite> enabled_sites(nn::Module& root, const PlannedModules& planned,
                                       const StyleMesh& mesh, const ParallelizeOptions& options) {
-  std::vector<FusionSite> sites = find_sites(root, planned, mesh.dims, options.fusion);
+  std::vector<FusionSite> sites =
+      fusion_sites(planned.actions, names_of(root.named_modules()), mesh.dims, options.fusion);
   if (sites.empty()) return {};
   const std::string why_not =
       options.fused ? options.fused->enable() : "no group is given to fuse over";
@@ -194,7 +216,8 @@ ParallelizeReport check_styles(nn::Module& root, const StyleDims& dims, const St
 
 void check_fusion(nn::Module& root, const StyleDims& dims, const StylePlan& plan,
                   const planner::FusionPlan& fusion) {
-  find_sites(root, plan_modules(root, dims, plan), dims, fusion);
+  fusion_sites(plan_modules(root, dims, plan).actions, names_of(root.named_modules()), dims,
+               fusion);
 }
 
 ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, const StylePlan& plan,
@@ -203,8 +226,19 @@ ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh, co
   PlannedModules planned = plan_modules(root, mesh.dims, plan);
   for (const FusionSite& site : enabled_sites(root, planned, mesh, options))
     fuse(site, planned.actions, mesh, options);
-  for (const PlannedAction& action : planned.actions)
-    apply_action(action, mesh, options.src_data_rank);
+  for (const PlannedAction& planned_action : planned.actions) {
+    const StyleAction& action = planned_action.action;
+    nn::Module& module = *planned_action.module.module;
+    const std::vector<nn::NamedParameter> own = module.own_parameters();
+    for (std::size_t i = 0; i < action.parameters.size(); ++i)
+      distribute_parameter(*own[i].parameter, action.parameters[i], mesh, options.src_data_rank);
+    const auto before = std::make_shared<Boundary>(mesh, action.inputs, action.where);
+    const auto after = std::make_shared<Boundary>(mesh, action.outputs, action.where);
+    nn::ForwardHook hook;
+    if (!before->empty()) hook.before = [before](std::span<Tensor> in) { before->apply(in); };
+    if (!after->empty()) hook.after = [after](std::span<Tensor> out) { after->apply(out); };
+    if (hook.before || hook.after) module.add_hook(std::move(hook));
+  }
   return planned.report;
 }
 

@@ -7,15 +7,6 @@
 #include "daemon/tensor/layout.h"
 
 namespace meshloom::parallel {
-namespace {
-
-/// Over tp: what ranks along other dims have is summed with data parallelism.
-bool has_summands(const planner::DTensorSpec& gradient) {
-  const auto tp = gradient.mesh().find_dim("tp");
-  return tp && gradient.placement(*tp).is_partial();
-}
-
-}  // namespace
 
 PartialGradients::PartialGradients(ExecutionContext& context, comm::ProcessGroup& tensor,
                                    std::vector<nn::NamedParameter> parameters,
@@ -32,7 +23,10 @@ void PartialGradients::sum() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& value = parameters_[i].parameter->value;
     if (!value.requires_grad() || !of_model_[i].has_layout()) continue;
-    if (!has_summands(*gradient_spec(of_model_[i]))) continue;
+    // Over tp alone: what ranks along other dims have is summed with data parallelism.
+    const planner::SpecPtr gradient = gradient_spec(of_model_[i]);
+    const auto tp = gradient->mesh().find_dim("tp");
+    if (!tp || !gradient->placement(*tp).is_partial()) continue;
     partial.push_back(i);
     size += value.numel();
   }

@@ -39,10 +39,8 @@ class GraphTask final : public GradSink {
 
   const Edge& edge(int input) const { return current_->edges()[static_cast<std::size_t>(input)]; }
   void discover(const std::shared_ptr<Node>& node);
-  void collect();
   void run_node(Task& task);
   void send(const Edge& edge, Tensor grad);
-  void arrived(const Edge& edge);
 
   ExecutionContext& context_;
   const std::uint64_t run_;
@@ -68,18 +66,6 @@ void add_into(Tensor& sum, Tensor term) {
   sum = std::move(target);
 }
 
-/// The gradient of an output with a layout has the output's with Partial replaced by Replicate.
-Tensor local_gradient(const Tensor& output, const Tensor& grad) {
-  check(grad.has_layout(), "backward: a gradient without layout for an output with layout {}",
-        *output.layout()->spec);
-  const planner::SpecPtr expected = output.layout()->engine->gradient_of(output.layout()->spec);
-  check(*grad.layout()->spec == *expected,
-        "backward: gradient of shape {} and layout {} for an output of shape {}, expected layout "
-        "{}",
-        grad.shape(), *grad.layout()->spec, output.shape(), *expected);
-  return grad.layout()->local;
-}
-
 }  // namespace
 
 // Only after a failure are there tasks that did not run: their leaves wait for them no longer.
@@ -100,7 +86,17 @@ void GraphTask::add_root(const Tensor& output, const Tensor& grad) {
           output.shape());
     seed = full(context_, local_of(output).shape(), 1.0, output.dtype());
   }
-  if (grad && output.has_layout()) seed = local_gradient(output, grad);
+  if (grad && output.has_layout()) {
+    // It has the layout of the output with Partial replaced by Replicate.
+    check(grad.has_layout(), "backward: a gradient without layout for an output with layout {}",
+          *output.layout()->spec);
+    const planner::SpecPtr expected = output.layout()->engine->gradient_of(output.layout()->spec);
+    check(*grad.layout()->spec == *expected,
+          "backward: gradient of shape {} and layout {} for an output of shape {}, expected layout "
+          "{}",
+          grad.shape(), *grad.layout()->spec, output.shape(), *expected);
+    seed = grad.layout()->local;
+  }
   const Shape& shape = local_of(output).shape();
   check(seed.shape() == shape, "backward: gradient of shape {} for an output of shape {}",
         seed.shape(), shape);
@@ -118,23 +114,6 @@ void GraphTask::discover(const std::shared_ptr<Node>& node) {
   tasks_.push_back({node, 0});
   for (const Edge& e : node->edges_)
     if (e.leaf) e.leaf->add_pending(1);
-}
-
-void GraphTask::collect() {
-  for (const Root& root : roots_) discover(root.edge.node);
-  for (std::size_t i = 0; i < tasks_.size(); ++i) {
-    const std::shared_ptr<Node> node = tasks_[i].node;
-    for (const Edge& e : node->edges_) discover(e.node);
-  }
-  std::sort(tasks_.begin(), tasks_.end(),
-            [](const Task& a, const Task& b) { return a.node->sequence() > b.node->sequence(); });
-  std::size_t slots = 0;
-  for (std::size_t i = 0; i < tasks_.size(); ++i) {
-    tasks_[i].node->task_ = i;
-    tasks_[i].first_slot = slots;
-    slots += static_cast<std::size_t>(tasks_[i].node->output_count());
-  }
-  slots_.resize(slots);
 }
 
 void GraphTask::send(const Edge& edge, Tensor grad) {
@@ -160,12 +139,6 @@ std::optional<GradSink::LeafBuffer> GraphTask::leaf_buffer(int input) {
   return LeafBuffer{leaf->buffer().view(), leaf->has_value()};
 }
 
-void GraphTask::arrived(const Edge& edge) {
-  if (!edge.leaf) return;
-  edge.leaf->add_pending(-1);
-  if (edge.leaf->pending() == 0) edge.leaf->notify_ready();
-}
-
 void GraphTask::run_node(Task& task) {
   const std::shared_ptr<Node> node = task.node;
   current_ = node.get();
@@ -178,12 +151,30 @@ void GraphTask::run_node(Task& task) {
   node->release();
   node->released_ = true;
   task.node.reset();
-  for (const Edge& e : std::exchange(node->edges_, {})) arrived(e);
+  for (const Edge& e : std::exchange(node->edges_, {})) {
+    if (!e.leaf) continue;
+    e.leaf->add_pending(-1);
+    if (e.leaf->pending() == 0) e.leaf->notify_ready();
+  }
   context_.poll();
 }
 
 void GraphTask::run() {
-  collect();
+  for (const Root& root : roots_) discover(root.edge.node);
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    const std::shared_ptr<Node> node = tasks_[i].node;
+    for (const Edge& e : node->edges_) discover(e.node);
+  }
+  std::sort(tasks_.begin(), tasks_.end(),
+            [](const Task& a, const Task& b) { return a.node->sequence() > b.node->sequence(); });
+  std::size_t slots = 0;
+  for (std::size_t i = 0; i < tasks_.size(); ++i) {
+    tasks_[i].node->task_ = i;
+    tasks_[i].first_slot = slots;
+    slots += static_cast<std::size_t>(tasks_[i].node->output_count());
+  }
+  slots_.resize(slots);
+
   for (Root& root : roots_) send(root.edge, std::move(root.grad));
   for (const Root& root : roots_)
     if (root.edge.leaf && root.edge.leaf->pending() == 0) root.edge.leaf->notify_ready();

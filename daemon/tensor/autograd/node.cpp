@@ -1,23 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/autograd/node.h"
 
+#include <algorithm>
+
 #include "daemon/tensor/autograd/checkpoint.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "daemon/tensor/layout.h"
 
 namespace meshloom::autograd {
-namespace {
-
-bool any_requires_grad(TensorRefs inputs, ExecutionContext*& context) {
-  for (const Tensor* t : inputs) {
-    if (!t->requires_grad()) continue;
-    context = &t->context();
-    return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 Edge edge_of(const Tensor& tensor) {
   if (!tensor.requires_grad()) return {};
@@ -54,11 +44,13 @@ void Node::attach(const std::shared_ptr<Node>& self, Tensor& output, int index) 
 }
 
 bool should_record(TensorRefs inputs) {
-  ExecutionContext* context = nullptr;
-  if (!any_requires_grad(inputs, context)) return false;
-  context->poll();
-  if (context->grad_enabled()) return true;
-  if (CheckpointFrame* frame = context->checkpoint_frame())
+  const auto recorded = std::find_if(inputs.begin(), inputs.end(),
+                                     [](const Tensor* t) { return t->requires_grad(); });
+  if (recorded == inputs.end()) return false;
+  ExecutionContext& context = (*recorded)->context();
+  context.poll();
+  if (context.grad_enabled()) return true;
+  if (CheckpointFrame* frame = context.checkpoint_frame())
     for (const Tensor* t : inputs) frame->note_leaf(*t);
   return false;
 }

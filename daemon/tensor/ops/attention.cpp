@@ -71,26 +71,23 @@ struct Call {
   kernels::AttentionOptions options;
 
   /// `place` by planner::AttentionDim: where q, k and v lie among those of all ranks.
-  Call(const Tensor& q, const Tensor& k, const Tensor& v, const SdpaOptions& given,
-       const Dims& place);
+  Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
+       const SdpaOptions& given, const Dims& place)
+      : q(dense_rows(q_given)),
+        k(dense_rows(k_given)),
+        v(dense_rows(v_given)),
+        part(q, given, place),
+        scores{q.size(0), q.size(1), q.size(2), k.size(2)},
+        options(part.options) {
+    if (part.bias) options.bias = broadcast_view(part.bias, scores);
+    if (given.document_ids) {
+      documents = contiguous(given.document_ids);
+      options.query_documents = documents.view();
+      options.key_documents = documents.view();
+    }
+  }
   kernels::AttentionInputs inputs() const { return {q.view(), k.view(), v.view()}; }
 };
-
-Call::Call(const Tensor& q_given, const Tensor& k_given, const Tensor& v_given,
-           const SdpaOptions& given, const Dims& place)
-    : q(dense_rows(q_given)),
-      k(dense_rows(k_given)),
-      v(dense_rows(v_given)),
-      part(q, given, place),
-      scores{q.size(0), q.size(1), q.size(2), k.size(2)},
-      options(part.options) {
-  if (part.bias) options.bias = broadcast_view(part.bias, scores);
-  if (given.document_ids) {
-    documents = contiguous(given.document_ids);
-    options.query_documents = documents.view();
-    options.key_documents = documents.view();
-  }
-}
 
 /// Gradients of q, k and v. If the three are slices of one packed projection, so are the
 /// gradients: then the backward of `split` finds them joined and copies nothing.

@@ -11,24 +11,22 @@ namespace {
 
 constexpr const char* kName = "attention_of_rows";
 
-void check_row(const Tensor& q, const KeyValue& row, std::int64_t dims_v) {
-  const auto& [k, v] = row;
-  check_same_dtype(kName, q, k);
-  check_same_dtype(kName, q, v);
-  const bool fits = k.ndim() == 4 && v.ndim() == 4 && k.size(0) == 1 && v.size(0) == 1 &&
-                    k.size(1) == v.size(1) && k.size(1) > 0 && q.size(1) % k.size(1) == 0 &&
-                    k.size(2) == v.size(2) && k.size(2) > 0 && k.size(3) == q.size(3) &&
-                    v.size(3) == dims_v;
-  check(fits, "{}: a row's k {} and v {} do not fit q {} and values of {}", kName, k.shape(),
-        v.shape(), q.shape(), dims_v);
-}
-
 void check_arguments(const Tensor& q, std::span<const KeyValue> rows) {
   check_floating(kName, q);
   check(q.ndim() == 4 && q.size(2) == 1, "{}: q {}, expected [B,H,1,D]", kName, q.shape());
   check(!rows.empty() && q.size(0) == static_cast<std::int64_t>(rows.size()),
         "{}: q {} for the keys and values of {} rows", kName, q.shape(), rows.size());
-  for (const KeyValue& row : rows) check_row(q, row, rows[0].v.size(-1));
+  const std::int64_t dims_v = rows[0].v.size(-1);
+  for (const auto& [k, v] : rows) {
+    check_same_dtype(kName, q, k);
+    check_same_dtype(kName, q, v);
+    const bool fits = k.ndim() == 4 && v.ndim() == 4 && k.size(0) == 1 && v.size(0) == 1 &&
+                      k.size(1) == v.size(1) && k.size(1) > 0 && q.size(1) % k.size(1) == 0 &&
+                      k.size(2) == v.size(2) && k.size(2) > 0 && k.size(3) == q.size(3) &&
+                      v.size(3) == dims_v;
+    check(fits, "{}: a row's k {} and v {} do not fit q {} and values of {}", kName, k.shape(),
+          v.shape(), q.shape(), dims_v);
+  }
 }
 
 /// Of tensors without a layout.
@@ -61,19 +59,6 @@ Tensor attend_rows_part(const LocalCall& call, double scale) {
   return attend_rows(q, rows, scale);
 }
 
-Tensor attend_rows_laid_out(LayoutEngine& engine, const Tensor& q, std::span<const KeyValue> rows,
-                            const SdpaOptions& options) {
-  std::vector<const Tensor*> inputs{&q};
-  for (const KeyValue& row : rows) {
-    inputs.push_back(&row.k);
-    inputs.push_back(&row.v);
-  }
-  return std::move(engine.run(planner::OpId::kAttentionRows, inputs, {}, OpOptions(options),
-                              [&](const LocalCall& call) {
-                                return std::vector<Tensor>{attend_rows_part(call, options.scale)};
-                              })[0]);
-}
-
 }  // namespace
 
 Tensor attention_of_rows(const Tensor& q, std::span<const KeyValue> rows, double scale) {
@@ -84,7 +69,16 @@ Tensor attention_of_rows(const Tensor& q, std::span<const KeyValue> rows, double
   if (engine == nullptr) return attend_rows(q, rows, scale);
   SdpaOptions options;
   options.scale = scale;
-  return attend_rows_laid_out(*engine, q, rows, options);
+  std::vector<const Tensor*> inputs{&q};
+  for (const KeyValue& row : rows) {
+    inputs.push_back(&row.k);
+    inputs.push_back(&row.v);
+  }
+  const auto local = [&](const LocalCall& call) {
+    return std::vector<Tensor>{attend_rows_part(call, scale)};
+  };
+  return std::move(
+      engine->run(planner::OpId::kAttentionRows, inputs, {}, OpOptions(options), local)[0]);
 }
 
 }  // namespace meshloom::ops

@@ -87,8 +87,6 @@ Tensor binary(BinaryOp op, const Tensor& a, const Tensor& b) {
   return y;
 }
 
-Tensor zero_like(const Tensor& x) { return zeros(x.context(), {}, x.dtype()); }
-
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) { return binary(BinaryOp::kAdd, a, b); }
@@ -144,7 +142,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   if (autograd::should_record({&a, &b})) {
     auto backward = [condition, a_shape = a.shape(), b_shape = b.shape()](GradOutputs dy,
                                                                           GradSink& sink) {
-      const Tensor zero = zero_like(dy[0]);
+      const Tensor zero = zeros(dy[0].context(), {}, dy[0].dtype());
       if (sink.wants(0)) sink.emit(0, reduce_to_shape(where(condition, dy[0], zero), a_shape));
       if (sink.wants(1)) sink.emit(1, reduce_to_shape(where(condition, zero, dy[0]), b_shape));
     };

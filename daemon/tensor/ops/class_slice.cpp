@@ -8,16 +8,6 @@
 #include "daemon/tensor/ops/shape.h"
 
 namespace meshloom::ops {
-namespace {
-
-std::int64_t widest_part(const planner::DTensorSpec& spec, int dim) {
-  std::int64_t widest = 0;
-  for (int rank = 0; rank < spec.mesh().size(); ++rank)
-    widest = std::max(widest, spec.local_shape(spec.mesh().coordinates(rank))[dim]);
-  return widest;
-}
-
-}  // namespace
 
 Tensor slice_places(const Tensor& ids_given, const planner::IndexRanges& slice,
                     std::optional<std::int64_t> special, std::int64_t special_place) {
@@ -36,7 +26,9 @@ SliceExchange::SliceExchange(const LocalCall& call, int input, int class_dim)
     : call_(call), context_(call.inputs[static_cast<std::size_t>(input)].context()) {
   const planner::DTensorSpec& spec = *call.decision.inputs[static_cast<std::size_t>(input)];
   total_ = spec.shape()[class_dim];
-  widest_ = widest_part(spec, class_dim);
+  widest_ = 0;
+  for (int rank = 0; rank < spec.mesh().size(); ++rank)
+    widest_ = std::max(widest_, spec.local_shape(spec.mesh().coordinates(rank))[class_dim]);
 }
 
 SliceExchange::Pending SliceExchange::begin(const TensorView& losses, const TensorView& lse,

@@ -53,17 +53,15 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, double 
   return dx;
 }
 
-/// Ops that may run on partial sums.
-OpId layout_op(UnaryOp op) {
-  return op == UnaryOp::kNeg || op == UnaryOp::kMul ? OpId::kUnaryLinear : OpId::kUnary;
-}
-
 Tensor unary(UnaryOp op, const char* name, const Tensor& x, double scalar = 0.0) {
   check_floating(name, x);
-  if (LayoutEngine* engine = layout_engine({&x}))
+  if (LayoutEngine* engine = layout_engine({&x})) {
+    // These may run on partial sums.
+    const bool linear = op == UnaryOp::kNeg || op == UnaryOp::kMul;
     return run_local(
-        *engine, layout_op(op), {},
+        *engine, linear ? OpId::kUnaryLinear : OpId::kUnary, {},
         [=](const Tensor& local) { return unary(op, name, local, scalar); }, x);
+  }
 
   Tensor y = empty_like(x);
   ExecutionContext& context = x.context();

@@ -77,18 +77,14 @@ void weight_grad(const Saved& saved, const Tensor& dy, GradSink& sink) {
   grad.finish();
 }
 
-TensorView as_row(TensorView view) {
-  view.shape.insert(0, 1);
-  view.strides.insert(0, view.shape[1]);
-  return view;
-}
-
 void bias_grad(const Saved& saved, const Tensor& dy, GradSink& sink) {
   ParamGrad grad(sink, 2, saved.bias);
   if (!grad.wanted()) return;
   ExecutionContext& context = dy.context();
   const auto& kernel_context = context.kernel_context();
-  const TensorView target = as_row(grad.view());
+  TensorView target = grad.view();
+  target.shape.insert(0, 1);
+  target.strides.insert(0, target.shape[1]);
   if (!grad.accumulate()) {
     context.backend().reduce(kernel_context, kernels::ReduceOp::kSum, target, dy.view(), 0.0);
   } else {

@@ -12,7 +12,7 @@
 #include "daemon/tensor/ops/reduce.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
-#include "planner/sharding/linear_loss_results.h"
+#include "planner/sharding/op_call.h"
 
 namespace meshloom::ops {
 namespace {

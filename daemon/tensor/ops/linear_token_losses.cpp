@@ -7,7 +7,7 @@
 #include "daemon/tensor/ops/output_loss.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
-#include "planner/sharding/linear_loss_results.h"
+#include "planner/sharding/op_call.h"
 
 namespace meshloom::ops {
 namespace {
@@ -17,12 +17,9 @@ using autograd::GradSink;
 
 constexpr const char* kName = "linear_token_losses";
 
-/// [.., K] of `rows` rows as [K, rows], and back.
+/// [.., K] of `rows` rows as [K, rows].
 Tensor by_target(const Tensor& x, std::int64_t rows, std::int64_t targets) {
   return contiguous(transpose(alias(contiguous(x), {rows, targets}, {targets, 1}), 0, 1));
-}
-Tensor by_row(const Tensor& x, const Shape& shape) {
-  return reshape(contiguous(transpose(x, 0, 1)), shape);
 }
 
 /// What backward needs.
@@ -74,7 +71,7 @@ Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
                             .targets = places.view(),
                             .options = targets.options,
                             .exchange = targets.exchange ? &*targets.exchange : nullptr});
-  Tensor result = by_row(losses, shape);
+  Tensor result = reshape(contiguous(transpose(losses, 0, 1)), shape);
   if (autograd::should_record({&hidden, &weight, &bias})) {
     const Saved saved{hidden.detach(), weight, bias, places, lse, targets.options};
     autograd::record_op(

@@ -58,14 +58,6 @@ void check_matmul(const char* name, const Tensor& a, const Tensor& b) {
         a.shape(), b.shape(), a.size(-1), inner);
 }
 
-/// One product for all of a's leading dims if b has none: fewer, larger matrices.
-Tensor folded_product(const char* name, const Tensor& a, const Tensor& b) {
-  if (a.ndim() <= 2 || b.ndim() != 2) return product(name, a, b);
-  Shape shape = a.shape();
-  shape[a.ndim() - 1] = b.size(-1);
-  return reshape(product(name, reshape(a, rows_shape(a.shape())), b), shape);
-}
-
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
@@ -77,7 +69,15 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   }
   const Tensor a2 = a.ndim() == 1 ? unsqueeze(a, 0) : a;
   const Tensor b2 = b.ndim() == 1 ? unsqueeze(b, 1) : b;
-  Tensor y = folded_product("matmul", a2, b2);
+  Tensor y;
+  if (a2.ndim() > 2 && b2.ndim() == 2) {
+    // One product for all of a's leading dims: fewer, larger matrices.
+    Shape shape = a2.shape();
+    shape[a2.ndim() - 1] = b2.size(-1);
+    y = reshape(product("matmul", reshape(a2, rows_shape(a2.shape())), b2), shape);
+  } else {
+    y = product("matmul", a2, b2);
+  }
   if (b.ndim() == 1) y = squeeze(y, -1);
   if (a.ndim() == 1) y = squeeze(y, b.ndim() == 1 ? -1 : -2);
   return y;

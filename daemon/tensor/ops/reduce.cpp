@@ -86,27 +86,6 @@ OpId layout_op(ReduceOp op) {
 Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, bool keepdim,
               double correction = 0.0);
 
-/// The share of these elements in a mean over `divisor` of them on all ranks. The sum is divided
-/// before it is rounded, since the sum of many 16-bit floats may be larger than any of them.
-Tensor share_of_mean(const Tensor& x, const Dims& dims, bool keepdim, std::int64_t divisor) {
-  const Reduction r = plan_reduction("mean", x, dims);
-  const double factor = 1.0 / static_cast<double>(divisor);
-  ExecutionContext& context = x.context();
-  const Tensor share = empty(context, r.kept, accumulation_dtype(x.dtype()));
-  context.backend().reduce(context.kernel_context(), ReduceOp::kSum, share.view(), x.view(), 0.0);
-  context.backend().unary(context.kernel_context(), kernels::UnaryOp::kMul, share.view(),
-                          share.view(), factor);
-  const Shape& shape = keepdim ? r.kept : r.dropped;
-  const Tensor rounded = converted(share, x.dtype());
-  Tensor y = alias(rounded, shape, contiguous_strides(shape));
-  if (autograd::should_record({&x}))
-    autograd::record_op("mean", {&x}, {&y},
-                        [r, factor, x_shape = x.shape()](GradOutputs dy, GradSink& sink) {
-                          sink.emit(0, expand(mul(reshape(dy[0], r.kept), factor), x_shape));
-                        });
-  return y;
-}
-
 /// Dims as the planner wants them: none left to be guessed.
 Tensor reduce_with_layout(LayoutEngine& engine, ReduceOp op, const char* name, const Tensor& x,
                           const Dims& dims, bool keepdim, double correction) {
@@ -158,11 +137,29 @@ Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, 
 
 }  // namespace
 
+/// The share of this rank's elements in the mean over all ranks. The sum is divided before it is
+/// rounded, since the sum of many 16-bit floats may be larger than any of them.
 std::vector<Tensor> mean_of_shards(const LocalCall& call) {
   std::int64_t count = 1;
   for (const std::int64_t d : call.attributes.dims)
     count *= call.decision.inputs[0]->shape()[static_cast<int>(d)];
-  return {share_of_mean(call.inputs[0], call.attributes.dims, call.attributes.ints[0] != 0, count)};
+  const Tensor& x = call.inputs[0];
+  const Reduction r = plan_reduction("mean", x, call.attributes.dims);
+  const double factor = 1.0 / static_cast<double>(count);
+  ExecutionContext& context = x.context();
+  const Tensor share = empty(context, r.kept, accumulation_dtype(x.dtype()));
+  context.backend().reduce(context.kernel_context(), ReduceOp::kSum, share.view(), x.view(), 0.0);
+  context.backend().unary(context.kernel_context(), kernels::UnaryOp::kMul, share.view(),
+                          share.view(), factor);
+  const Shape& shape = call.attributes.ints[0] != 0 ? r.kept : r.dropped;
+  const Tensor rounded = converted(share, x.dtype());
+  Tensor y = alias(rounded, shape, contiguous_strides(shape));
+  if (autograd::should_record({&x}))
+    autograd::record_op("mean", {&x}, {&y},
+                        [r, factor, x_shape = x.shape()](GradOutputs dy, GradSink& sink) {
+                          sink.emit(0, expand(mul(reshape(dy[0], r.kept), factor), x_shape));
+                        });
+  return {y};
 }
 
 Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {

@@ -31,24 +31,19 @@ Tensor rotate(const Tensor& given, const Tensor& cos, const Tensor& sin, const T
   return y;
 }
 
-/// Positions of this rank's rows [B,S], if they do not simply follow position_offset; [H,S]
-/// if they differ by head (`row_dim` 1).
-Tensor part_positions(ExecutionContext& context, const planner::LocalPart& part, int row_dim,
-                      std::int64_t position_offset) {
-  std::vector<std::int64_t> values;
-  for (std::int64_t row = 0; row < part.shape()[row_dim]; ++row)
-    for (const planner::ShardRange& range : part.ranges_of_row(2, row))
-      for (std::int64_t s = range.begin; s < range.end; ++s) values.push_back(position_offset + s);
-  return from_values(context, {part.shape()[row_dim], part.shape()[2]}, values);
-}
-
 /// A part whose rows lie anywhere in the sequence.
 Tensor rotate_part(const Tensor& x, const planner::LocalPart& part, const Tensor& cos,
                    const Tensor& sin, std::int64_t position_offset) {
   int row_dim = 0;
   for (const planner::RowLists& rows : part.row_lists())
     if (rows.dim == 2) row_dim = rows.row_dim;
-  const Tensor positions = part_positions(x.context(), part, row_dim, position_offset);
+  // [B,S]; [H,S] if they differ by head.
+  std::vector<std::int64_t> values;
+  for (std::int64_t row = 0; row < part.shape()[row_dim]; ++row)
+    for (const planner::ShardRange& range : part.ranges_of_row(2, row))
+      for (std::int64_t s = range.begin; s < range.end; ++s) values.push_back(position_offset + s);
+  const Tensor positions =
+      from_values(x.context(), {part.shape()[row_dim], part.shape()[2]}, values);
   if (row_dim == 0) return rotate(x, cos, sin, positions, position_offset, false);
   const Tensor by_head = contiguous(transpose(x, 0, 1));
   return transpose(rotate(by_head, cos, sin, positions, position_offset, false), 0, 1);

@@ -58,10 +58,19 @@ Tensor join(GradOutputs pieces, const Shape& whole, int dim, std::int64_t split_
   return result;
 }
 
-LayoutEngine* any_layout(const std::vector<Tensor>& xs) {
-  for (const Tensor& x : xs)
-    if (LayoutEngine* engine = layout_engine({&x})) return engine;
-  return nullptr;
+/// The shape of the whole, once all are checked to be alike but for `dim`.
+Shape cat_shape(const std::vector<Tensor>& xs, int dim) {
+  Shape whole = xs[0].shape();
+  whole[dim] = 0;
+  for (const Tensor& x : xs) {
+    check_same_dtype("cat", xs[0], x);
+    Shape expected = xs[0].shape();
+    if (x.ndim() == expected.size()) expected[dim] = x.shape()[dim];
+    check(x.shape() == expected, "cat: shapes {} and {} differ in more than dim {}", xs[0].shape(),
+          x.shape(), dim);
+    whole[dim] += x.shape()[dim];
+  }
+  return whole;
 }
 
 /// Python's clamping of a slice bound.
@@ -129,30 +138,13 @@ std::vector<Tensor> split(const Tensor& x, std::int64_t split_size, std::int64_t
   return pieces;
 }
 
-namespace {
-
-/// The shape of the whole, once all are checked to be alike but for `dim`.
-Shape cat_shape(const std::vector<Tensor>& xs, int dim) {
-  Shape whole = xs[0].shape();
-  whole[dim] = 0;
-  for (const Tensor& x : xs) {
-    check_same_dtype("cat", xs[0], x);
-    Shape expected = xs[0].shape();
-    if (x.ndim() == expected.size()) expected[dim] = x.shape()[dim];
-    check(x.shape() == expected, "cat: shapes {} and {} differ in more than dim {}", xs[0].shape(),
-          x.shape(), dim);
-    whole[dim] += x.shape()[dim];
-  }
-  return whole;
-}
-
-}  // namespace
-
 Tensor cat(const std::vector<Tensor>& xs, std::int64_t dim_given) {
   check(!xs.empty(), "cat: no tensors given");
   const int dim = normalize_dim(dim_given, xs[0].ndim(), "cat");
   const Shape whole = cat_shape(xs, dim);
-  if (LayoutEngine* engine = any_layout(xs)) {
+  LayoutEngine* engine = nullptr;
+  for (std::size_t i = 0; engine == nullptr && i < xs.size(); ++i) engine = layout_engine({&xs[i]});
+  if (engine != nullptr) {
     std::vector<const Tensor*> inputs;
     for (const Tensor& x : xs) inputs.push_back(&x);
     const auto local = [dim](const LocalCall& c) -> std::vector<Tensor> {

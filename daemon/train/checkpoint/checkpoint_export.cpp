@@ -35,20 +35,16 @@ std::int64_t bytes_of(const ManifestTensor& tensor) {
   return numel(tensor.shape) * static_cast<std::int64_t>(sizeof(float));
 }
 
-std::int64_t bytes_to_read(const Manifest& manifest) {
-  std::int64_t total = 0;
-  for (const ManifestFile& file : manifest.files) total += static_cast<std::int64_t>(file.bytes);
-  for (const ManifestTensor& tensor : manifest.tensors)
-    if (is_parameter(tensor)) total += bytes_of(tensor);
-  return total;
-}
-
 }  // namespace
 
 void export_checkpoint(const fs::path& checkpoint, const fs::path& folder,
                        const CheckpointExport& options) {
   const Manifest manifest = read_manifest(checkpoint);
-  Meter meter(options, bytes_to_read(manifest));
+  std::int64_t total = 0;
+  for (const ManifestFile& file : manifest.files) total += static_cast<std::int64_t>(file.bytes);
+  for (const ManifestTensor& tensor : manifest.tensors)
+    if (is_parameter(tensor)) total += bytes_of(tensor);
+  Meter meter(options, total);
   const auto files = static_cast<int>(manifest.files.size());
   for (int i = 0; i < files; ++i) {
     verify_tensor_files(checkpoint, manifest, i, files);

@@ -28,38 +28,6 @@ void verify_file(const fs::path& folder, const ManifestFile& file) {
   check_digest(path, digest_of_file(path), file.xxh3_128);
 }
 
-/// Which share of the files this rank verifies, of how many. Digests are computed where the files
-/// are, so that they are not sent whole.
-std::pair<int, int> verified_share(comm::ProcessGroup& world, bool remote) {
-  std::vector<double> verifies(static_cast<std::size_t>(world.size()));
-  verifies[static_cast<std::size_t>(world.rank())] = remote ? 0.0 : 1.0;
-  all_reduce(world, verifies, comm::ReduceOp::kSum);
-  const auto before = std::count(verifies.begin(), verifies.begin() + world.rank(), 1.0);
-  const auto all = std::count(verifies.begin(), verifies.end(), 1.0);
-  return {static_cast<int>(before), static_cast<int>(all)};
-}
-
-/// Every rank reads the manifest, all verify their share of the tensors. Throws on every rank
-/// alike. A file that goes along and has changed is no reason not to go on: rank 0 notes it.
-FoundCheckpoint read_verified(comm::ProcessGroup& world, const fs::path& folder, base::Disk& disk) {
-  FoundCheckpoint found{folder, {}, {}};
-  run_agreed(world, [&] { found.manifest = read_manifest(folder, disk); });
-  const auto [share, shares] = verified_share(world, disk.is_remote());
-  run_agreed(world, [&, share = share, shares = shares] {
-    if (!disk.is_remote()) verify_tensor_files(folder, found.manifest, share, shares);
-  });
-  if (world.rank() != 0) return found;
-  for (const ManifestFile& file : found.manifest.other_files) {
-    try {
-      verify_file(folder, file);
-    } catch (const Error& error) {
-      found.notes.push_back(
-          fmt::format("{}; it holds no state of training and is not read", error.what()));
-    }
-  }
-  return found;
-}
-
 /// The newest of the entries that is sound; `bad` gets those that were passed over. Throws the
 /// newest one's error if none is.
 FoundCheckpoint newest_sound(comm::ProcessGroup& world, const std::vector<CheckpointEntry>& entries,
@@ -80,15 +48,6 @@ FoundCheckpoint newest_sound(comm::ProcessGroup& world, const std::vector<Checkp
     }
   }
   std::rethrow_exception(newest_error);
-}
-
-/// Out of the way, so that it is not tried again and not counted by keep_latest_k.
-void set_aside(const CheckpointLocation& location, const CheckpointEntry& entry) {
-  FileSystem& files = location.files();
-  const fs::path aside =
-      entry.folder.parent_path() / ("damaged-" + entry.folder.filename().string());
-  files.remove_all(aside);
-  files.rename(entry.folder, aside);
 }
 
 }  // namespace
@@ -171,7 +130,31 @@ void CheckpointReader::read(const std::string& name, const Shape& whole, const P
 
 FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const fs::path& folder,
                                 base::Disk& disk) {
-  return read_verified(world, folder, disk);
+  FoundCheckpoint found{folder, {}, {}};
+  run_agreed(world, [&] { found.manifest = read_manifest(folder, disk); });
+  // Digests are computed where the files are, so that they are not sent whole: ranks that read
+  // their own host's disk share them.
+  std::vector<double> verifies(static_cast<std::size_t>(world.size()));
+  verifies[static_cast<std::size_t>(world.rank())] = disk.is_remote() ? 0.0 : 1.0;
+  all_reduce(world, verifies, comm::ReduceOp::kSum);
+  const auto share = std::count(verifies.begin(), verifies.begin() + world.rank(), 1.0);
+  const auto shares = std::count(verifies.begin(), verifies.end(), 1.0);
+  run_agreed(world, [&] {
+    if (!disk.is_remote())
+      verify_tensor_files(folder, found.manifest, static_cast<int>(share),
+                          static_cast<int>(shares));
+  });
+  if (world.rank() != 0) return found;
+  // A file that goes along and has changed is no reason not to go on.
+  for (const ManifestFile& file : found.manifest.other_files) {
+    try {
+      verify_file(folder, file);
+    } catch (const Error& error) {
+      found.notes.push_back(
+          fmt::format("{}; it holds no state of training and is not read", error.what()));
+    }
+  }
+  return found;
 }
 
 FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world, const fs::path& folder,
@@ -196,7 +179,14 @@ std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
   FoundCheckpoint found = newest_sound(world, entries, location.reads(), &bad);
   run_agreed(world, [&] {
     if (world.rank() != 0) return;
-    for (const CheckpointEntry& entry : bad) set_aside(location, entry);
+    // Out of the way, so that they are not tried again and not counted by keep_latest_k.
+    FileSystem& files = location.files();
+    for (const CheckpointEntry& entry : bad) {
+      const fs::path aside =
+          entry.folder.parent_path() / ("damaged-" + entry.folder.filename().string());
+      files.remove_all(aside);
+      files.rename(entry.folder, aside);
+    }
   });
   return found;
 }

@@ -10,7 +10,6 @@
 
 #include "daemon/tensor/host_pieces.h"
 #include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/checkpoint/row_shard.h"
 #include "daemon/train/checkpoint/safetensors_header.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
@@ -60,7 +59,8 @@ ManifestFile write_shard(OutputFiles& files, const fs::path& folder,
   for (const StateTensor& item : state) {
     const Shape& shape = item.tensor.shape();
     const planner::ShardRange rows = written_rows(item.shape(), item.spec, shard, shards);
-    const Shape part = shape_of_rows(shape, rows.size());
+    Shape part = shape.empty() ? Shape{1} : shape;
+    part[0] = rows.size();
     if (numel(part) == 0) continue;
     const TensorView whole = item.tensor.view();
     views[item.name] = shape.empty() ? whole : rows_of(whole, rows.begin, rows.size());
@@ -135,31 +135,12 @@ void prune(FileSystem& files, const CheckpointLocation& location) {
   }
 }
 
-/// Writes files into the folder.
-std::vector<ManifestFile> write_carried(FileSystem& files, const fs::path& folder,
-                                        std::span<const CarriedFile> carried) {
-  std::vector<ManifestFile> copies;
-  for (const auto& [name, bytes] : carried) {
-    DigestingFile file(files, folder / name, bytes.size());
-    file.write(std::as_bytes(std::span(bytes)));
-    copies.push_back(file.finish(name));
-  }
-  return copies;
-}
-
 void write_manifest(FileSystem& files, const fs::path& path, const Manifest& manifest) {
   const std::string text = manifest_to_json(manifest);
   const auto file = files.create(path, text.size());
   file->write(std::as_bytes(std::span(text)));
   file->sync();
   file->close();
-}
-
-/// Rank 0: the manifest and the rename that makes the checkpoint one.
-void commit(FileSystem& files, const fs::path& temporary, const fs::path& target,
-            const Manifest& manifest) {
-  write_manifest(files, temporary / kManifestName, manifest);
-  put_in_place(files, temporary, target);
 }
 
 void remove_quietly(FileSystem& files, const fs::path& path) {
@@ -193,8 +174,15 @@ void write_folder(comm::ProcessGroup& world, FileSystem& files, OutputFiles* sha
       manifest.files[static_cast<std::size_t>(rank)].pieces = pieces_of(state, rank, world.size());
     run_agreed(world, [&] {
       if (!leader) return;
-      manifest.other_files = write_carried(files, temporary, carried);
-      commit(files, temporary, target, manifest);
+      manifest.other_files.clear();
+      for (const auto& [name, bytes] : carried) {
+        DigestingFile file(files, temporary / name, bytes.size());
+        file.write(std::as_bytes(std::span(bytes)));
+        manifest.other_files.push_back(file.finish(name));
+      }
+      // The manifest and the rename make it a checkpoint.
+      write_manifest(files, temporary / kManifestName, manifest);
+      put_in_place(files, temporary, target);
     });
   } catch (const Error&) {
     if (leader) remove_quietly(files, temporary);

@@ -6,13 +6,6 @@
 namespace meshloom::train {
 namespace {
 
-/// Byte-level BPE writes every byte as one printable character: itself if it is printable in
-/// Latin-1, else the next free code point from 256 on.
-bool stands_for_itself(int byte) {
-  return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||
-         (byte >= 0xae && byte <= 0xff);
-}
-
 /// UTF-8 of a code point below 2048.
 std::string utf8(int code_point) {
   if (code_point < 0x80) return {static_cast<char>(code_point)};
@@ -25,8 +18,13 @@ std::string utf8(int code_point) {
 std::string byte_tokenizer_json() {
   nlohmann::ordered_json vocab = nlohmann::ordered_json::object();
   int next = 256;
-  for (int byte = 0; byte < 256; ++byte)
-    vocab[utf8(stands_for_itself(byte) ? byte : next++)] = byte;
+  for (int byte = 0; byte < 256; ++byte) {
+    // Byte-level BPE writes every byte as one printable character: itself if it is printable in
+    // Latin-1, else the next free code point from 256 on.
+    const bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||
+                           (byte >= 0xae && byte <= 0xff);
+    vocab[utf8(printable ? byte : next++)] = byte;
+  }
   const nlohmann::ordered_json byte_level = {{"type", "ByteLevel"},
                                              {"add_prefix_space", false},
                                              {"trim_offsets", true},

@@ -68,7 +68,10 @@ HfFolder HfFolder::open(const fs::path& folder, base::Disk& disk) {
                     pickled ? " (pickled weights, pytorch_model.bin, are never read)" : ""),
         "FILE_NOT_FOUND", {{"folder", out.label_}, {"file", kSingleFile}});
   }
-  out.add_tied_copies();
+  // A tied weight may be stored under its second name only. If both are there, transformers takes
+  // the first.
+  for (auto& [name, source] : out.tied_copies_) out.parameters_.try_emplace(name, source);
+  out.tied_copies_.clear();
   return out;
 }
 
@@ -104,13 +107,6 @@ void HfFolder::add_file(const std::shared_ptr<SafetensorsFile>& file) {
     if (!target.emplace(tied.value_or(name), Source{file, &entry}).second)
       fail(label_, fmt::format("'{}' is there twice", name));
   }
-}
-
-/// A tied weight that was stored under its second name only. If both are there, transformers
-/// takes the first.
-void HfFolder::add_tied_copies() {
-  for (auto& [name, source] : tied_copies_) parameters_.try_emplace(name, source);
-  tied_copies_.clear();
 }
 
 void HfFolder::check_parameters(const std::vector<nn::NamedParameter>& wanted,

@@ -52,7 +52,6 @@ class HfFolder {
   };
   void add_file(const std::shared_ptr<SafetensorsFile>& file);
   void read_index(const std::filesystem::path& folder, const std::string& text, base::Disk& disk);
-  void add_tied_copies();
 
   std::string label_;
   nn::ModelConfig config_;

@@ -107,18 +107,6 @@ struct BlockRows {
   }
 };
 
-/// This rank's number among those that hold the same piece, and how many they are.
-std::pair<int, int> replica_of(const planner::DTensorSpec& spec, int rank) {
-  const std::vector<int> coordinates = spec.mesh().coordinates(rank);
-  int index = 0, count = 1;
-  for (int m = 0; m < spec.mesh().ndim(); ++m) {
-    if (!spec.placement(m).is_replicate()) continue;
-    index = index * spec.mesh().dim_size(m) + coordinates[static_cast<std::size_t>(m)];
-    count *= spec.mesh().dim_size(m);
-  }
-  return {index, count};
-}
-
 }  // namespace
 
 Shape Piece::shape() const {
@@ -163,8 +151,18 @@ Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank) {
 
 planner::ShardRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank,
                                  int world_size) {
-  const auto [index, count] =
-      spec ? replica_of(*spec, rank) : std::pair<int, int>{rank, world_size};
+  // This rank's number among those that hold the same piece, and how many they are.
+  int index = rank, count = world_size;
+  if (spec) {
+    const std::vector<int> coordinates = spec->mesh().coordinates(rank);
+    index = 0;
+    count = 1;
+    for (int m = 0; m < spec->mesh().ndim(); ++m) {
+      if (!spec->placement(m).is_replicate()) continue;
+      index = index * spec->mesh().dim_size(m) + coordinates[static_cast<std::size_t>(m)];
+      count *= spec->mesh().dim_size(m);
+    }
+  }
   return planner::shard_range(row_count(held_piece(shape, spec, rank).shape()), count, index);
 }
 

@@ -2,15 +2,18 @@
 // Pieces of tensors: what a rank holds or a file stores, by global index, and copying between them.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
-#include "daemon/train/checkpoint/row_shard.h"
 #include "daemon/train/checkpoint/safetensors.h"
 #include "daemon/train/checkpoint/state_tensor.h"
 #include "kernels/base/tensor_view.h"
 #include "planner/dim_order.h"
 
 namespace meshloom::train {
+
+/// Rows of the first dim of a tensor (one row if it has no dims).
+inline std::int64_t row_count(const Shape& shape) { return shape.empty() ? 1 : shape[0]; }
 
 /// The outer product of one list of global ranges per dim; held row-major in this order. A tensor
 /// without dims has no lists and one element.

@@ -103,14 +103,11 @@ void check_coverage(const std::string& file, const std::vector<SafetensorsEntry>
 }
 
 /// Wide elements first, so that every tensor is aligned; then by name.
-void order_entries(std::vector<SafetensorsEntry>& entries) {
+void place_entries(std::vector<SafetensorsEntry>& entries) {
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
     const auto key = [](const SafetensorsEntry& e) { return dtype_size(e.dtype); };
     return key(a) != key(b) ? key(a) > key(b) : a.name < b.name;
   });
-}
-
-void place_entries(std::vector<SafetensorsEntry>& entries) {
   std::uint64_t offset = 0;
   for (SafetensorsEntry& entry : entries) {
     check(is_printable_name(entry.name) && entry.name != "__metadata__",
@@ -123,8 +120,6 @@ void place_entries(std::vector<SafetensorsEntry>& entries) {
     entry.end = offset += *bytes;
   }
 }
-
-std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
 }  // namespace
 
@@ -163,7 +158,6 @@ std::string make_safetensors_header(std::vector<SafetensorsEntry>& entries,
                                     const SafetensorsMetadata& metadata) {
   check(entries.size() <= kMaxSafetensorsEntries,
         "safetensors: {} tensors, at most {} are possible", entries.size(), kMaxSafetensorsEntries);
-  order_entries(entries);
   place_entries(entries);
   check_names("safetensors", entries);
 
@@ -172,7 +166,7 @@ std::string make_safetensors_header(std::vector<SafetensorsEntry>& entries,
   for (const SafetensorsEntry& entry : entries) {
     if (json.size() > 1) json += ',';
     json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                        quoted(entry.name), dtype_safetensors_name(entry.dtype),
+                        nlohmann::json(entry.name).dump(), dtype_safetensors_name(entry.dtype),
                         fmt::join(entry.shape, ","), entry.begin, entry.end);
   }
   json += '}';

@@ -104,12 +104,10 @@ bool SafetensorsSax::start_object(std::size_t) {
 }
 
 bool SafetensorsSax::key(string_t& name) {
-  if (where_ == Where::kTensor) return enter_field(name);
-  key_ = name;
-  return true;
-}
-
-bool SafetensorsSax::enter_field(const std::string& name) {
+  if (where_ != Where::kTensor) {
+    key_ = name;
+    return true;
+  }
   const auto once = [&](bool& seen, Field field) {
     if (seen) return fail(fmt::format("duplicate key '{}'", name));
     seen = true;

@@ -42,7 +42,6 @@ class SafetensorsSax : public nlohmann::json_sax<nlohmann::json> {
 
   bool fail(std::string what);
   bool unexpected(const std::string& what);
-  bool enter_field(const std::string& name);
   SafetensorsEntry& entry() { return header_.entries.back(); }
 
   SafetensorsHeader& header_;

@@ -11,11 +11,6 @@ namespace {
 
 constexpr std::int64_t kScanTokens = 1 << 16;
 
-bool is_file_start(const TokenStream& stream, std::int64_t position) {
-  const auto& starts = stream.file_starts();
-  return std::binary_search(starts.begin(), starts.end(), position);
-}
-
 /// Calls visit(position) in ascending order for every position in (range.begin, range.end] where a
 /// document begins, until it returns false.
 template <typename Visit>
@@ -64,19 +59,14 @@ Dataset::Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
                  range_.end, stream_->size());
   if (options_.pack_documents) {
     size_ = range_.size() > options_.seq_len ? (range_.size() - 1) / options_.seq_len : 0;
-  } else {
-    index_documents();
+    return;
   }
-}
-
-void Dataset::index_documents() {
-  const std::int64_t step = options_.seq_len;
   std::int64_t begin = range_.begin;
   const auto close = [&](std::int64_t end) {
     if (end - begin >= 2) {
       documents_.push_back({begin, end});
       samples_before_.push_back(size_);
-      size_ += divide_up(end - begin - 1, step);
+      size_ += divide_up(end - begin - 1, options_.seq_len);
     }
     begin = end;
     return true;
@@ -100,7 +90,8 @@ TokenRange Dataset::sample_range(std::int64_t sample) const {
 
 std::int64_t Dataset::mask_documents(TokenRange range, std::span<const std::int64_t> tokens,
                                      const Row& row) const {
-  const bool files = stream_->format() == TokenFormat::kText;
+  const bool is_text = stream_->format() == TokenFormat::kText;
+  const std::vector<std::int64_t>& file_starts = stream_->file_starts();
   std::int64_t document = 0;
   std::int64_t ignored = 0;
   const auto length = static_cast<std::size_t>(range.size() - 1);
@@ -108,7 +99,8 @@ std::int64_t Dataset::mask_documents(TokenRange range, std::span<const std::int6
     if (!row.documents.empty()) row.documents[s] = document;
     const bool ends =
         (options_.document_end && tokens[s] == *options_.document_end) ||
-        (files && is_file_start(*stream_, range.begin + static_cast<std::int64_t>(s) + 1));
+        (is_text && std::binary_search(file_starts.begin(), file_starts.end(),
+                                       range.begin + static_cast<std::int64_t>(s) + 1));
     if (!ends) continue;
     ++document;
     if (options_.masked) continue;

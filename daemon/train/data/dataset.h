@@ -69,7 +69,6 @@ class Dataset {
 
  private:
   TokenRange sample_range(std::int64_t sample) const;
-  void index_documents();
   std::int64_t mask_documents(TokenRange range, std::span<const std::int64_t> tokens,
                               const Row& row) const;
 

@@ -37,12 +37,6 @@ std::string stamps_of(const std::vector<text::DocumentFile>& files) {
   return stamps;
 }
 
-std::uint64_t bytes_of(const std::vector<text::DocumentFile>& files) {
-  std::uint64_t bytes = 0;
-  for (const text::DocumentFile& file : files) bytes += base::InputFile(file.path).size();
-  return bytes;
-}
-
 std::string digest_of_text(const TokenCache::Text& text, const std::function<void()>& alive) {
   base::Sha256 digest;
   const auto update = [&](const std::string& part) {
@@ -93,12 +87,6 @@ bool is_there(const fs::path& path) {
   return true;
 }
 
-void remove_leftovers(const fs::path& folder) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".new") fs::remove(entry.path(), ignored);
-}
-
 }  // namespace
 
 TokenCache::TokenCache(fs::path folder, std::uint64_t most_bytes)
@@ -129,7 +117,8 @@ void TokenCache::make_room(std::uint64_t bytes) const {
 }
 
 fs::path TokenCache::get(const Text& text, const Progress& progress) {
-  const std::uint64_t total = bytes_of(text.files);
+  std::uint64_t total = 0;
+  for (const text::DocumentFile& file : text.files) total += base::InputFile(file.path).size();
   const auto alive = [&] { progress(0, total); };
   alive();
   fs::create_directories(folder_);
@@ -137,7 +126,9 @@ fs::path TokenCache::get(const Text& text, const Progress& progress) {
   const fs::path path = folder_ / (digest_of_text(text, alive) + kExtension);
   const base::UniqueFd lock = locked(folder_, alive);
   if (!is_there(path)) {
-    remove_leftovers(folder_);
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(folder_))
+      if (entry.path().extension() == ".new") fs::remove(entry.path(), ignored);
     make_room(std::min(total, most_bytes_));
     const auto told = [&](std::uint64_t bytes) {
       progress(bytes, total);

@@ -38,12 +38,6 @@ std::optional<LlmcHeader> read_llmc_header(const base::InputFile& file) {
   return header;
 }
 
-const LlmcVariant* llmc_variant(const LlmcHeader& header) {
-  for (const LlmcVariant& variant : kLlmcVariants)
-    if (variant.magic == header[0]) return &variant;
-  return nullptr;
-}
-
 /// True for every file of llm.c: its magics are dates. Kinds that are not tokens are then refused
 /// by name rather than read as nanoGPT's.
 TokenFormat detect(const fs::path& path, base::Disk& disk) {
@@ -106,9 +100,12 @@ TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat forma
   check(header.has_value(), "{}: {} bytes are less than llm.c's header of {}", path.string(), size,
         kLlmcHeaderBytes);
   const auto [magic, version, words] = std::tuple((*header)[0], (*header)[1], (*header)[2]);
-  const LlmcVariant* variant = llmc_variant(*header);
-  check(variant != nullptr, "{}: magic {} is not one of llm.c's token files (20240520 or 20240801)",
-        path.string(), magic);
+  const auto variant =
+      std::find_if(kLlmcVariants.begin(), kLlmcVariants.end(),
+                   [&](const LlmcVariant& known) { return known.magic == header->front(); });
+  check(variant != kLlmcVariants.end(),
+        "{}: magic {} is not one of llm.c's token files (20240520 or 20240801)", path.string(),
+        magic);
   check(version == variant->version,
         "{}: version {} of llm.c's format {} is not known, expected {}", path.string(), version,
         magic, variant->version);

@@ -129,16 +129,6 @@ Tensor Optimizer::gradient(std::size_t i) const {
   return grad && grad->has_value() && grad->value().numel() > 0 ? grad->value() : Tensor();
 }
 
-std::vector<TensorView> Optimizer::counted_gradients() const {
-  std::vector<TensorView> views;
-  views.reserve(parameters_.size());
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!norm_group_.counted.empty() && !norm_group_.counted[i]) continue;
-    if (const Tensor grad = gradient(i)) views.push_back(grad.view());
-  }
-  return views;
-}
-
 void Optimizer::set_values(const OptimizerValues& values) {
   check_internal(values.momentum == 0.0 || settings_.momentum != 0.0,
                  "optimizer: a momentum of {} without buffers", values.momentum);
@@ -159,7 +149,13 @@ void Optimizer::scale_gradients(double factor) {
 void Optimizer::clip(double max_norm) {
   kernels::Backend& backend = context_.backend();
   const kernels::KernelContext& kernel = context_.kernel_context();
-  backend.sum_of_squares(kernel, scalars_.sum_of_squares.view(), counted_gradients(), false);
+  std::vector<TensorView> counted;
+  counted.reserve(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!norm_group_.counted.empty() && !norm_group_.counted[i]) continue;
+    if (const Tensor grad = gradient(i)) counted.push_back(grad.view());
+  }
+  backend.sum_of_squares(kernel, scalars_.sum_of_squares.view(), counted, false);
   backend.copy(kernel, scalars_.total.view(), scalars_.sum_of_squares.view());
   if (norm_group_.group != nullptr && norm_group_.group->size() > 1)
     norm_group_.group->all_reduce(scalars_.total.view(), comm::ReduceOp::kSum)
@@ -217,27 +213,21 @@ void Optimizer::step(std::int64_t number, double lr, const Tensor& loss) {
       scalars.grad_factor = scalars_.grad_factor.view();
       scalars.grad_norm = scalars_.norm.view();
     }
-    step_tensors(tensors_to_step(slot), scalars);
+    const std::vector<kernels::OptimizerTensor> tensors = tensors_to_step(slot);
+    if (settings_.kind == Settings::Kind::kSgd) {
+      const kernels::SgdOptions options{.momentum = static_cast<float>(momentum_),
+                                        .dampening = static_cast<float>(settings_.dampening),
+                                        .nesterov = settings_.nesterov};
+      backend.sgd_step(kernel, tensors, scalars, options);
+    } else {
+      const kernels::AdamOptions options{.beta1 = static_cast<float>(settings_.beta1),
+                                         .beta2 = static_cast<float>(settings_.beta2),
+                                         .eps = static_cast<float>(settings_.eps),
+                                         .decoupled = settings_.kind == Settings::Kind::kAdamW};
+      backend.adam_step(kernel, tensors, scalars, options);
+    }
   }
   clipped_ = false;
-}
-
-void Optimizer::step_tensors(const std::vector<kernels::OptimizerTensor>& tensors,
-                             const kernels::StepScalars& scalars) {
-  kernels::Backend& backend = context_.backend();
-  const kernels::KernelContext& kernel = context_.kernel_context();
-  if (settings_.kind == Settings::Kind::kSgd) {
-    const kernels::SgdOptions options{.momentum = static_cast<float>(momentum_),
-                                      .dampening = static_cast<float>(settings_.dampening),
-                                      .nesterov = settings_.nesterov};
-    backend.sgd_step(kernel, tensors, scalars, options);
-  } else {
-    const kernels::AdamOptions options{.beta1 = static_cast<float>(settings_.beta1),
-                                       .beta2 = static_cast<float>(settings_.beta2),
-                                       .eps = static_cast<float>(settings_.eps),
-                                       .decoupled = settings_.kind == Settings::Kind::kAdamW};
-    backend.adam_step(kernel, tensors, scalars, options);
-  }
 }
 
 void Optimizer::zero_grad() {

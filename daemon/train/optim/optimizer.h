@@ -113,13 +113,10 @@ class Optimizer {
     Tensor step;               ///< int64
   };
 
-  std::vector<TensorView> counted_gradients() const;
   /// Of parameter i on this rank; undefined if there is none or it is empty.
   Tensor gradient(std::size_t i) const;
   void place_groups();
   float weight_decay(std::size_t i) const;
-  void step_tensors(const std::vector<kernels::OptimizerTensor>& tensors,
-                    const kernels::StepScalars& scalars);
   /// Of a slot of lr_factors_. Parameters without a gradient are left out.
   std::vector<kernels::OptimizerTensor> tensors_to_step(std::size_t slot) const;
 

@@ -4,30 +4,26 @@
 #include "daemon/train/field_checks.h"
 
 namespace meshloom::train {
-namespace {
 
-void refuse_unused(const v1::OptimStepParams& given, const v1::OptimizerConfig& optimizer) {
+StepValues step_values(const v1::OptimStepParams& given, const v1::OptimizerConfig& optimizer,
+                       double max_norm) {
   const auto refuse = [&](bool is_given, const char* field) {
     if (is_given)
       base::refuse_field(field, "an optimizer of type {} has no use for it",
                          v1::OptimizerType_Name(optimizer.type()));
   };
-  if (optimizer.type() != v1::OPTIMIZER_TYPE_SGD) return refuse(given.has_momentum(), "momentum");
-  refuse(given.has_beta1(), "beta1");
-  refuse(given.has_beta2(), "beta2");
-  refuse(given.has_eps(), "eps");
-  if (given.momentum() != 0.0 && optimizer.momentum() == 0.0)
-    base::refuse_field("momentum", "{}, but the run's optimizer was made without momentum",
-                       given.momentum());
-  if (given.has_momentum() && given.momentum() == 0.0 && optimizer.nesterov())
-    base::refuse_field("momentum", "nesterov needs a momentum above 0");
-}
-
-}  // namespace
-
-StepValues step_values(const v1::OptimStepParams& given, const v1::OptimizerConfig& optimizer,
-                       double max_norm) {
-  refuse_unused(given, optimizer);
+  if (optimizer.type() != v1::OPTIMIZER_TYPE_SGD) {
+    refuse(given.has_momentum(), "momentum");
+  } else {
+    refuse(given.has_beta1(), "beta1");
+    refuse(given.has_beta2(), "beta2");
+    refuse(given.has_eps(), "eps");
+    if (given.momentum() != 0.0 && optimizer.momentum() == 0.0)
+      base::refuse_field("momentum", "{}, but the run's optimizer was made without momentum",
+                         given.momentum());
+    if (given.has_momentum() && given.momentum() == 0.0 && optimizer.nesterov())
+      base::refuse_field("momentum", "nesterov needs a momentum above 0");
+  }
   StepValues values;
   values.lr = given.has_lr() ? given.lr() : optimizer.lr();
   values.max_norm = given.has_grad_clip_norm() ? given.grad_clip_norm() : max_norm;

@@ -88,14 +88,6 @@ OpRule sdpa(const OpCall& call) {
   return rule;
 }
 
-/// Whether keys and values of all rows lie over the same mesh dims, each in an order of its own.
-bool row_keys_stay(const OpCall& call) {
-  const std::vector<int>& dims = call.inputs[1]->sharding_dims(2);
-  return !dims.empty() &&
-         std::all_of(call.inputs.begin() + 1, call.inputs.end(),
-                     [&](const SpecPtr& x) { return x->sharding_dims(2) == dims; });
-}
-
 OpRule sdpa_of_rows(const OpCall& call) {
   const Shape& q = shape_of(call, 0);
   const int inputs = static_cast<int>(call.inputs.size());
@@ -115,7 +107,12 @@ OpRule sdpa_of_rows(const OpCall& call) {
   };
   add_heads(1);
   add_heads(-1);
-  if (!row_keys_stay(call)) return rule;
+  // Keys and values of all rows stay if they lie over the same mesh dims, each in an order of its
+  // own.
+  const std::vector<int>& dims = call.inputs[1]->sharding_dims(2);
+  const bool alike = std::all_of(call.inputs.begin() + 1, call.inputs.end(),
+                                 [&](const SpecPtr& x) { return x->sharding_dims(2) == dims; });
+  if (dims.empty() || !alike) return rule;
   ShardAxis& axis = add_axis(rule, shape_of(call, 1)[2], {-1}, {-1});
   for (int i = 1; i < inputs; ++i) axis.inputs.push_back({.dim = 2, .keeps_input = i});
   axis.role = MeshRole::kKeys;

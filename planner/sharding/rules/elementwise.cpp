@@ -24,20 +24,25 @@ Shape broadcast(const OpCall& call) {
   return result;
 }
 
-void add_axes(OpRule& rule, const OpCall& call, bool contiguous_matrix) {
+}  // namespace
+
+OpRule elementwise(const OpCall& call) {
+  OpRule rule;
+  rule.outputs.push_back(broadcast(call));
+  const bool matrix = call.op == OpId::kTri;
+  require(call, !matrix || rule.outputs[0].size() >= 2, "expected at least 2 dims");
+  if (call.op == OpId::kMaskedFill)
+    require(call, rule.outputs[0] == shape_of(call, 0), "the mask does not broadcast to x");
   const Shape& out = rule.outputs[0];
   for (int d = 0; d < out.size(); ++d) {
     ShardAxis& axis = add_axis(rule, out[d], {}, {d});
-    axis.contiguous = contiguous_matrix && d >= out.size() - 2;
+    axis.contiguous = matrix && d >= out.size() - 2;
     for (const SpecPtr& input : call.inputs) {
       const int at = d - (out.size() - input->shape().size());
       axis.inputs.push_back({at >= 0 && input->shape()[at] == out[d] ? at : -1});
     }
   }
-}
-
-/// Which partial values an op passes: those that its formula commutes with.
-void add_partials(OpRule& rule, const OpCall& call) {
+  // Partial values pass where the formula commutes with them.
   switch (call.op) {
     case OpId::kUnaryLinear:
     case OpId::kDropout:
@@ -58,19 +63,6 @@ void add_partials(OpRule& rule, const OpCall& call) {
       break;
     default: break;
   }
-}
-
-}  // namespace
-
-OpRule elementwise(const OpCall& call) {
-  OpRule rule;
-  rule.outputs.push_back(broadcast(call));
-  const bool matrix = call.op == OpId::kTri;
-  require(call, !matrix || rule.outputs[0].size() >= 2, "expected at least 2 dims");
-  if (call.op == OpId::kMaskedFill)
-    require(call, rule.outputs[0] == shape_of(call, 0), "the mask does not broadcast to x");
-  add_axes(rule, call, matrix);
-  add_partials(rule, call);
   return rule;
 }
 

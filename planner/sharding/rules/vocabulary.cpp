@@ -4,7 +4,6 @@
 // the op's distributed implementation.
 #include <array>
 
-#include "planner/sharding/linear_loss_results.h"
 #include "planner/sharding/rules/rules.h"
 
 namespace meshloom::planner::rules {

@@ -10,7 +10,7 @@
 #include "daemon/control/jobs/job_driver.h"
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/ranks/rank_loop.h"
+#include "daemon/control/ranks/rank_worker.h"
 #include "daemon/control/runs/drain.h"
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/generate_service.h"

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
-#include "daemon/dtensor/without_partial.h"
+#include "daemon/dtensor/redistribute_specs.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"

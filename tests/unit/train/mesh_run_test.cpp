@@ -6,7 +6,7 @@
 #include <fstream>
 #include <mutex>
 
-#include "daemon/comm/symm_mem/segment_count.h"
+#include "daemon/comm/symm_mem/segment.h"
 #include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "kernels/base/error.h"

@@ -50,7 +50,16 @@ class GatherProducts {
       join(piece);
       if (by_pieces_) multiply_piece(piece);
     });
-    if (!by_pieces_) multiply_all();
+    if (by_pieces_) return std::move(results_);
+    const std::int64_t inner = results_.gathered.shape().back();
+    const Tensor wide = decoded(results_.gathered, inner);
+    Factors factors;
+    if (scaled())
+      factors = {row_scales_.data<float>(),
+                 row_scales_.numel() == 1 ? std::int64_t{0} : std::int64_t{1}};
+    for (std::size_t i = 0; i < terms_.size(); ++i)
+      terms_[i].run(context_, folded_rows(results_.products[i].view()), folded_rows(wide.view()),
+                    factors);
     return std::move(results_);
   }
 
@@ -67,10 +76,6 @@ class GatherProducts {
   }
 
   bool scaled() const { return a_scale_.defined(); }
-
-  TensorView front_dim_first(const TensorView& view) const {
-    return along_last_ ? view : with_dim_first(view, dim_);
-  }
 
   /// The row scales that travel with the shard, in the order of its rows.
   Tensor side() const {
@@ -94,7 +99,7 @@ class GatherProducts {
   GatherCall call(const char* op, const FusedOptions& options) const {
     GatherCall call;
     call.op = op;
-    call.shard = front_dim_first(a_.view());
+    call.shard = along_last_ ? a_.view() : with_dim_first(a_.view(), dim_);
     if (side_.defined())
       call.side = make_view(side_.data<float>(), DType::kFloat32, {side_.numel()});
     call.free_dim = along_last_ ? dim_ : 0;
@@ -169,18 +174,6 @@ class GatherProducts {
       terms_[i].run(context_, folded_rows(product.view()), rows, factors);
       context_.backend().copy(context_.kernel_context(), there, product.view());
     }
-  }
-
-  void multiply_all() {
-    const std::int64_t inner = results_.gathered.shape().back();
-    const Tensor wide = decoded(results_.gathered, inner);
-    Factors factors;
-    if (scaled())
-      factors = {row_scales_.data<float>(),
-                 row_scales_.numel() == 1 ? std::int64_t{0} : std::int64_t{1}};
-    for (std::size_t i = 0; i < terms_.size(); ++i)
-      terms_[i].run(context_, folded_rows(results_.products[i].view()), folded_rows(wide.view()),
-                    factors);
   }
 
   ExecutionContext& context_;

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "daemon/comm/hierarchy/hierarchy_table.h"
-#include "daemon/comm/mesh/hierarchy_environment.h"
+#include "daemon/comm/mesh/group_environment.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/control/host/memory_limit.h"
+#include "daemon/control/host/memory.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "daemon/control/ranks/rank_error.h"
-#include "daemon/control/ranks/rank_loop.h"
+#include "daemon/control/ranks/rank_worker.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_run.h"
 

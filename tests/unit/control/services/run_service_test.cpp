@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "daemon/control/net/secret.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/control/run_client_fixture.h"
 
@@ -142,7 +143,7 @@ TEST_F(RunServiceTest, TokensAndEpochsAreChecked) {
   EXPECT_EQ(client.token_.size(), 32u);
   EXPECT_EQ(client.get().client(), "tester");
   const std::string token = client.token_;
-  client.token_ = make_token();
+  client.token_ = random_secret();
   EXPECT_EQ(info_of(client.forward_backward(1, {1})).reason(), "TOKEN_INVALID");
   EXPECT_EQ(info_of(client.close()).reason(), "TOKEN_INVALID");
   client.token_ = token;
@@ -548,7 +549,7 @@ TEST_F(RunServiceTest, UploadsOfVerbsNeedTheTokenOfARunThatIsOpen) {
     return uploads->CreateUpload(&context, request, &response);
   };
   EXPECT_EQ(info_of(create("runs/nobody", client.token_)).reason(), "RUN_NOT_FOUND");
-  EXPECT_EQ(info_of(create(client.run_.name(), make_token())).reason(), "TOKEN_INVALID");
+  EXPECT_EQ(info_of(create(client.run_.name(), random_secret())).reason(), "TOKEN_INVALID");
   EXPECT_TRUE(create(client.run_.name(), client.token_).ok());
   client.close();
   client.wait_for(v1::RUN_STATE_CLOSED);

@@ -3,8 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/control/jobs/byte_text.h"
+#include "daemon/control/jobs/token_text.h"
 #include "daemon/control/net/grpc_server.h"
+#include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/launch_card.h"
 #include "daemon/control/stores/checkpoint_files.h"
@@ -114,12 +115,23 @@ TEST(Status, AnythingThrownBecomesAStatus) {
   EXPECT_LT(huge.error_message().size() + huge.error_details().size(), 8000u);
 }
 
+TEST(Secret, IsFreshAndComparedWhole) {
+  const std::string secret = random_secret();
+  EXPECT_EQ(secret.size(), 32u);
+  EXPECT_EQ(secret.find_first_not_of("0123456789abcdef"), std::string::npos);
+  EXPECT_NE(secret, random_secret());
+  EXPECT_TRUE(same_secret(secret, secret));
+  EXPECT_FALSE(same_secret("x" + secret.substr(1), secret));
+  EXPECT_FALSE(same_secret(secret.substr(1) + "x", secret));
+  EXPECT_FALSE(same_secret(secret.substr(1), secret));
+  EXPECT_FALSE(same_secret("", secret));
+}
+
 TEST(LaunchCard, TravelsAsBytes) {
-  const auto card = launch_card_from(to_bytes({"127.0.0.1:5", "127.0.0.1:6", make_secret(), ""}));
+  const auto card = launch_card_from(to_bytes({"127.0.0.1:5", "127.0.0.1:6", random_secret(), ""}));
   EXPECT_EQ(card.address, "127.0.0.1:5");
   EXPECT_EQ(card.beats, "127.0.0.1:6");
   EXPECT_EQ(card.secret.size(), 32u);
-  EXPECT_NE(make_secret(), make_secret());
   EXPECT_EQ(launch_card_from(to_bytes({"", "", "", "why"})).failure, "why");
 }
 

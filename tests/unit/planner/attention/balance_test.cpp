@@ -8,7 +8,6 @@
 #include <cstdio>
 
 #include "kernels/base/error.h"
-#include "planner/attention/balancer_choice.h"
 #include "planner/attention/schedule.h"
 #include "tests/unit/planner/attention/random_rows.h"
 

@@ -15,7 +15,7 @@
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/reduce.h"
 #include "kernels/base/error.h"
-#include "planner/sharding/linear_loss_results.h"
+#include "planner/sharding/op_call.h"
 #include "tests/support/random_rows.h"
 #include "tests/support/random_tensor.h"
 #include "tests/unit/planner/sharding/op_runner.h"

@@ -15,7 +15,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/tensor/ops/softmax.h"
 #include "kernels/base/error.h"
-#include "planner/sharding/linear_loss_results.h"
+#include "planner/sharding/op_call.h"
 #include "tests/unit/planner/sharding/simulated_ranks.h"
 
 namespace meshloom::test {

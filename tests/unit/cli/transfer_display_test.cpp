@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/cli/transfer_progress.h"
+#include "daemon/cli/transfer_display.h"
 
 #include <gmock/gmock.h>
 

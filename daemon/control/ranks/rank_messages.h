@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a job is in its checkpoints, as a message and as the training engine takes it.
+// What the training engine takes and gives, as messages of the ranks.
 #pragma once
 
+#include "daemon/train/data/text_data.h"
 #include "daemon/train/run.h"
 #include "v1/rank_service.pb.h"
 
 namespace meshloom::control {
 
-/// keep_latest_k and edited_config are left open.
+/// What of a job is in its checkpoints. keep_latest_k and edited_config are left open.
 inline v1::JobCheckpoint to_message(const train::JobProgress& progress) {
   v1::JobCheckpoint message;
   message.set_data_position(progress.data_position);
@@ -20,6 +21,16 @@ inline train::JobProgress to_progress(const v1::JobCheckpoint& message) {
   train::JobProgress progress{message.data_position(), message.tokens(), message.validation(), {}};
   if (message.has_edited_config()) progress.edited_config = message.edited_config();
   return progress;
+}
+
+/// Where the tokens of a run's text are; nothing where it has no text that is tokenized.
+inline void set_tokenized(const train::TokenizedText& text, v1::CreateRunCommand* create) {
+  if (text.tokenizer.empty()) return;
+  v1::TokenizedText& tokenized = *create->mutable_tokenized();
+  tokenized.set_tokens(text.tokens.string());
+  tokenized.set_validation_tokens(text.validation_tokens.string());
+  tokenized.set_tokenizer(text.tokenizer);
+  for (const auto& tokens : text.set_tokens) tokenized.add_set_tokens(tokens.string());
 }
 
 }  // namespace meshloom::control

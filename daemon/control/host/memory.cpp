@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/control/host/memory_limit.h"
+#include "daemon/control/host/memory.h"
+
+#include <cstdio>
 
 #include "daemon/base/memory_cgroups.h"
 
@@ -17,6 +19,20 @@ MemoryLimit memory_limit(const std::filesystem::path& proc, const std::filesyste
     if (bytes > 0 && (limit.bytes == 0 || bytes < limit.bytes)) limit = {bytes, "cgroup limit"};
   }
   return limit;
+}
+
+MemoryUse process_memory() {
+  MemoryUse use;
+  std::FILE* file = std::fopen("/proc/self/status", "re");
+  if (!file) return use;
+  char line[256];
+  long long kilobytes = 0;
+  while (std::fgets(line, sizeof line, file)) {
+    if (std::sscanf(line, "VmRSS: %lld kB", &kilobytes) == 1) use.resident = kilobytes * 1024;
+    if (std::sscanf(line, "VmHWM: %lld kB", &kilobytes) == 1) use.peak = kilobytes * 1024;
+  }
+  std::fclose(file);
+  return use;
 }
 
 }  // namespace meshloom::control

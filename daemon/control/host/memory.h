@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory the processes of a host may take together.
+// How much memory the processes of a host may take together, and how much this one takes.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +17,13 @@ struct MemoryLimit {
 /// in, those above them included. Read anew with each call. The folders are parameters for tests.
 MemoryLimit memory_limit(const std::filesystem::path& proc = "/proc",
                          const std::filesystem::path& cgroups = "/sys/fs/cgroup");
+
+struct MemoryUse {
+  std::int64_t resident = 0;  ///< bytes
+  std::int64_t peak = 0;      ///< bytes, the most that were resident
+};
+
+/// Of this process as the kernel counts it, from /proc; zeros if that is not there.
+MemoryUse process_memory();
 
 }  // namespace meshloom::control
