@@ -63,6 +63,15 @@ run_tests() {
   "${command[@]}" </dev/null
 }
 
+# Long outputs are cut by whoever keeps them, in the middle: what failed stands again at the end.
+tell_failures() {
+  local log=build/$preset/Testing/Temporary/LastTest.log
+  say "test: what failed, of $log:"
+  awk '/: Failure$/ { shown = 1 }
+       shown && !/^\[[0-9-]+ [0-9:.]+\] \[/ && lines++ < 300 { print "  " $0 }
+       /^\[  FAILED  \]/ { shown = 0 }' "$log"
+}
+
 cd "$repository"
 allow_mpi_as_root
 export GTEST_BRIEF=1  # what a failed test prints is of those that failed
@@ -78,4 +87,8 @@ part="running tests"
 case $preset in
   asan | tsan) set_sanitizer_options ;;
 esac
-run_tests
+run_tests || {
+  status=$?
+  tell_failures
+  exit $status
+}

@@ -89,16 +89,14 @@ void JobDriver::run() {
 
 bool JobDriver::take_turn(const std::string& id) {
   const std::string name = job_resource(id);
-  const bool first = store_.comes_first(id);
-  const auto place = first ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast;
-  const auto ahead = turn_.ahead_of(name, place);
+  const auto place = [&] {
+    return store_.comes_first(id) ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast;
+  };
+  const auto ahead = turn_.ahead_of(name, place());
   if (!ahead.empty())
     note_at(id, fmt::format("waits for the ranks behind {}", fmt::join(ahead, ", ")));
-  // The job that comes first may be cancelled or resumed, or another one may come before it
-  // meanwhile.
-  const auto given_up = [&] {
-    return stop_ || store_.next_job() != id || store_.comes_first(id) != first;
-  };
+  // The job that is next may be cancelled, or another one may come before it meanwhile.
+  const auto given_up = [&] { return stop_ || store_.next_job() != id; };
   return turn_.acquire(name, given_up, place);
 }
 

@@ -7,17 +7,29 @@
 namespace meshloom::control {
 
 bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up,
-                        Place place) {
+                        const std::function<Place()>& place) {
   constexpr std::chrono::milliseconds kLookUp{50};
+  const auto enter = [&](Place now) {
+    queue_.insert(now == Place::kFirst ? queue_.begin() : queue_.end(), who);
+    return now;
+  };
+  const auto leave = [&] { queue_.erase(std::find(queue_.begin(), queue_.end(), who)); };
+  const auto wanted = [&] { return place ? place() : Place::kLast; };
+  const Place first_wanted = wanted();
   std::unique_lock lock(mutex_);
-  queue_.insert(place == Place::kFirst ? queue_.begin() : queue_.end(), who);
+  Place taken = enter(first_wanted);
   while (true) {
     lock.unlock();
     const bool over = given_up();
+    const Place now = wanted();
     lock.lock();
+    if (now != taken) {
+      leave();
+      taken = enter(now);
+    }
     const bool mine = open_ && holder_.empty() && queue_.front() == who;
     if (over || mine) {
-      queue_.erase(std::find(queue_.begin(), queue_.end(), who));
+      leave();
       if (!over) holder_ = who;
       changed_.notify_all();
       return !over;

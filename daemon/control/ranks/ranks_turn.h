@@ -18,10 +18,11 @@ class RanksTurn {
   /// Where in the queue: kFirst comes before all that wait.
   enum class Place { kLast, kFirst };
   /// Waits until nobody has the ranks and all that come before have had them or given up. False if
-  /// `given_up`, asked from time to time without a lock, says so first. `who` is the name of a
-  /// resource, which waits or has its turn once at a time.
+  /// `given_up` says so first. `place` is asked, too: where it has become another, `who` moves
+  /// there without having left the queue; an empty one is kLast. Both are asked from time to time
+  /// without a lock. `who` is the name of a resource, which waits or has its turn once at a time.
   bool acquire(const std::string& who, const std::function<bool()>& given_up,
-               Place place = Place::kLast);
+               const std::function<Place()>& place = {});
   /// The same without waiting: false if somebody has the ranks or waits, or it is closed.
   bool try_acquire(const std::string& who);
   void release(const std::string& who);

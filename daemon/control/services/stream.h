@@ -121,13 +121,17 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   void drop_rest() {
     outbox_.erase(outbox_.begin() + (writing_ ? 1 : 0), outbox_.end());
     status_ = grpc::Status::CANCELLED;
+    gone_ = true;
   }
 
   /// Begins what can begin. gRPC is called without the lock; `writing_` and `finished_` keep others
-  /// from beginning the same.
+  /// from beginning the same. A client that reads the end of a stream may open the next at once, so
+  /// the slot is free before it is told; one that is gone waits for nothing, and its slot stays
+  /// taken while its work runs.
   void go_on(std::unique_lock<std::mutex>& lock) {
     const bool write_next = !writing_ && !outbox_.empty();
-    const bool end = !writing_ && outbox_.empty() && status_ && !finished_;
+    const bool end =
+        !writing_ && outbox_.empty() && status_ && !finished_ && (gone_ || !producing_);
     const bool make_more = wanted_ && !producing_ && !status_ && outbox_.size() < kRoom;
     if (write_next) writing_ = true;
     if (end) finished_ = true;
@@ -136,11 +140,14 @@ class Stream : public grpc::ServerWriteReactor<Response>,
       producing_ = true;
       wanted_ = false;
     }
+    std::optional<Slots::Slot> given_back;
+    if (end && !producing_) given_back.swap(slot_);
     const Response* next = write_next ? &outbox_.front() : nullptr;
     const grpc::Status status = end ? *status_ : grpc::Status::OK;
     lock.unlock();
     if (make_more) host_.post([self = this->shared_from_this()] { self->run_produce(); });
     if (next) this->StartWrite(next);
+    given_back.reset();
     if (end) this->Finish(status);
   }
 
@@ -166,6 +173,7 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   bool writing_ = false;                 ///< the first of the outbox
   StreamHost::Clock::time_point since_;  ///< of the write under way, or of the end
   std::optional<grpc::Status> status_;   ///< of the end, once the outbox is empty
+  bool gone_ = false;                    ///< the client
   bool finished_ = false;
   bool wanted_ = false;
   bool producing_ = false;

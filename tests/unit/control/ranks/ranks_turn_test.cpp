@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <future>
+
+#include "tests/support/eventually.h"
+
 namespace meshloom::control {
 namespace {
 
@@ -26,6 +31,34 @@ TEST(RanksTurn, WhoDoesNotWaitGetsTheRanksOnlyIfTheyAreFree) {
   }));
   EXPECT_TRUE(asked);
   EXPECT_TRUE(turn.try_acquire("b"));
+}
+
+TEST(RanksTurn, WhoComesToBeFirstMovesWithoutLeavingTheQueue) {
+  RanksTurn turn;
+  ASSERT_TRUE(turn.try_acquire("holder"));
+  const auto never = [] { return false; };
+  auto other = std::async(std::launch::async, [&] { return turn.acquire("other", never); });
+  using Names = std::vector<std::string>;
+  test::eventually([&] { return turn.ahead_of("nobody") == Names{"holder", "other"}; });
+  std::atomic<bool> first = false;
+  const auto place = [&] { return first ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast; };
+  auto moving =
+      std::async(std::launch::async, [&] { return turn.acquire("moving", never, place); });
+  test::eventually([&] { return turn.ahead_of("nobody") == Names{"holder", "other", "moving"}; });
+  first = true;
+  test::eventually([&] {
+    EXPECT_EQ(turn.ahead_of("nobody").size(), 3u);
+    return turn.ahead_of("other") == Names{"holder", "moving"};
+  });
+  first = false;
+  test::eventually([&] { return turn.ahead_of("moving") == Names{"holder", "other"}; });
+  first = true;
+  test::eventually([&] { return turn.ahead_of("moving") == Names{"holder"}; });
+  turn.release("holder");
+  EXPECT_TRUE(moving.get());
+  EXPECT_EQ(turn.holder(), "moving");
+  turn.release("moving");
+  EXPECT_TRUE(other.get());
 }
 
 }  // namespace

@@ -348,15 +348,18 @@ TEST_F(JobChangesTest, AResumedJobComesBeforeRunsThatWait) {
   Client first(daemon_->channel()), second(daemon_->channel());
   ASSERT_TRUE(first.create().ok());
   first.wait_for(v1::RUN_STATE_READY);
-  submit(spec("a", 100'000));
   ASSERT_TRUE(second.create().ok());
-  pause("a");
-  resume("a");
+  using Names = std::vector<std::string>;
   const auto ahead = [&] {
     const v1::Run run = second.get();
-    return std::vector<std::string>(run.ahead().begin(), run.ahead().end());
+    return Names(run.ahead().begin(), run.ahead().end());
   };
-  const std::vector<std::string> expected = {first.run_.name(), "jobs/a"};
+  test::eventually([&] { return ahead() == Names{first.run_.name()}; });
+  submit(spec("a", 100'000));
+  pause("a");
+  EXPECT_EQ(ahead(), Names{first.run_.name()});
+  resume("a");
+  const Names expected = {first.run_.name(), "jobs/a"};
   test::eventually([&] { return ahead() == expected; });
   EXPECT_EQ(ahead(), expected);
   first.close();

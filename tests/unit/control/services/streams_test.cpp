@@ -237,6 +237,25 @@ TEST_F(StreamsTest, ADamagedCheckpointIsNotSentAsASoundOne) {
   expect_refused("gone", "weights is damaged: it is not there");
 }
 
+TEST_F(StreamsTest, WhoeverHasReadTheEndOfACallMayMakeTheNext) {
+  start({.watches = {"watches of jobs", 1, 1}});
+  ASSERT_TRUE(submit(request("a", 1)).ok());
+  daemon_->wait_for("a", v1::JOB_STATE_SUCCEEDED);
+  const auto stub = v1::JobService::NewStub(daemon_->channel());
+  for (int i = 0; i < 500; ++i) {
+    const bool known = i % 2 == 0;
+    grpc::ClientContext context;
+    v1::WatchJobRequest watch;
+    watch.set_name(known ? "a" : "b");
+    const auto reader = stub->WatchJob(&context, watch);
+    for (v1::WatchJobResponse response; reader->Read(&response);) {
+    }
+    const grpc::Status status = reader->Finish();
+    ASSERT_EQ(status.error_code(), known ? grpc::StatusCode::OK : grpc::StatusCode::NOT_FOUND)
+        << "call " << i << ": " << status.error_message();
+  }
+}
+
 TEST_F(StreamsTest, StreamsThatAreCancelledAtAnyMomentLeaveNothing) {
   plan_.step_time = 1ms;
   start({});
