@@ -38,12 +38,13 @@ void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-void copy_memory(Threads threads, std::byte* to, const std::byte* from, std::size_t bytes) {
+void copy_memory(Threads threads, std::byte* to, const std::byte* from, std::size_t bytes,
+                 [[maybe_unused]] std::size_t whole) {
   parallel_for(threads, static_cast<std::int64_t>(bytes), kGrain,
                [&](std::int64_t begin, std::int64_t end) {
                  const auto n = static_cast<std::size_t>(end - begin);
 #if defined(__x86_64__)
-                 if (bytes >= kStreamBytes) return stream(to + begin, from + begin, n);
+                 if (whole >= kStreamBytes) return stream(to + begin, from + begin, n);
 #endif
                  std::memcpy(to + begin, from + begin, n);
                });

@@ -54,7 +54,7 @@ SymmetricExchange::SymmetricExchange(SymmetricContext& context, const Call& call
   }
   const Piece mine = give_[index(rank)], to = take_[index(rank)];
   if (mine.bytes > 0 && to.bytes > 0 && mine.data != to.data)
-    copy_memory(context.threads(), to.data, mine.data, mine.bytes);
+    copy_memory(context.threads(), to.data, mine.data, mine.bytes, mine.bytes);
   give_[index(rank)] = take_[index(rank)] = {};
   for (const Piece& give : give_) {
     *call.bytes_sent += give.bytes;
@@ -74,7 +74,7 @@ void SymmetricExchange::take(std::uint64_t first, std::uint64_t count) {
     if (bytes == 0) continue;
     std::byte* const data = to.data + first * slice_bytes();
     const std::byte* const from = at(peer, first);
-    copy_memory(context().threads(), data, from, bytes);
+    copy_memory(context().threads(), data, from, bytes, to.bytes);
   }
 }
 

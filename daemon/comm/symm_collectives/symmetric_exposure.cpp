@@ -46,7 +46,7 @@ Share SymmetricExposure::stage(const TensorView& view) {
   staged_.push_back(
       context().take_staging(divide_up<std::size_t>(view.bytes(), SymmetricContext::kRing)));
   std::byte* const data = staged_.back()->data();
-  copy_memory(context().threads(), data, view.as<std::byte>(), view.bytes());
+  copy_memory(context().threads(), data, view.as<std::byte>(), view.bytes(), view.bytes());
   count_staged(view.bytes());
   const std::optional<Share> share = context().segments().share(data, view.bytes());
   if (!share) throw_no_entry();
