@@ -63,11 +63,12 @@ run_tests() {
   "${command[@]}" </dev/null
 }
 
-# Long outputs are cut by whoever keeps them, in the middle: what failed stands again at the end.
+# Whoever keeps a long output may cut it in its middle: what cases, sanitizers and scripts said of their failures
+# stands again at the end, without the lines of logs.
 tell_failures() {
-  local log=build/$preset/Testing/Temporary/LastTest.log
   say "test: what failed, of $log:"
-  awk '/: Failure$/ { shown = 1 }
+  awk '/: Failure$/ || /(Address|Leak|Thread)Sanitizer/ || /runtime error: / || /^FAIL: / || /^Traceback/ { shown = 1 }
+       /^<end of output>/ { shown = 0 }
        shown && !/^\[[0-9-]+ [0-9:.]+\] \[/ && lines++ < 300 { print "  " $0 }
        /^\[  FAILED  \]/ { shown = 0 }' "$log"
 }
@@ -87,8 +88,10 @@ part="running tests"
 case $preset in
   asan | tsan) set_sanitizer_options ;;
 esac
+log=build/$preset/Testing/Temporary/LastTest.log
+rm -f "$log"
 run_tests || {
   status=$?
-  tell_failures
+  tell_failures || true
   exit $status
 }
