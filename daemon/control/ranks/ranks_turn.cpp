@@ -9,15 +9,14 @@ namespace meshloom::control {
 bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up,
                         const std::function<Place()>& place) {
   constexpr std::chrono::milliseconds kLookUp{50};
-  const auto enter = [&](Place now) {
-    queue_.insert(now == Place::kFirst ? queue_.begin() : queue_.end(), who);
-    return now;
+  const auto enter = [&](Place at) {
+    queue_.insert(at == Place::kFirst ? queue_.begin() : queue_.end(), who);
   };
   const auto leave = [&] { queue_.erase(std::find(queue_.begin(), queue_.end(), who)); };
   const auto wanted = [&] { return place ? place() : Place::kLast; };
-  const Place first_wanted = wanted();
+  Place taken = wanted();
   std::unique_lock lock(mutex_);
-  Place taken = enter(first_wanted);
+  enter(taken);
   while (true) {
     lock.unlock();
     const bool over = given_up();
@@ -25,7 +24,8 @@ bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& giv
     lock.lock();
     if (now != taken) {
       leave();
-      taken = enter(now);
+      enter(taken = now);
+      changed_.notify_all();
     }
     const bool mine = open_ && holder_.empty() && queue_.front() == who;
     if (over || mine) {

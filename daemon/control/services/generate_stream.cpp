@@ -28,8 +28,11 @@ GenerateStream::GenerateStream(StreamHost& host, grpc::CallbackServerContext& co
                                SampleSources& sources, const v1::GenerateRequest& request)
     : Stream(host, context, "Generate"), sources_(sources), request_(request) {}
 
-GenerateStream::~GenerateStream() {
+GenerateStream::~GenerateStream() { end_sample(); }
+
+void GenerateStream::end_sample() {
   if (channel_) channel_->leave();
+  cache_memory_.reset();
 }
 
 bool GenerateStream::produce() {
@@ -53,10 +56,12 @@ bool GenerateStream::produce() {
   // Stop strings may end all of them before the sample has.
   if (std::all_of(sequences_.begin(), sequences_.end(),
                   [](const Sequence& sequence) { return sequence.done; })) {
+    end_sample();
     finish();
     return false;
   }
   if (!drawn.ended) return false;
+  end_sample();
   check_internal(drawn.error != nullptr, "generate: the sample ended before its sequences");
   if (live_run_.empty() || !is_run_gone(drawn.error)) std::rethrow_exception(drawn.error);
   begin(/*live=*/false);

@@ -48,6 +48,7 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
       return true;
     }
     runs_.operations().told(request_.name());
+    std::string().swap(bytes_);  // the place is free for the next result
     finish();
     return false;
   }

@@ -76,7 +76,7 @@ class Stream : public grpc::ServerWriteReactor<Response>,
     outbox_.push_back(std::move(response));
     go_on(lock);
   }
-  /// After what was written before. The first status counts.
+  /// After what was written before, and once produce() has returned. The first status counts.
   void finish(const grpc::Status& status = grpc::Status::OK) {
     std::unique_lock lock(mutex_);
     if (!status_) status_ = status;
@@ -164,11 +164,11 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   StreamHost& host_;
   grpc::CallbackServerContext& context_;
   const char* const method_;
-  std::optional<Slots::Slot> slot_;
   std::shared_ptr<Stream> self_;  ///< until gRPC is done with the call
   std::mutex context_mutex_;      ///< the context is gRPC's again once `done_`
   bool done_ = false;
-  mutable std::mutex mutex_;  ///< for what follows
+  mutable std::mutex mutex_;         ///< for what follows
+  std::optional<Slots::Slot> slot_;  ///< from open() until the end is told
   std::deque<Response> outbox_;
   bool writing_ = false;                 ///< the first of the outbox
   StreamHost::Clock::time_point since_;  ///< of the write under way, or of the end

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <future>
+#include <string>
+#include <vector>
 
 #include "tests/support/eventually.h"
 
@@ -34,30 +36,38 @@ TEST(RanksTurn, WhoDoesNotWaitGetsTheRanksOnlyIfTheyAreFree) {
 }
 
 TEST(RanksTurn, WhoComesToBeFirstMovesWithoutLeavingTheQueue) {
+  using Names = std::vector<std::string>;
   RanksTurn turn;
   ASSERT_TRUE(turn.try_acquire("holder"));
-  const auto never = [] { return false; };
-  auto other = std::async(std::launch::async, [&] { return turn.acquire("other", never); });
-  using Names = std::vector<std::string>;
-  test::eventually([&] { return turn.ahead_of("nobody") == Names{"holder", "other"}; });
-  std::atomic<bool> first = false;
+  std::atomic<bool> first = false, over = false;
+  const auto given_up = [&] { return over.load(); };
   const auto place = [&] { return first ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast; };
+  auto other = std::async(std::launch::async, [&] { return turn.acquire("other", given_up); });
+  EXPECT_TRUE(test::eventually([&] {
+    return turn.ahead_of("nobody") == Names{"holder", "other"};
+  }));
   auto moving =
-      std::async(std::launch::async, [&] { return turn.acquire("moving", never, place); });
-  test::eventually([&] { return turn.ahead_of("nobody") == Names{"holder", "other", "moving"}; });
+      std::async(std::launch::async, [&] { return turn.acquire("moving", given_up, place); });
+  EXPECT_TRUE(test::eventually([&] {
+    return turn.ahead_of("nobody") == Names{"holder", "other", "moving"};
+  }));
   first = true;
-  test::eventually([&] {
+  EXPECT_TRUE(test::eventually([&] {
     EXPECT_EQ(turn.ahead_of("nobody").size(), 3u);
     return turn.ahead_of("other") == Names{"holder", "moving"};
-  });
+  }));
   first = false;
-  test::eventually([&] { return turn.ahead_of("moving") == Names{"holder", "other"}; });
+  EXPECT_TRUE(test::eventually([&] {
+    return turn.ahead_of("moving") == Names{"holder", "other"};
+  }));
   first = true;
-  test::eventually([&] { return turn.ahead_of("moving") == Names{"holder"}; });
+  EXPECT_TRUE(test::eventually([&] { return turn.ahead_of("moving") == Names{"holder"}; }));
   turn.release("holder");
-  EXPECT_TRUE(moving.get());
-  EXPECT_EQ(turn.holder(), "moving");
+  EXPECT_TRUE(test::eventually([&] { return turn.holder() == "moving"; }));
   turn.release("moving");
+  EXPECT_TRUE(test::eventually([&] { return turn.holder() == "other"; }));
+  over = true;
+  EXPECT_TRUE(moving.get());
   EXPECT_TRUE(other.get());
 }
 

@@ -354,7 +354,7 @@ TEST_F(JobChangesTest, AResumedJobComesBeforeRunsThatWait) {
     const v1::Run run = second.get();
     return Names(run.ahead().begin(), run.ahead().end());
   };
-  test::eventually([&] { return ahead() == Names{first.run_.name()}; });
+  ASSERT_TRUE(test::eventually([&] { return ahead() == Names{first.run_.name()}; }));
   submit(spec("a", 100'000));
   pause("a");
   EXPECT_EQ(ahead(), Names{first.run_.name()});
