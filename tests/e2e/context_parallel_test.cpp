@@ -29,10 +29,10 @@ class ContextParallelE2e : public DaemonTest, public ::testing::WithParamInterfa
     return job;
   }
   void start_ranks() {
-    // mpirun leaves the others time to tell who died, and itself ends after twice that time; a
+    // mpirun leaves the others time to tell who died, and ends up to twice that time after them; a
     // collective gives up before the watch does.
-    ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "3", 1);
-    ::setenv("PRTE_MCA_odls_base_sigkill_timeout", "3", 1);
+    ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "4", 1);
+    ::setenv("PRTE_MCA_odls_base_sigkill_timeout", "4", 1);
     start_with("collective_timeout_ms: 1000\nrank_timeout_ms: 20000\n", kRanks);
     ::unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
     ::unsetenv("PRTE_MCA_odls_base_sigkill_timeout");
