@@ -445,7 +445,7 @@ void attention_backward_tiles(const KernelContext& context, const AttentionGrads
   problem.tiles = problem.tiles && problem.pairs;
   const int threads =
       shared_bias_gradient(problem, grads.grad_bias) ? 1 : std::max(context.threads.count, 1);
-  const std::int64_t stripes = choose_stripes(problem, threads);
+  const std::int64_t stripes = choose_parts(problem, problem.key_tiles, threads);
   const std::int64_t heads = problem.batch * problem.kv_heads;
   // Heads go in waves of about one item per thread: dq shares exist for one wave at a time.
   const std::int64_t wave =

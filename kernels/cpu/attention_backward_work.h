@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/base/integer_math.h"
 #include "kernels/cpu/attention_problem.h"
 #include "kernels/cpu/bf16_pair.h"
 #include "kernels/cpu/span_workspace.h"
@@ -85,18 +84,6 @@ inline bool shared_bias_gradient(const AttentionProblem& p, const TensorView& gr
   if (!grad_bias.defined()) return false;
   return (p.batch > 1 && grad_bias.stride(0) == 0) || (p.heads > 1 && grad_bias.stride(1) == 0) ||
          grad_bias.stride(3) == 0;
-}
-
-/// Stripes of keys per kv head, so that threads are evenly busy: at least 9 tenths of the last
-/// round.
-inline std::int64_t choose_stripes(const AttentionProblem& p, int threads) {
-  const std::int64_t heads = p.batch * p.kv_heads;
-  for (std::int64_t stripes = 1; stripes < p.key_tiles; ++stripes) {
-    const std::int64_t items = heads * stripes;
-    const std::int64_t rounds = divide_up<std::int64_t>(items, threads);
-    if (items * 10 >= rounds * threads * 9) return stripes;
-  }
-  return p.key_tiles;
 }
 
 }  // namespace meshloom::kernels::cpu

@@ -368,26 +368,13 @@ namespace {
 
 HWY_EXPORT(forward_item);
 
-// Splits a kv head's query tiles so that threads are evenly busy: at least 9 tenths of the last
-// round.
-std::int64_t choose_parts(const AttentionProblem& p, int threads) {
-  const std::int64_t heads = p.batch * p.kv_heads;
-  const std::int64_t most = std::max<std::int64_t>(p.query_tiles, 1);
-  for (std::int64_t parts = 1; parts < most; ++parts) {
-    const std::int64_t items = heads * parts;
-    const std::int64_t rounds = divide_up<std::int64_t>(items, threads);
-    if (items * 10 >= rounds * threads * 9) return parts;
-  }
-  return most;
-}
-
 }  // namespace
 
 void attention_forward(const KernelContext& context, const AttentionOutputs& out,
                        const AttentionInputs& in, const AttentionOptions& options) {
   AttentionProblem problem = describe_attention(in, options);
   const int threads = std::max(context.threads.count, 1);
-  const std::int64_t parts = choose_parts(problem, threads);
+  const std::int64_t parts = choose_parts(problem, problem.query_tiles, threads);
   const std::int64_t items = problem.batch * problem.kv_heads * parts;
   const auto workers = static_cast<int>(std::min<std::int64_t>(threads, items));
   const std::size_t worker_bytes = problem.pairs ? ForwardScratch<Bf16Pair>::bytes(problem)

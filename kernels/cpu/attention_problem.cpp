@@ -260,6 +260,17 @@ void prepare_attention(AttentionProblem& problem, SpanCutter& cutter) {
   if (options.query_documents.defined()) prepare_documents(problem, cutter);
 }
 
+std::int64_t choose_parts(const AttentionProblem& problem, std::int64_t tiles, int threads) {
+  const std::int64_t heads = problem.batch * problem.kv_heads;
+  const std::int64_t most = std::max<std::int64_t>(tiles, 1);
+  for (std::int64_t parts = 1; parts < most; ++parts) {
+    const std::int64_t items = heads * parts;
+    const std::int64_t rounds = divide_up<std::int64_t>(items, threads);
+    if (items * 10 >= rounds * threads * 9) return parts;
+  }
+  return most;
+}
+
 TileMap map_tile(const AttentionProblem& problem, std::int64_t b, std::int64_t query_tile,
                  std::int64_t key_tile) {
   TileMap map;

@@ -84,6 +84,10 @@ std::size_t attention_table_bytes(const AttentionProblem& problem);
 /// Fills the tables. Throws Unimplemented where positions or documents span more than 2^30.
 void prepare_attention(AttentionProblem& problem, SpanCutter& cutter);
 
+/// Into how many parts the `tiles` of each kv head go (queries forward, keys backward), so that
+/// threads are evenly busy: at least 9 tenths of the last round.
+std::int64_t choose_parts(const AttentionProblem& problem, std::int64_t tiles, int threads);
+
 /// What queries with these spans see of keys with those.
 inline Seen seen(const AttentionProblem& problem, Span32 query, Span32 key) {
   const std::int32_t low = key.low - query.high, high = key.high - query.low;
