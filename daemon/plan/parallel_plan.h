@@ -16,7 +16,7 @@ planner::MeshSizes make_mesh_sizes(const v1::Mesh& mesh);
 /// All of a plan; tensor_parallel and fully_shard are on if the mesh has such ranks. The dtype
 /// is float32 if it is left out or `auto`, which this does not decide. `field` is where the plan
 /// stands ("run.plan"). Throws InvalidArgument with the field for styles, options of a style,
-/// layouts and values that there are not, and Unimplemented for context parallelism.
+/// layouts and values that there are not.
 planner::ParallelPlan read_parallel_plan(const v1::ParallelPlan& plan,
                                          const planner::MeshSizes& mesh, const std::string& field);
 
