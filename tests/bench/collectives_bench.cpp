@@ -93,8 +93,8 @@ class Bench {
       ordinary_.push_back(ordinary);
       if (!memory) continue;
       for (std::byte** to : {&symmetric.in, &symmetric.out}) {
-        segments_.push_back(memory->allocate(bytes));
-        *to = segments_.back()->data();
+        symmetric_memory_.push_back(memory->allocate(bytes));
+        *to = symmetric_memory_.back().get();
       }
       symmetric_.push_back(symmetric);
     }
@@ -324,7 +324,7 @@ class Bench {
   DType dtype_;
   bool mpi_;
   std::vector<std::vector<std::byte>> ordinary_memory_;
-  std::vector<std::shared_ptr<comm::Segment>> segments_;
+  std::vector<std::shared_ptr<std::byte>> symmetric_memory_;
   std::vector<Buffers> ordinary_, symmetric_;
   std::string headed_;
   std::size_t columns_ = 0;

@@ -9,7 +9,7 @@
 
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "daemon/comm/symm_mem/fused/fused_matmul.h"
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 #include "daemon/tensor/ops/matmul.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
@@ -140,7 +140,7 @@ class Measurement {
 
 int run_rank(const FusedOptions& options, DType dtype, comm::RankRuntime& runtime) {
   const auto world = runtime.make_world_group();
-  comm::SymmetricMemory memory;
+  comm::HostSymmetricMemory memory;
   comm::SymmetricGroup& group = memory.enable(*world);
   if (!group.enabled()) throw FailedPrecondition("no symmetric memory: " + group.why_not());
   ExecutionContext context({kCpuDevice, {options.threads}, 0, nullptr});

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "daemon/comm/symm_mem/fused/fused_matmul.h"
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "planner/dtensor_spec.h"
@@ -203,7 +203,7 @@ void validate_fused(const std::string& op, const Case& c, const TensorFile& file
 
 void run_fused(const std::string& op, const Case& c, const TensorFile& file, RankContext& rank,
                CaseResults& results) {
-  comm::SymmetricMemory memory;
+  comm::HostSymmetricMemory memory;
   comm::SymmetricGroup& group = memory.enable(rank.world);
   FusedCase(read_attributes(op, c, file), c, file, rank, results).run(group);
 }

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "daemon/comm/symm_mem/fused/low_contention.h"
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "planner/shard.h"
@@ -165,7 +165,7 @@ class GroupCall {
   }
 
   Tensor run_low_contention() {
-    comm::SymmetricMemory memory;
+    comm::HostSymmetricMemory memory;
     comm::SymmetricGroup& group = memory.enable(world_);
     const Tensor y = op_ == "low_contention_all_gather"
                          ? comm::low_contention_all_gather(group, x_)

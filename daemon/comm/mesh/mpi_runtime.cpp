@@ -28,12 +28,12 @@ namespace {
 /// reached, such as those of other hosts, are not there, and say why. Throws what the bootstrap
 /// throws.
 std::shared_ptr<const FlightField> share_flight_logs(Bootstrap& bootstrap,
-                                                     SymmetricMemory& memory) {
+                                                     HostSymmetricMemory& memory) {
   const int rank = bootstrap.rank(), size = bootstrap.world_size();
   SegmentPiece mine;
   if (memory.options().sharing == SharingMode::kNone) mine.trouble = "sharing is turned off";
   try {
-    if (mine.trouble.empty() && size > 1) mine.segment = memory.allocate(FlightLog::bytes());
+    if (mine.trouble.empty() && size > 1) mine.segment = memory.make_segment(FlightLog::bytes());
   } catch (const Error& error) {
     mine.trouble = error.what();
   }
@@ -65,7 +65,7 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
       launched_by_mpirun_(comm::launched_by_mpirun()),
       segments_(std::make_unique<MpiSegmentFolder>()),
       leftovers_(std::make_shared<MpiLeftovers>()),
-      memory_(std::make_shared<SymmetricMemory>(options.symmetric)) {
+      memory_(std::make_shared<HostSymmetricMemory>(options.symmetric)) {
   if (const int signal = options_.parent_death_signal; launched_by_mpirun_ && signal != 0) {
     const pid_t parent = getppid();
     prctl(PR_SET_PDEATHSIG, signal);

@@ -85,7 +85,7 @@ class MpiRuntime : public RankRuntime {
   std::shared_ptr<MpiLeftovers> leftovers_;
   std::shared_ptr<const FlightField> flight_;
   std::shared_ptr<RankGroups> groups_;
-  std::shared_ptr<SymmetricMemory> memory_;
+  std::shared_ptr<HostSymmetricMemory> memory_;
 };
 
 }  // namespace meshloom::comm

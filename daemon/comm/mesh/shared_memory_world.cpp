@@ -50,7 +50,7 @@ SharedMemoryRank::SharedMemoryRank(const std::shared_ptr<SharedMemoryWorld>& wor
                                    const HierarchyOptions& hierarchy)
     : hierarchy_(with_hosts(hierarchy,
                             std::vector<int>(static_cast<std::size_t>(world->world_size()), 0))),
-      memory_(std::make_shared<SymmetricMemory>(symmetric)) {
+      memory_(std::make_shared<HostSymmetricMemory>(symmetric)) {
   auto endpoint = std::make_shared<RingEndpoint>(
       std::shared_ptr<const RingField>(world, &world->rings()), rank);
   transport_ = make_shared_memory_transport(endpoint);

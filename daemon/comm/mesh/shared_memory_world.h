@@ -11,7 +11,7 @@
 #include "daemon/comm/failure/shared_memory_failure_channel.h"
 #include "daemon/comm/hierarchy/hierarchy_table.h"
 #include "daemon/comm/process_group.h"
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 #include "daemon/comm/transport/byte_ring.h"
 #include "daemon/comm/transport/transport.h"
 
@@ -55,7 +55,7 @@ class SharedMemoryRank {
  private:
   HierarchyOptions hierarchy_;
   std::unique_ptr<Transport> transport_;
-  std::shared_ptr<SymmetricMemory> memory_;
+  std::shared_ptr<HostSymmetricMemory> memory_;
   std::shared_ptr<RankGroups> groups_;
 };
 

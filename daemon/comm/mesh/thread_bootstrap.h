@@ -7,7 +7,7 @@
 
 #include "daemon/comm/hierarchy/hierarchy_table.h"
 #include "daemon/comm/mesh/rank_runtime.h"
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 
 namespace meshloom::comm {
 

@@ -7,7 +7,7 @@
 
 namespace meshloom::comm {
 
-SharedSegments::SharedSegments(std::shared_ptr<SymmetricMemory> memory, int rank,
+SharedSegments::SharedSegments(std::shared_ptr<HostSymmetricMemory> memory, int rank,
                                std::vector<CollectivePad> pads, std::vector<Sharing> ways,
                                std::vector<int> names)
     : memory_(std::move(memory)),

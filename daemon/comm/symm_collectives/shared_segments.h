@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "daemon/comm/symm_collectives/collective_pad.h"
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 
 namespace meshloom::comm {
 
@@ -18,8 +18,9 @@ class SharedSegments {
  public:
   /// `pads`, `ways`, how the peers' pads were opened, and `names`, what errors call them, are by
   /// rank.
-  SharedSegments(std::shared_ptr<SymmetricMemory> memory, int rank, std::vector<CollectivePad> pads,
-                 std::vector<Sharing> ways, std::vector<int> names);
+  SharedSegments(std::shared_ptr<HostSymmetricMemory> memory, int rank,
+                 std::vector<CollectivePad> pads, std::vector<Sharing> ways,
+                 std::vector<int> names);
 
   /// None where the bytes do not lie in one segment of this rank's symmetric memory, or the table
   /// is full. `data` may be null for no bytes.
@@ -44,7 +45,7 @@ class SharedSegments {
   Told* find(const std::byte* data, std::size_t bytes);
   Told* tell(const std::shared_ptr<Segment>& segment);
 
-  std::shared_ptr<SymmetricMemory> memory_;
+  std::shared_ptr<HostSymmetricMemory> memory_;
   int rank_;
   std::vector<CollectivePad> pads_;
   std::vector<Sharing> ways_;

@@ -135,7 +135,7 @@ std::unique_ptr<Algorithms> make_symmetric_algorithms(std::unique_ptr<Algorithms
   if (setup.memory->options().sharing == SharingMode::kNone) mine.trouble = "sharing is turned off";
   try {
     if (mine.trouble.empty())
-      mine.segment = setup.memory->allocate(CollectivePad::bytes(messages->size()));
+      mine.segment = setup.memory->make_segment(CollectivePad::bytes(messages->size()));
   } catch (const Error& error) {
     mine.trouble = error.what();
   }

@@ -9,14 +9,14 @@
 
 #include "daemon/comm/failure/peer_access.h"
 #include "daemon/comm/flight/algorithms.h"
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 #include "kernels/base/parallel_for.h"
 
 namespace meshloom::comm {
 
 /// What all groups of a rank share.
 struct SymmetricSetup {
-  std::shared_ptr<SymmetricMemory> memory;
+  std::shared_ptr<HostSymmetricMemory> memory;
   std::shared_ptr<PeerAccess> access;
   Threads threads;
   std::chrono::milliseconds timeout{100'000};  ///< for the ranks to meet when a group is made

@@ -67,7 +67,7 @@ std::shared_ptr<Segment> SymmetricContext::take_staging(std::size_t stride) {
   const std::size_t bytes = kRing * stride;
   const auto found = std::find_if(staging_.begin(), staging_.end(),
                                   [&](const auto& one) { return one->bytes() >= bytes; });
-  if (found == staging_.end()) return memory_->allocate(bytes);
+  if (found == staging_.end()) return memory_->make_segment(bytes);
   std::shared_ptr<Segment> staging = std::move(*found);
   staging_.erase(found);
   return staging;

@@ -24,8 +24,8 @@ struct PeerView {
 /// One per rank and group, used by the rank's training thread.
 class SymmetricContext {
  public:
-  /// Slices of 512 KiB keep what a rank stages, sums and copies in its second-level cache; four of
-  /// them let a rank fill ahead of its peers.
+  /// Slices of 512 KiB keep what a rank stages and sums in its second-level cache, and what it
+  /// copies of pieces that caches hold; four of them let a rank fill ahead of its peers.
   static constexpr std::size_t kSliceBytes = 512 << 10;
   static constexpr std::size_t kRing = 4;
 
@@ -85,7 +85,7 @@ class SymmetricContext {
   void abandon_memory();
 
  private:
-  std::shared_ptr<SymmetricMemory> memory_;
+  std::shared_ptr<HostSymmetricMemory> memory_;
   GatheredSegments pad_memory_;
   int rank_;
   Threads threads_;

@@ -23,7 +23,7 @@ std::size_t extent(const TensorView& view) {
 
 bool is_in_symmetric_memory(ProcessGroup& group, const TensorView& view) {
   const std::shared_ptr<SymmetricMemory> memory = group.symmetric_memory();
-  return memory && memory->find(view.data, extent(view)) != nullptr;
+  return memory && memory->holds(view.data, extent(view));
 }
 
 SymmetricExposure::SymmetricExposure(SymmetricContext& context, const Call& call)

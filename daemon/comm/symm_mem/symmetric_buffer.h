@@ -3,10 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <utility>
 #include <vector>
 
-#include "daemon/comm/symm_mem/segment_directory.h"
 #include "kernels/base/tensor_view.h"
 
 namespace meshloom::comm {
@@ -17,10 +16,12 @@ namespace meshloom::comm {
 /// ranks, SYMM_MEM_BOUNDS for the rest) before any memory is touched.
 class SymmetricBuffer {
  public:
-  SymmetricBuffer(GatheredSegments memory, int rank) : memory_(std::move(memory)), rank_(rank) {}
+  virtual ~SymmetricBuffer() = default;
+  SymmetricBuffer(const SymmetricBuffer&) = delete;
+  SymmetricBuffer& operator=(const SymmetricBuffer&) = delete;
 
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(memory_.segments.size()); }
+  int size() const { return static_cast<int>(bytes_.size()); }
   /// Bytes of the piece of `rank`.
   std::size_t bytes(int rank) const;
 
@@ -30,17 +31,30 @@ class SymmetricBuffer {
   /// A window on the memory of all ranks at once: what is stored there is stored on each, and a
   /// load gives the sum over them. Throws Unimplemented (SYMM_MEM_NO_MULTICAST) where the group has
   /// no such address, SymmetricGroup::has_multicast().
-  TensorView multicast_view(const Shape& shape, DType dtype, std::int64_t offset = 0) const;
-  static const char* why_no_multicast();
+  virtual TensorView multicast_view(const Shape& shape, DType dtype,
+                                    std::int64_t offset = 0) const = 0;
   /// Copies from the memory of `rank`, `offset` elements behind its begin, to a contiguous view,
   /// which may be memory of this buffer too.
   void get(const TensorView& destination, int rank, std::int64_t offset = 0) const;
   /// Copies a contiguous view there.
   void put(const TensorView& source, int rank, std::int64_t offset = 0) const;
 
+ protected:
+  /// `bytes` are those of the pieces, by rank; `device` is where all of them lie.
+  SymmetricBuffer(int rank, std::vector<std::uint64_t> bytes, Device device)
+      : rank_(rank), bytes_(std::move(bytes)), device_(device) {}
+
+  /// Where the piece of `rank` begins, in this process.
+  virtual std::byte* begin(int rank) const = 0;
+  /// Contiguous views of one size on the device, which may overlap.
+  virtual void copy(const TensorView& destination, const TensorView& source) const = 0;
+
  private:
-  GatheredSegments memory_;
+  void check_contiguous(const TensorView& view, const char* what) const;
+
   int rank_;
+  std::vector<std::uint64_t> bytes_;
+  Device device_;
 };
 
 }  // namespace meshloom::comm

@@ -3,31 +3,31 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "daemon/comm/symm_mem/segment_directory.h"
-#include "daemon/comm/symm_mem/signal_pad.h"
-#include "daemon/comm/symm_mem/signal_watch.h"
+#include "daemon/comm/process_group.h"
 #include "daemon/comm/symm_mem/symmetric_buffer.h"
 
 namespace meshloom::comm {
 
-class SymmetricMemory;
-
-/// Comes from SymmetricMemory::enable. Every group has a pad of its own, so channels of several
+/// Comes from SymmetricMemory::enable. Every group has signals of its own, so channels of several
 /// groups, also overlapping ones, never meet. Ranks are those of the group. Used by the rank's
 /// training thread; it ends before the ProcessGroup.
 ///
 /// Signals, barriers, rendezvous and workspaces throw FailedPrecondition (SYMM_MEM_UNAVAILABLE)
-/// with why_not() where the group is not enabled. After the recovery of a failure (failure.h) all
-/// signals begin anew: what was put and not taken before is gone.
+/// with why_not() where the group is not enabled, and InvalidArgument (SYMM_MEM_RANK,
+/// SYMM_MEM_CHANNEL) for ranks and channels that there are not. After the recovery of a failure
+/// (failure.h) all signals begin anew: what was put and not taken before is gone.
 class SymmetricGroup {
  public:
-  using Timeout = std::optional<std::chrono::milliseconds>;  ///< none: that of the options
+  using Timeout = std::optional<std::chrono::milliseconds>;  ///< none: that of the memory
+
+  virtual ~SymmetricGroup() = default;
+  SymmetricGroup(const SymmetricGroup&) = delete;
+  SymmetricGroup& operator=(const SymmetricGroup&) = delete;
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
@@ -41,62 +41,41 @@ class SymmetricGroup {
   /// the same answer on all ranks.
   bool has_multicast() const { return why_no_multicast().empty(); }
   /// Empty where there is one.
-  std::string why_no_multicast() const;
-  /// How this rank reaches the memory of another one; kNone for itself.
-  Sharing sharing(int rank) const;
+  virtual std::string why_no_multicast() const = 0;
   /// One line for people: each peer, how it is reached and what tells that it has ended.
-  std::string summary() const;
+  virtual std::string summary() const = 0;
 
   /// Tells `destination` that all that this rank wrote before is there. Waits until the signal
-  /// before it, on this channel to this peer, was taken. What ends waits: signal_watch.h; a put
-  /// that threw has told nothing.
-  void put_signal(int destination, int channel, Timeout timeout = {});
+  /// before it, on this channel to this peer, was taken. A put that threw has told nothing. What
+  /// ends this and the waits below: a deadline, a peer that has ended, a failure or an abort.
+  virtual void put_signal(int destination, int channel, Timeout timeout = {}) = 0;
   /// Waits for the next signal of `source` on this channel, and takes it.
-  void wait_signal(int source, int channel, Timeout timeout = {});
+  virtual void wait_signal(int source, int channel, Timeout timeout = {}) = 0;
   /// Every rank of the group calls it, equally often on each channel: waits for all. It counts
   /// apart from puts of the same channel. One that threw is the same barrier when it is called
   /// again.
-  void barrier(int channel, Timeout timeout = {});
+  virtual void barrier(int channel, Timeout timeout = {}) = 0;
 
   /// Every rank calls it with contiguous memory of its own, of any size: views of all of them. Null
-  /// on all ranks where that of some rank does not lie in a segment of its SymmetricMemory.
-  std::shared_ptr<SymmetricBuffer> rendezvous(const TensorView& mine);
-  /// Every rank calls it with the same size. At least `bytes` on each rank, all of one segment; it
-  /// only grows: a larger size is a new segment, and who holds the one before keeps it. Throws
+  /// on all ranks where that of some rank does not lie in its SymmetricMemory.
+  virtual std::shared_ptr<SymmetricBuffer> rendezvous(const TensorView& mine) = 0;
+  /// Every rank calls it with the same size. At least `bytes` on each rank, all of one piece; it
+  /// only grows: a larger size is new memory, and who holds the one before keeps it. Throws
   /// ResourceExhausted on all ranks where one has no memory.
-  std::shared_ptr<SymmetricBuffer> workspace(std::size_t bytes);
-  /// A further segment of `rank`, which has told its name, in memory that is shared already for
-  /// instance; mapped when it is first asked for, without help of its owner, and not again as long
-  /// as somebody holds it. The owner holds it meanwhile. Where descriptors go over sockets it
-  /// waits, as signals do, for one that is still on its way; else throws CommError
-  /// (SYMM_MEM_UNAVAILABLE) where it cannot be opened.
-  std::shared_ptr<Segment> attach(int rank, const SegmentName& name, Timeout timeout = {});
+  virtual std::shared_ptr<SymmetricBuffer> workspace(std::size_t bytes) = 0;
+
+ protected:
+  SymmetricGroup(ProcessGroup& group, int channels) : group_(group), channels_(channels) {}
+  void refuse(std::string why_not) { why_not_ = std::move(why_not); }
+
+  ProcessGroup& group() const { return group_; }
+  void check_enabled(const char* name) const;
+  void check_signal(const char* name, int peer, int channel) const;
 
  private:
-  friend class SymmetricMemory;
-  SymmetricGroup(ProcessGroup& group, SymmetricMemory& memory);
-
-  void make_pads();
-  void check_signal(const char* name, int peer, int channel);
-  void check_enabled(const char* name) const;
-  /// Begins anew if the ranks have recovered from a failure since the last call.
-  void follow_generation();
-  SignalWatch::Call call(const char* name, int channel, Timeout timeout) const;
-  std::size_t slot(int channel, int peer) const {
-    return static_cast<std::size_t>(channel * size() + peer);
-  }
-  const SignalPad& pad(int rank) const { return pads_[static_cast<std::size_t>(rank)]; }
-
   ProcessGroup& group_;
-  SymmetricMemory& memory_;
   int channels_;
   std::string why_not_;
-  GatheredSegments pad_memory_;
-  std::vector<SignalPad> pads_;  ///< by rank
-  std::optional<SignalWatch> watch_;
-  std::uint64_t generation_ = 0;
-  std::vector<std::uint64_t> puts_, takes_, barriers_;  ///< by slot; barriers by channel
-  std::shared_ptr<SymmetricBuffer> workspace_;
 };
 
 }  // namespace meshloom::comm

@@ -2,49 +2,42 @@
 // SymmetricMemory: the memory of a rank that its peers inside the host can read and write.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <vector>
+#include <string>
+#include <utility>
 
 #include "daemon/comm/process_group.h"
-#include "daemon/comm/symm_mem/segment_directory.h"
 #include "daemon/comm/symm_mem/symmetric_group.h"
+#include "kernels/base/device.h"
 
 namespace meshloom::comm {
 
-struct SymmetricOptions {
-  SharingMode sharing = SharingMode::kAuto;
-  PeerProcess::Watch watch = PeerProcess::Watch::kAuto;
-  int channels = 32;                           ///< of each group; the same on all ranks
-  std::chrono::milliseconds timeout{100'000};  ///< of waits that name none
-  const AbortFlag* abort = nullptr;            ///< ends all waits; outlives the memory
-};
-
 /// One per rank, for all of its groups; used by the rank's training thread. It outlives its groups'
-/// use and ends before the ProcessGroups.
+/// use and ends before the ProcessGroups. Derived classes say what memory it is and how peers reach
+/// it: HostSymmetricMemory that of a host.
 class SymmetricMemory {
  public:
-  explicit SymmetricMemory(const SymmetricOptions& options = {});
-  ~SymmetricMemory();
+  virtual ~SymmetricMemory();
   SymmetricMemory(const SymmetricMemory&) = delete;
   SymmetricMemory& operator=(const SymmetricMemory&) = delete;
 
-  const SymmetricOptions& options() const { return options_; }
-  SegmentDirectory& directory() { return directory_; }
+  /// Where the memory lies.
+  virtual Device device() const = 0;
 
   /// Why the ranks of a group do not share memory, told by whoever made the group; empty: all that
   /// were made do.
   const std::string& refusal() const { return refusal_; }
   void note_refusal(std::string why) { refusal_ = std::move(why); }
 
-  /// New memory of this rank alone, as Segment::create; peers hear of it by a rendezvous, or by its
-  /// name (SymmetricGroup::attach). It is given back when the caller and all buffers of all ranks
-  /// have let go of it.
-  std::shared_ptr<Segment> allocate(std::size_t bytes);
-  /// The segment of this rank that holds `bytes` at `data`; null if there is none.
-  std::shared_ptr<Segment> find(const void* data, std::size_t bytes);
+  /// New memory of this rank alone, at least `bytes`, zero, touched, aligned to 2 MiB where at
+  /// least that large; peers hear of it by a rendezvous. It is given back when the caller and all
+  /// buffers of all ranks have let go of it. Throws ResourceExhausted naming the sizes, IoError if
+  /// the system refuses.
+  virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
+  /// Whether `bytes` at `data` lie in one piece of what this rank has allocated and somebody holds.
+  virtual bool holds(const void* data, std::size_t bytes) = 0;
 
   /// Makes the signals of a group. Every rank of the group calls it; again, it gives the same one
   /// and communicates nothing. Where the ranks do not share memory the group is there, too: see
@@ -54,13 +47,17 @@ class SymmetricMemory {
   /// Null: it was never enabled.
   SymmetricGroup* enabled(const ProcessGroup& group) const;
   /// Before the group ends, on every rank, with none of its waits open. Buffers stay.
-  void disable(const ProcessGroup& group);
+  void disable(const ProcessGroup& group) { groups_.erase(&group); }
+
+ protected:
+  SymmetricMemory() = default;
+  /// Every rank of the group calls it.
+  virtual std::unique_ptr<SymmetricGroup> make_group(ProcessGroup& group) = 0;
+  /// The destructor of a derived class calls it: its groups use what it holds.
+  void disable_all() { groups_.clear(); }
 
  private:
-  SymmetricOptions options_;
-  SegmentDirectory directory_;
   std::string refusal_;
-  std::vector<std::weak_ptr<Segment>> segments_;
   std::map<const ProcessGroup*, std::unique_ptr<SymmetricGroup>> groups_;
 };
 

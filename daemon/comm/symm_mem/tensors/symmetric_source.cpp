@@ -10,12 +10,12 @@ class SymmetricSource final : public SegmentSource {
  public:
   explicit SymmetricSource(std::shared_ptr<SymmetricMemory> memory) : memory_(std::move(memory)) {}
 
-  Device device() const override { return kCpuDevice; }
+  Device device() const override { return memory_->device(); }
 
   std::byte* acquire(std::size_t bytes) override {
-    std::shared_ptr<Segment> segment = memory_->allocate(bytes);
-    std::byte* const data = segment->data();
-    held_[data] = std::move(segment);
+    std::shared_ptr<std::byte> memory = memory_->allocate(bytes);
+    std::byte* const data = memory.get();
+    held_[data] = std::move(memory);
     return data;
   }
 
@@ -25,7 +25,7 @@ class SymmetricSource final : public SegmentSource {
 
  private:
   std::shared_ptr<SymmetricMemory> memory_;
-  std::map<std::byte*, std::shared_ptr<Segment>> held_;
+  std::map<std::byte*, std::shared_ptr<std::byte>> held_;
 };
 
 }  // namespace

@@ -235,7 +235,7 @@ TEST(Hierarchy, DataInSymmetricMemoryIsNotStaged) {
     const auto world = make_group(runtime);
     constexpr std::int64_t n = 500'000;
     const auto memory = world->symmetric_memory()->allocate(n * sizeof(float));
-    const TensorView view = make_view(memory->data(), DType::kFloat32, {n});
+    const TensorView view = make_view(memory.get(), DType::kFloat32, {n});
     std::fill_n(view.as<float>(), n, 1.0f);
     world->all_reduce(view, ReduceOp::kSum)->wait_host();
     EXPECT_EQ(view.as<float>()[n - 1], 4.0f);

@@ -38,7 +38,7 @@ class Shown {
  public:
   explicit Shown(ProcessGroup& group)
       : rank_(group.rank()),
-        segment_(group.symmetric_memory()->allocate(kElements * sizeof(float))),
+        piece_(group.symmetric_memory()->allocate(kElements * sizeof(float))),
         plain_(static_cast<std::size_t>(3 * rank_)) {}
 
   void write(int round) {
@@ -68,10 +68,10 @@ class Shown {
  private:
   static constexpr std::int64_t kElements = 2 * kRows * kWidth;
 
-  float* floats() { return reinterpret_cast<float*>(segment_->data()); }
+  float* floats() { return reinterpret_cast<float*>(piece_.get()); }
 
   int rank_;
-  std::shared_ptr<Segment> segment_;
+  std::shared_ptr<std::byte> piece_;
   std::vector<float> plain_;
 };
 

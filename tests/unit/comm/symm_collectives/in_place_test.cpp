@@ -29,8 +29,8 @@ class Memory {
     std::byte* data = nullptr;
     const auto bytes = static_cast<std::size_t>(n) * sizeof(float);
     if (memory_) {
-      segments_.push_back(memory_->allocate(std::max<std::size_t>(bytes, 1)));
-      data = segments_.back()->data();
+      pieces_.push_back(memory_->allocate(std::max<std::size_t>(bytes, 1)));
+      data = pieces_.back().get();
     } else {
       plain_.emplace_back(static_cast<std::size_t>(n));
       data = reinterpret_cast<std::byte*>(plain_.back().data());
@@ -45,7 +45,7 @@ class Memory {
 
  private:
   std::shared_ptr<SymmetricMemory> memory_;
-  std::vector<std::shared_ptr<Segment>> segments_;
+  std::vector<std::shared_ptr<std::byte>> pieces_;
   std::vector<std::vector<float>> plain_;
 };
 

@@ -19,15 +19,15 @@ using ::testing::HasSubstr;
 /// A world group with its symmetric memory.
 struct World {
   World(RankRuntime& runtime, const SymmetricOptions& options)
-      : group(make_group(runtime)), memory(options), symmetric(memory.enable(*group)) {
+      : group(make_group(runtime)), memory(options), symmetric(enable_on_host(memory, *group)) {
     EXPECT_TRUE(symmetric.enabled()) << symmetric.why_not();
   }
   int rank() const { return group->rank(); }
   int size() const { return group->size(); }
 
   std::unique_ptr<ProcessGroup> group;
-  SymmetricMemory memory;
-  SymmetricGroup& symmetric;
+  HostSymmetricMemory memory;
+  HostSymmetricGroup& symmetric;
 };
 
 TensorView ints(Segment& segment, std::int64_t offset, std::int64_t count) {
@@ -52,7 +52,8 @@ void check_peer_views(RankRuntime& runtime, const SymmetricOptions& options) {
   World world(runtime, options);
   // Pieces of different sizes at different offsets, in segments of different sizes.
   const auto count = [](int rank) { return 1000 + 17 * rank; };
-  const auto segment = world.memory.allocate(8192 + 4096 * static_cast<std::size_t>(world.rank()));
+  const auto segment =
+      world.memory.make_segment(8192 + 4096 * static_cast<std::size_t>(world.rank()));
   const TensorView mine = ints(*segment, 16 * world.rank(), count(world.rank()));
   std::iota(mine.as<std::int32_t>(), mine.as<std::int32_t>() + mine.numel(), world.rank() * 10'000);
   const auto buffer = world.symmetric.rendezvous(mine);
@@ -79,7 +80,7 @@ void check_peer_views(RankRuntime& runtime, const SymmetricOptions& options) {
 
 void check_buffer_bounds(RankRuntime& runtime, const SymmetricOptions& options) {
   World world(runtime, options);
-  const auto segment = world.memory.allocate(4096);
+  const auto segment = world.memory.make_segment(4096);
   const auto buffer = world.symmetric.rendezvous(ints(*segment, 1, 100));
   ASSERT_NE(buffer, nullptr);
   const auto refuse = [&](auto&& call, const char* reason, const std::string& word) {
@@ -116,7 +117,7 @@ void check_multicast(RankRuntime& runtime, const SymmetricOptions& options) {
 
 void check_plain_memory(RankRuntime& runtime, const SymmetricOptions& options) {
   World world(runtime, options);
-  const auto segment = world.memory.allocate(4096);
+  const auto segment = world.memory.make_segment(4096);
   std::vector<std::int32_t> plain(8);
   const bool last = world.rank() == world.size() - 1;
   EXPECT_EQ(world.symmetric.rendezvous(last ? view_of(plain) : ints(*segment, 0, 8)), nullptr);
@@ -128,7 +129,7 @@ void check_plain_memory(RankRuntime& runtime, const SymmetricOptions& options) {
 void check_signals_of_all_pairs(RankRuntime& runtime, const SymmetricOptions& options) {
   World world(runtime, options);
   SymmetricGroup& symmetric = world.symmetric;
-  const auto segment = world.memory.allocate(4096);
+  const auto segment = world.memory.make_segment(4096);
   const auto buffer = symmetric.rendezvous(ints(*segment, 0, world.size()));
   ASSERT_NE(buffer, nullptr);
   for (int round = 0; round < 200; ++round) {
@@ -149,7 +150,7 @@ void check_signals_of_all_pairs(RankRuntime& runtime, const SymmetricOptions& op
 
 void check_barriers(RankRuntime& runtime, const SymmetricOptions& options) {
   World world(runtime, options);
-  const auto segment = world.memory.allocate(4096);
+  const auto segment = world.memory.make_segment(4096);
   const auto buffer = world.symmetric.rendezvous(ints(*segment, 0, 1));
   ASSERT_NE(buffer, nullptr);
   for (int round = 1; round <= 100; ++round) {
@@ -197,7 +198,7 @@ void check_deadlines(RankRuntime& runtime, const SymmetricOptions& options) {
 
 void check_wrong_ranks_and_channels(RankRuntime& runtime, const SymmetricOptions& options) {
   World world(runtime, options);
-  SymmetricGroup& symmetric = world.symmetric;
+  HostSymmetricGroup& symmetric = world.symmetric;
   const int last = symmetric.channels() - 1;
   for (const int channel : {-1, last + 1}) {
     const std::vector<std::string> words{"maximum supported channel is " + std::to_string(last)};
@@ -238,7 +239,7 @@ void check_groups_at_once(RankRuntime& runtime, const SymmetricOptions& options)
   const auto pair = world.group->split(pairs, "pair");
   SymmetricGroup* groups[] = {&world.symmetric, &world.memory.enable(*half),
                               &world.memory.enable(*pair)};
-  const auto segment = world.memory.allocate(4096);
+  const auto segment = world.memory.make_segment(4096);
   *ints(*segment, 0, 1).as<std::int32_t>() = world.rank() + 1;
   std::shared_ptr<SymmetricBuffer> buffers[3];
   for (int g = 0; g < 3; ++g) {
@@ -301,15 +302,15 @@ void check_enable_and_workspace(RankRuntime& runtime, const SymmetricOptions& op
 
 void check_further_segments(RankRuntime& runtime, const SymmetricOptions& options) {
   World world(runtime, options);
-  SymmetricGroup& symmetric = world.symmetric;
+  HostSymmetricGroup& symmetric = world.symmetric;
   constexpr int kSegments = 30;
-  const auto names = world.memory.allocate(kSegments * sizeof(SegmentName));
+  const auto names = world.memory.make_segment(kSegments * sizeof(SegmentName));
   const auto buffer = symmetric.rendezvous(
       make_view(names->data(), DType::kUInt8, Shape{static_cast<std::int64_t>(names->bytes())}));
   ASSERT_NE(buffer, nullptr);
   std::vector<std::shared_ptr<Segment>> mine;
   for (int i = 0; i < kSegments; ++i) {
-    mine.push_back(world.memory.allocate(4096));
+    mine.push_back(world.memory.make_segment(4096));
     *ints(*mine.back(), 0, 1).as<std::int32_t>() = world.rank() * 100 + i;
     reinterpret_cast<SegmentName*>(names->data())[i] = mine.back()->name();
   }

@@ -3,9 +3,14 @@
 #pragma once
 
 #include "daemon/comm/mesh/rank_runtime.h"
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_group.h"
 
 namespace meshloom::comm::testing {
+
+/// SymmetricMemory::enable of a host's memory.
+inline HostSymmetricGroup& enable_on_host(HostSymmetricMemory& memory, ProcessGroup& group) {
+  return static_cast<HostSymmetricGroup&>(memory.enable(group));
+}
 
 /// Peer views, get and put of pieces of different sizes, at an offset in their segments.
 void check_peer_views(RankRuntime&, const SymmetricOptions&);

@@ -33,7 +33,7 @@ SymmetricOptions with(SharingMode mode, PeerProcess::Watch watch = PeerProcess::
 int strike(int signal, const SymmetricOptions& options, SharedVerdict& verdict) {
   return run_local_ranks(3, [&](RankRuntime& runtime) {
     const auto world = runtime.make_world_group();
-    SymmetricMemory memory(options);
+    HostSymmetricMemory memory(options);
     SymmetricGroup& symmetric = memory.enable(*world);
     const auto pids = runtime.bootstrap().exchange(std::to_string(getpid()));
     if (world->rank() == 2) {
@@ -77,8 +77,8 @@ TEST(SymmetricProcesses, TheSummaryNamesTheWays) {
   EXPECT_EQ(run_local_ranks(2,
                             [](RankRuntime& runtime) {
                               const auto world = runtime.make_world_group();
-                              SymmetricMemory memory;
-                              const auto& symmetric = memory.enable(*world);
+                              HostSymmetricMemory memory;
+                              const auto& symmetric = testing::enable_on_host(memory, *world);
                               EXPECT_EQ(symmetric.sharing(1 - world->rank()), Sharing::kFdFolder);
                               EXPECT_THAT(symmetric.summary(),
                                           HasSubstr("by fd folder, watched by pidfd"));
@@ -117,7 +117,7 @@ TEST(SymmetricProcesses, ASlowRankIsRunning) {
   SharedVerdict verdict;
   const int result = run_local_ranks(2, [&](RankRuntime& runtime) {
     const auto world = runtime.make_world_group();
-    SymmetricMemory memory;
+    HostSymmetricMemory memory;
     SymmetricGroup& symmetric = memory.enable(*world);
     if (world->rank() == 0) try {
         symmetric.barrier(0, 50ms);
@@ -134,7 +134,7 @@ TEST(SymmetricProcesses, ASlowRankIsRunning) {
 TEST(SymmetricProcesses, WhatAPeerToldBeforeItEndedIsKept) {
   const int result = run_local_ranks(2, [&](RankRuntime& runtime) {
     const auto world = runtime.make_world_group();
-    SymmetricMemory memory;
+    HostSymmetricMemory memory;
     SymmetricGroup& symmetric = memory.enable(*world);
     if (world->rank() == 1) {
       symmetric.put_signal(0, 0);
@@ -151,7 +151,7 @@ TEST(SymmetricProcesses, WhatAPeerToldBeforeItEndedIsKept) {
 TEST(SymmetricProcesses, ARankWithoutMemfdIsNamedByAll) {
   const int result = run_local_ranks(2, [&](RankRuntime& runtime) {
     const auto world = runtime.make_world_group();
-    SymmetricMemory memory;
+    HostSymmetricMemory memory;
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     const rlimit none{3, limit.rlim_max};

@@ -60,9 +60,9 @@ INSTANTIATE_TEST_SUITE_P(Forced, SymmetricThreads,
 TEST(SymmetricThreads, ShareOneMappingOfASegment) {
   std::vector<void*> addresses(3);
   meshloom::testing::run_ranks(3, [&](ProcessGroup& group) {
-    SymmetricMemory memory;
-    SymmetricGroup& symmetric = memory.enable(group);
-    const auto segment = memory.allocate(4096);
+    HostSymmetricMemory memory;
+    HostSymmetricGroup& symmetric = testing::enable_on_host(memory, group);
+    const auto segment = memory.make_segment(4096);
     addresses[static_cast<std::size_t>(group.rank())] = segment->data();
     const auto buffer =
         symmetric.rendezvous(make_view(segment->data(), DType::kUInt8, Shape{4096}));
@@ -86,7 +86,8 @@ TEST(SymmetricThreads, MoreRanksThanASocketQueues) {
 
 TEST(SymmetricThreads, OneRankWithoutAWayTurnsItOffForAll) {
   meshloom::testing::run_ranks(3, [](ProcessGroup& group) {
-    SymmetricMemory memory(options_of(group.rank() == 1 ? SharingMode::kNone : SharingMode::kAuto));
+    HostSymmetricMemory memory(
+        options_of(group.rank() == 1 ? SharingMode::kNone : SharingMode::kAuto));
     SymmetricGroup& symmetric = memory.enable(group);
     EXPECT_FALSE(symmetric.enabled());
     EXPECT_THAT(symmetric.why_not(), HasSubstr("rank 1: no way to the memory of rank 0: sharing is "
@@ -109,7 +110,7 @@ TEST(SymmetricThreads, RanksThatDifferInChannelsAreRefused) {
   meshloom::testing::run_ranks(2, [](ProcessGroup& group) {
     SymmetricOptions options;
     options.channels = 4 + group.rank();
-    SymmetricMemory memory(options);
+    HostSymmetricMemory memory(options);
     EXPECT_THROW(memory.enable(group), InvalidArgument);
     EXPECT_EQ(memory.enabled(group), nullptr);
   });

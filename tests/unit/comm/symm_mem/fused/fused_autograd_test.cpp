@@ -40,7 +40,7 @@ Tensor summed(FusedRank& rank, ProcessGroup& world, const Tensor& x) {
 
 void run_with_world(int ranks, const std::function<void(FusedRank&, ProcessGroup&)>& body) {
   meshloom::testing::run_ranks(ranks, [&](ProcessGroup& world) {
-    SymmetricMemory memory;
+    HostSymmetricMemory memory;
     SymmetricGroup& group = memory.enable(world);
     ExecutionContext context;
     FusedRank rank{context, group, world.rank(), world.size()};

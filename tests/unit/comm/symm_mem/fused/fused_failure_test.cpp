@@ -39,7 +39,7 @@ TEST(FusedFailure, TheOthersHearOfItAndTheGroupGoesOn) {
   run_thread_ranks(3, [](RankRuntime& runtime) {
     const auto world = runtime.make_world_group();
     if (world->failures() == nullptr) return;
-    SymmetricMemory memory;
+    HostSymmetricMemory memory;
     ExecutionContext context;
     FusedRank rank{context, memory.enable(*world), world->rank(), world->size()};
     for (int round = 0; round < 24; ++round) {
@@ -81,7 +81,7 @@ TEST(FusedFailure, ARankThatDoesNotComeIsNamedAtTheDeadline) {
   meshloom::testing::run_ranks(3, [](ProcessGroup& world) {
     SymmetricOptions options;
     options.timeout = 100ms;
-    SymmetricMemory memory(options);
+    HostSymmetricMemory memory(options);
     SymmetricGroup& group = memory.enable(world);
     ExecutionContext context;
     FusedRank rank{context, group, world.rank(), world.size()};
@@ -103,7 +103,7 @@ TEST(FusedGroups, OverlappingGroupsDoNotMix) {
   meshloom::testing::run_ranks(4, [](ProcessGroup& world) {
     const auto rows = world.split({{0, 1}, {2, 3}}, "rows");
     const auto columns = world.split({{0, 2}, {1, 3}}, "columns");
-    SymmetricMemory memory;
+    HostSymmetricMemory memory;
     ExecutionContext context;
     for (int round = 0; round < 15; ++round)
       for (ProcessGroup* group : {&world, rows.get(), columns.get()}) {
@@ -118,7 +118,7 @@ TEST(FusedGroups, WithoutSymmetricMemoryTheReasonIsGiven) {
   meshloom::testing::run_ranks(2, [](ProcessGroup& world) {
     SymmetricOptions options;
     options.sharing = SharingMode::kNone;
-    SymmetricMemory memory(options);
+    HostSymmetricMemory memory(options);
     ExecutionContext context;
     try {
       low_contention_all_gather(memory.enable(world), full(context, {4}, 1.0, DType::kFloat32));

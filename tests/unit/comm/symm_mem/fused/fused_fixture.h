@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "daemon/comm/symm_mem/symmetric_memory.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 #include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/tensor/tensor.h"
@@ -29,7 +29,7 @@ struct FusedRank {
 /// of MemoryKind::kSymmetric lie.
 inline void run_fused(int ranks, const std::function<void(FusedRank&)>& body) {
   meshloom::testing::run_ranks(ranks, [&](ProcessGroup& world) {
-    const auto memory = std::make_shared<SymmetricMemory>();
+    const auto memory = std::make_shared<HostSymmetricMemory>();
     SymmetricGroup& group = memory->enable(world);
     ExecutionContext::Options options;
     options.symmetric_allocator = Allocator::create(make_symmetric_source(memory));

@@ -26,7 +26,7 @@ ExecutionContext::Options options_on(const std::shared_ptr<SymmetricMemory>& mem
 
 TEST(SymmetricSource, PeersSeeATensorWhereItLies) {
   meshloom::testing::run_ranks(3, [](ProcessGroup& group) {
-    const auto memory = std::make_shared<SymmetricMemory>();
+    const auto memory = std::make_shared<HostSymmetricMemory>();
     SymmetricGroup& symmetric = memory->enable(group);
     ExecutionContext context(options_on(memory));
     const int rank = group.rank(), next = (rank + 1) % 3;
@@ -168,7 +168,7 @@ TEST(SymmetricSource, AFreedBlockIsUsedAgainWhenEveryRankHasPassedItsCollective)
 
 TEST(SymmetricSource, TensorsOfTheDeviceAreNotSymmetric) {
   meshloom::testing::run_ranks(2, [](ProcessGroup& group) {
-    const auto memory = std::make_shared<SymmetricMemory>();
+    const auto memory = std::make_shared<HostSymmetricMemory>();
     ExecutionContext context(options_on(memory));
     const Tensor tensor = empty(context, {8}, DType::kFloat32);
     EXPECT_EQ(memory->enable(group).rendezvous(tensor.view()), nullptr);
@@ -176,7 +176,7 @@ TEST(SymmetricSource, TensorsOfTheDeviceAreNotSymmetric) {
 }
 
 TEST(SymmetricSource, MoreRoomIsAFurtherSegment) {
-  const auto memory = std::make_shared<SymmetricMemory>();
+  const auto memory = std::make_shared<HostSymmetricMemory>();
   const auto allocator = Allocator::create(make_symmetric_source(memory));
   const auto first = allocator->allocate(3 << 20);
   const auto second = allocator->allocate(9 << 20);
@@ -190,7 +190,7 @@ TEST(SymmetricSource, MoreRoomIsAFurtherSegment) {
 }
 
 TEST(SymmetricSource, TrimGivesSegmentsBack) {
-  const auto memory = std::make_shared<SymmetricMemory>();
+  const auto memory = std::make_shared<HostSymmetricMemory>();
   const auto allocator = Allocator::create(make_symmetric_source(memory));
   auto storage = allocator->allocate(1000);
   std::byte* const data = storage->data();
