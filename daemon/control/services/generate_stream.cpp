@@ -61,11 +61,13 @@ bool GenerateStream::produce() {
     return false;
   }
   if (!drawn.ended) return false;
-  end_sample();
   check_internal(drawn.error != nullptr, "generate: the sample ended before its sequences");
-  if (live_run_.empty() || !is_run_gone(drawn.error)) std::rethrow_exception(drawn.error);
-  begin(/*live=*/false);
-  return false;
+  if (!live_run_.empty() && is_run_gone(drawn.error)) {
+    begin(/*live=*/false);
+    return false;
+  }
+  end_sample();
+  std::rethrow_exception(drawn.error);
 }
 
 void GenerateStream::begin(bool live) {
