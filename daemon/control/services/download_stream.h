@@ -35,6 +35,10 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
  private:
   /// Throws DataLoss (CHECKPOINT_DAMAGED) where a file that was read to its end has another digest.
   bool produce() override;
+  void let_go() override {
+    files_.clear();
+    source_.hold.reset();
+  }
   void open_all();
   /// Throws DataLoss (CHECKPOINT_DAMAGED) for a file that is missing or of another size.
   void expect(const train::ManifestFile& file);

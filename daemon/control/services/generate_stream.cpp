@@ -28,9 +28,9 @@ GenerateStream::GenerateStream(StreamHost& host, grpc::CallbackServerContext& co
                                SampleSources& sources, const v1::GenerateRequest& request)
     : Stream(host, context, "Generate"), sources_(sources), request_(request) {}
 
-GenerateStream::~GenerateStream() { end_sample(); }
+GenerateStream::~GenerateStream() { let_go(); }
 
-void GenerateStream::end_sample() {
+void GenerateStream::let_go() {
   if (channel_) channel_->leave();
   cache_memory_.reset();
 }
@@ -56,18 +56,14 @@ bool GenerateStream::produce() {
   // Stop strings may end all of them before the sample has.
   if (std::all_of(sequences_.begin(), sequences_.end(),
                   [](const Sequence& sequence) { return sequence.done; })) {
-    end_sample();
     finish();
     return false;
   }
   if (!drawn.ended) return false;
   check_internal(drawn.error != nullptr, "generate: the sample ended before its sequences");
-  if (!live_run_.empty() && is_run_gone(drawn.error)) {
-    begin(/*live=*/false);
-    return false;
-  }
-  end_sample();
-  std::rethrow_exception(drawn.error);
+  if (live_run_.empty() || !is_run_gone(drawn.error)) std::rethrow_exception(drawn.error);
+  begin(/*live=*/false);
+  return false;
 }
 
 void GenerateStream::begin(bool live) {

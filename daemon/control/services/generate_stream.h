@@ -29,9 +29,8 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
 
  private:
   bool produce() override;
+  void let_go() override;
   void begin(bool live);
-  /// What it drew by is given up: nobody draws for it any more.
-  void end_sample();
   /// One of the sequences of the request, by index.
   struct Sequence {
     explicit Sequence(TokenText decoder) : text(std::move(decoder)) {}

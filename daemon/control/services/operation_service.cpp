@@ -48,9 +48,13 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
       return true;
     }
     runs_.operations().told(request_.name());
-    std::string().swap(bytes_);  // the place is free for the next result
     finish();
     return false;
+  }
+
+  void let_go() override {
+    lease_.reset();
+    std::string().swap(bytes_);
   }
 
   RunManager& runs_;

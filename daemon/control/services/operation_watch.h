@@ -25,6 +25,7 @@ class OperationWatch final : public Stream<v1::WatchOperationResponse> {
 
  private:
   bool produce() override;
+  void let_go() override { lease_.reset(); }
   void begin();
   /// These say whether they have written something.
   bool tell_state(const Operations::Seen& seen);

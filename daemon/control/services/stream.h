@@ -53,6 +53,11 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   /// or by what it throws.
   virtual bool produce() = 0;
 
+  /// Gives back what others may wait for, such as pins and leases. Called before the end is told,
+  /// once produce() is not called any more; if the client has gone meanwhile, only the destructor
+  /// gives back.
+  virtual void let_go() {}
+
   /// Calls wake(), from any thread, whether the stream still exists or not. Whoever calls it holds
   /// nothing of the stream, so that none ends on a thread that is not its own.
   std::function<void()> waker() {
@@ -125,9 +130,9 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   }
 
   /// Begins what can begin. gRPC is called without the lock; `writing_` and `finished_` keep others
-  /// from beginning the same. A client that reads the end of a stream may open the next at once, so
-  /// the slot is free before it is told; one that is gone waits for nothing, and its slot stays
-  /// taken while its work runs.
+  /// from beginning the same. A client that reads the end of a stream may make the next call at
+  /// once, so what the stream held is free before it is told; one that is gone waits for nothing,
+  /// and its slot stays taken while its work runs.
   void go_on(std::unique_lock<std::mutex>& lock) {
     const bool write_next = !writing_ && !outbox_.empty();
     const bool end =
@@ -140,13 +145,15 @@ class Stream : public grpc::ServerWriteReactor<Response>,
       producing_ = true;
       wanted_ = false;
     }
+    const bool idle = end && !producing_;
     std::optional<Slots::Slot> given_back;
-    if (end && !producing_) given_back.swap(slot_);
+    if (idle) given_back.swap(slot_);
     const Response* next = write_next ? &outbox_.front() : nullptr;
     const grpc::Status status = end ? *status_ : grpc::Status::OK;
     lock.unlock();
     if (make_more) host_.post([self = this->shared_from_this()] { self->run_produce(); });
     if (next) this->StartWrite(next);
+    if (idle) let_go();
     given_back.reset();
     if (end) this->Finish(status);
   }
