@@ -88,6 +88,19 @@ struct Min : AsReduced {
 /// From contributions to the result, or one half of that way.
 enum class Stage : std::uint8_t { kWhole, kPartial, kFinish };
 
+/// Registers that the loops below are compiled for.
+enum class Registers : std::uint8_t { kAny, kAvx2, kAvx512 };
+
+Registers widest_registers() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq"))
+    return Registers::kAvx512;
+  if (__builtin_cpu_supports("avx2")) return Registers::kAvx2;
+#endif
+  return Registers::kAny;
+}
+
 /// What is to be reduced.
 struct Reduction {
   DType dtype;
@@ -96,11 +109,12 @@ struct Reduction {
   std::span<const void* const> inputs;
   std::size_t contributions;  ///< by which averages divide
   Stage stage = Stage::kWhole;
+  Registers registers = widest_registers();
 };
 
 /// Elements [begin, begin + count), at most kBlock of them.
 template <typename In, typename Out, typename Op>
-void reduce_block(const Reduction& all, std::int64_t begin, std::int64_t count) {
+inline void reduce_elements(const Reduction& all, std::int64_t begin, std::int64_t count) {
   using A = typename Accumulator<In>::type;
   const Op op;
   const std::size_t ranks = all.inputs.size(), divisor = all.contributions;
@@ -127,6 +141,32 @@ void reduce_block(const Reduction& all, std::int64_t begin, std::int64_t count) 
     for (std::int64_t i = 0; i < count; ++i) sums[i] = op(sums[i], static_cast<A>(next[i]));
   }
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<Out>(op.finish(sums[i], divisor));
+}
+
+// The same loops, compiled for wider registers. Nothing here is a product followed by a sum, so
+// their width changes no bit.
+#if defined(__x86_64__)
+template <typename In, typename Out, typename Op>
+__attribute__((target("avx2"), flatten)) void reduce_block_avx2(const Reduction& all,
+                                                                std::int64_t begin,
+                                                                std::int64_t count) {
+  reduce_elements<In, Out, Op>(all, begin, count);
+}
+template <typename In, typename Out, typename Op>
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"), flatten)) void reduce_block_avx512(
+    const Reduction& all, std::int64_t begin, std::int64_t count) {
+  reduce_elements<In, Out, Op>(all, begin, count);
+}
+#endif
+
+template <typename In, typename Out, typename Op>
+void reduce_block(const Reduction& all, std::int64_t begin, std::int64_t count) {
+#if defined(__x86_64__)
+  if (all.registers == Registers::kAvx512)
+    return reduce_block_avx512<In, Out, Op>(all, begin, count);
+  if (all.registers == Registers::kAvx2) return reduce_block_avx2<In, Out, Op>(all, begin, count);
+#endif
+  reduce_elements<In, Out, Op>(all, begin, count);
 }
 
 template <typename T, typename Op>
@@ -156,7 +196,7 @@ void reduce_by_op(const Reduction& all, std::int64_t begin, std::int64_t end) {
   }
 }
 
-inline void reduce_range(const Reduction& all, std::int64_t begin, std::int64_t end) {
+void reduce_range(const Reduction& all, std::int64_t begin, std::int64_t end) {
   switch (all.dtype) {
     case DType::kFloat32: return reduce_by_op<float>(all, begin, end);
     case DType::kBFloat16: return reduce_by_op<bfloat16>(all, begin, end);
@@ -171,40 +211,10 @@ inline void reduce_range(const Reduction& all, std::int64_t begin, std::int64_t 
   }
 }
 
-using RangeLoop = void (*)(const Reduction&, std::int64_t, std::int64_t);
-
-// The same loops, compiled for wider registers. Nothing here is a product followed by a sum, so
-// their width changes no bit.
-void reduce_range_anywhere(const Reduction& all, std::int64_t begin, std::int64_t end) {
-  reduce_range(all, begin, end);
-}
-#if defined(__x86_64__)
-__attribute__((target("avx2"), flatten)) void reduce_range_avx2(const Reduction& all,
-                                                                std::int64_t begin,
-                                                                std::int64_t end) {
-  reduce_range(all, begin, end);
-}
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl"), flatten)) void reduce_range_avx512(
-    const Reduction& all, std::int64_t begin, std::int64_t end) {
-  reduce_range(all, begin, end);
-}
-#endif
-
-RangeLoop widest_loop() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq"))
-    return reduce_range_avx512;
-  if (__builtin_cpu_supports("avx2")) return reduce_range_avx2;
-#endif
-  return reduce_range_anywhere;
-}
-
 void reduce(Threads threads, std::int64_t n, const Reduction& all) {
   check_reducible(all.dtype, all.op, "reduce");
-  static const RangeLoop loop = widest_loop();
   parallel_for(threads, n, kGrain,
-               [&](std::int64_t begin, std::int64_t end) { loop(all, begin, end); });
+               [&](std::int64_t begin, std::int64_t end) { reduce_range(all, begin, end); });
 }
 
 }  // namespace
