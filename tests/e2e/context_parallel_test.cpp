@@ -16,13 +16,13 @@ using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 3;
-constexpr int kSteps = 350;
+constexpr int kLongSteps = 350;
 
 class ContextParallelE2e : public DaemonTest, public ::testing::WithParamInterface<const char*> {
  protected:
   static TinyJob long_job() {
     TinyJob job;
-    job.steps = kSteps;
+    job.steps = kLongSteps;
     job.checkpoint_interval = 50;
     job.plan = fmt::format("{{dtype: float32, context_parallel: {{rotate: {}}}}}", GetParam());
     job.extra = fmt::format("  mesh: {{cp: {}}}\n", kRanks);
@@ -77,7 +77,7 @@ TEST_P(ContextParallelE2e, ADeadAndAStoppedRankAreNamedAndTheJobGoesOnBitForBit)
   start_ranks();
   ASSERT_TRUE(reaches("disturbed", "succeeded", 120s)) << job("disturbed").dump(2) << daemon_log();
   EXPECT_EQ(job("disturbed")["attempt"], 3);
-  EXPECT_EQ(step_losses("whole").size(), static_cast<std::size_t>(kSteps));
+  EXPECT_EQ(step_losses("whole").size(), static_cast<std::size_t>(kLongSteps));
   EXPECT_EQ(step_losses("whole"), step_losses("disturbed"));
   shut_down();
 }

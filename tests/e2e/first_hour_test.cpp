@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class FirstHour : public DaemonTest {
+class FirstHourE2e : public DaemonTest {
  protected:
   /// FOLDER/gpt2, on the client's side: a small GPT-2 with weights, and a tokenizer in the files
   /// that GPT-2 came with. Nothing of it stays on the daemon's side.
@@ -88,7 +88,7 @@ class FirstHour : public DaemonTest {
   inline static const std::string kBegin = "You may reproduce and";
 };
 
-TEST_F(FirstHour, FromAFolderAndATextToASampleOfText) {
+TEST_F(FirstHourE2e, FromAFolderAndATextToASampleOfText) {
   start(2);
   const std::string folder = make_model_folder();
   const auto made = client({"model", "create", "small", folder});
@@ -141,7 +141,7 @@ TEST_F(FirstHour, FromAFolderAndATextToASampleOfText) {
   shut_down();
 }
 
-TEST_F(FirstHour, WhatWasSentIsKeptWhereNoFileCanBeMadeOfIt) {
+TEST_F(FirstHourE2e, WhatWasSentIsKeptWhereNoFileCanBeMadeOfIt) {
   start(1);
   const std::string file = write_text("big.bin", "");
   fs::resize_file(file, std::uintmax_t{256} << 20);

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // While rounding is small.
-constexpr int kSteps = 8;
+constexpr int kHostSteps = 8;
 
 class HostsE2e : public DaemonTest {
  protected:
@@ -35,7 +35,7 @@ class HostsE2e : public DaemonTest {
   std::map<int, double> losses_of(const std::string& name, const std::string& mesh,
                                   const std::string& plan) {
     TinyJob job;
-    job.steps = kSteps;
+    job.steps = kHostSteps;
     job.plan = plan;
     job.extra = mesh;
     submit(job, name);
@@ -49,7 +49,7 @@ TEST_F(HostsE2e, AMeshOverTwoHostsTrainsAsOneRankDoesAndTheSameBitsAgain) {
                     pull = "{dtype: float32, context_parallel: {rotate: pull}}";
   start_ranks(1);
   const auto alone = losses_of("alone", "", plain);
-  ASSERT_EQ(alone.size(), std::size_t{kSteps});
+  ASSERT_EQ(alone.size(), std::size_t{kHostSteps});
   shut_down();
 
   start_ranks(4);
@@ -64,7 +64,7 @@ TEST_F(HostsE2e, AMeshOverTwoHostsTrainsAsOneRankDoesAndTheSameBitsAgain) {
   for (const auto& [name, mesh, plan] : meshes) {
     SCOPED_TRACE(name);
     const auto first = losses_of(name, mesh, plan);
-    ASSERT_EQ(first.size(), std::size_t{kSteps});
+    ASSERT_EQ(first.size(), std::size_t{kHostSteps});
     for (const auto& [step, loss] : alone)
       EXPECT_NEAR(first.at(step), loss, 1e-5 * loss) << "step " << step;
     EXPECT_EQ(losses_of(name + "-again", mesh, plan), first);

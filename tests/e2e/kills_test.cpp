@@ -20,7 +20,7 @@
 namespace meshloom::e2e {
 namespace {
 
-constexpr int kKills = 5, kSteps = 60, kStepsPerState = 4;
+constexpr int kKills = 5, kKillSteps = 60, kStepsPerState = 4;
 constexpr std::size_t kChunk = 1 << 20, kFileBytes = 24 << 20, kSegment = 4 << 20;
 
 /// Where the daemon is now; clients outlive it.
@@ -290,7 +290,7 @@ class Driver {
   }
 
   void go_on(RunClient& client, const std::atomic<bool>& stop) {
-    while (step_ < kSteps) {
+    while (step_ < kKillSteps) {
       if (stop) return;
       if (!client.forward_backward(batch_of(step_)).ok() || !client.optim_step().ok()) return;
       ++step_;
@@ -324,7 +324,7 @@ class KillsE2e : public DaemonTest {
   std::string undisturbed_weights() {
     RunClient client(address_);
     EXPECT_TRUE(client.create(spec_of("undisturbed")));
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kKillSteps; ++step) {
       EXPECT_TRUE(client.forward_backward(batch_of(step)).ok());
       EXPECT_TRUE(client.optim_step().ok());
     }

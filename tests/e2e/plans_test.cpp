@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Rounding grows with the steps: beyond some tens 1e-5 holds no longer (configs/plans/README.md).
-constexpr int kSteps = 30;
+constexpr int kPlanSteps = 30;
 
 /// What `job show` says of a plan.
 const std::map<std::string, std::vector<std::string>> kShown = {
@@ -38,7 +38,7 @@ class PlansE2e : public DaemonTest {
   /// Submits a short job in float32 and returns its losses, step by step.
   std::vector<double> losses(const std::string& name, const std::string& plan) {
     TinyJob tiny;
-    tiny.steps = kSteps;
+    tiny.steps = kPlanSteps;
     tiny.validation_interval = 10;
     tiny.extra =
         "  export: {hf_folder: hf}\n"
@@ -50,7 +50,7 @@ class PlansE2e : public DaemonTest {
     EXPECT_TRUE(reaches(name, "succeeded")) << client({"job", "show", "-v", name}).output;
     std::vector<double> values;
     for (const auto& [step, loss] : step_losses(name)) values.push_back(loss);
-    EXPECT_EQ(values.size(), static_cast<std::size_t>(kSteps));
+    EXPECT_EQ(values.size(), static_cast<std::size_t>(kPlanSteps));
     return values;
   }
   void expect_close(const std::vector<double>& a, const std::vector<double>& b) {
@@ -94,7 +94,7 @@ TEST_F(PlansE2e, PlansOfFourRanks) {
 }
 
 /// Documents packed behind each other, and sequences that fill the context of one step.
-class LongSequencesE2e : public PlansE2e {
+class LongPlansE2e : public PlansE2e {
  protected:
   std::vector<double> losses_of(const std::string& name, const std::string& data,
                                 const std::string& mesh, const std::string& plan) {
@@ -117,7 +117,7 @@ class LongSequencesE2e : public PlansE2e {
   }
 };
 
-TEST_F(LongSequencesE2e, ContextParallelRanksHaveTheLossesOfOne) {
+TEST_F(LongPlansE2e, ContextParallelRanksHaveTheLossesOfOne) {
   const std::map<std::string, std::string> data = {
       {"packed", "{path: text.txt, document_mask: true, document_end: 10}"},
       {"whole", "{path: text.txt}"}};

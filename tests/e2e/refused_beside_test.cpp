@@ -172,7 +172,7 @@ Refusals of_plans(const std::string& address) {
   };
 }
 
-class RefusedBeside : public DaemonTest {
+class RefusedBesideE2e : public DaemonTest {
  protected:
   static v1::RunSpec spec(const std::string& name) {
     v1::RunSpec spec;
@@ -194,7 +194,7 @@ class RefusedBeside : public DaemonTest {
   }
 };
 
-TEST_F(RefusedBeside, AJobThatTrainsKeepsItsLosses) {
+TEST_F(RefusedBesideE2e, AJobThatTrainsKeepsItsLosses) {
   start();
   submit_endless("dp2", "undisturbed", 2000);
   EXPECT_EQ(client({"job", "cancel", "undisturbed"}).exit_code, 0);

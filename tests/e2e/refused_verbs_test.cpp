@@ -18,14 +18,14 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kSeqLen = 16;
 
-struct Refusal {
+struct VerbRefusal {
   const char* name;
   StatusCode code;
   std::string reason;
   std::string message;  ///< part of it
   std::function<Outcome(RunClient&)> send;
 };
-using Refusals = std::vector<Refusal>;
+using VerbRefusals = std::vector<VerbRefusal>;
 
 v1::LossBatch good_batch() {
   v1::LossBatch batch;
@@ -58,7 +58,7 @@ std::function<Outcome(RunClient&)> datum_with(const std::function<void(v1::Datum
   return batch_with(batch, [&](v1::LossBatch& b) { spoil(*b.mutable_data(1)); });
 }
 
-Refusals wrong_tokens() {
+VerbRefusals wrong_tokens() {
   const StatusCode code = StatusCode::INVALID_ARGUMENT;
   const std::string reason = "INVALID_ARGUMENT";
   return {
@@ -94,7 +94,7 @@ Refusals wrong_tokens() {
   };
 }
 
-Refusals wrong_losses() {
+VerbRefusals wrong_losses() {
   const StatusCode code = StatusCode::INVALID_ARGUMENT;
   const std::string reason = "INVALID_ARGUMENT";
   return {
@@ -154,7 +154,7 @@ std::function<Outcome(RunClient&)> step_with(
   return [params](RunClient& client) { return client.optim_step(params); };
 }
 
-Refusals wrong_steps() {
+VerbRefusals wrong_steps() {
   const StatusCode code = StatusCode::INVALID_ARGUMENT;
   const std::string reason = "INVALID_ARGUMENT";
   return {
@@ -192,8 +192,8 @@ std::function<Outcome(RunClient&)> set_parameter(const v1::ParameterValue& value
   };
 }
 
-Refusals wrong_states_and_parameters() {
-  using Runs = RunClient::Runs;
+VerbRefusals wrong_states_and_parameters() {
+  using Stub = RunClient::Runs;
   const StatusCode code = StatusCode::INVALID_ARGUMENT;
   const std::string reason = "INVALID_ARGUMENT";
   return {
@@ -205,28 +205,28 @@ Refusals wrong_states_and_parameters() {
        [](RunClient& c) {
          v1::LoadStateRequest request;
          request.set_state("/etc/passwd");
-         return c.run(&Runs::LoadState, request);
+         return c.run(&Stub::LoadState, request);
        }},
       {"a state that does not exist", StatusCode::NOT_FOUND, "STATE_NOT_FOUND", "nobody",
        [](RunClient& c) {
          v1::LoadStateRequest request;
          request.set_state("runs/nobody/states/none");
-         return c.run(&Runs::LoadState, request);
+         return c.run(&Stub::LoadState, request);
        }},
       {"weights of an unknown dtype", code, reason, "dtype: \"float8\"",
        [](RunClient& c) {
          v1::SaveWeightsRequest request;
          request.set_name("hf");
          request.set_dtype("float8");
-         return c.run(&Runs::SaveWeights, request);
+         return c.run(&Stub::SaveWeights, request);
        }},
       {"no parameters", code, reason, "names",
-       [](RunClient& c) { return c.run(&Runs::GetParameters, v1::GetParametersRequest()); }},
+       [](RunClient& c) { return c.run(&Stub::GetParameters, v1::GetParametersRequest()); }},
       {"an unknown parameter", StatusCode::NOT_FOUND, "NOT_FOUND", "no_such",
        [](RunClient& c) {
          v1::GetParametersRequest request;
          request.add_names("no_such.weight");
-         return c.run(&Runs::GetParameters, request);
+         return c.run(&Stub::GetParameters, request);
        }},
       {"an unknown parameter to set", StatusCode::NOT_FOUND, "NOT_FOUND", "no_such",
        set_parameter(parameter("no_such.weight", {1}, 4))},
@@ -244,13 +244,13 @@ Refusals wrong_states_and_parameters() {
          v1::ParameterValue& value = *request.add_parameters();
          value = parameter("transformer.ln_f.weight", {64}, 512);
          value.set_dtype("float64");
-         return c.run(&Runs::SetParameters, request);
+         return c.run(&Stub::SetParameters, request);
        }},
       {"a skip of no verb", code, reason, "fly",
        [](RunClient& c) {
          v1::SkipRequest request;
          request.set_verb("fly");
-         return c.run(&Runs::Skip, request);
+         return c.run(&Stub::Skip, request);
        }},
   };
 }
@@ -267,7 +267,7 @@ std::function<Outcome(RunClient&)> with_id(std::int64_t seq_behind_next, std::in
   };
 }
 
-Refusals wrong_ids() {
+VerbRefusals wrong_ids() {
   const StatusCode code = StatusCode::INVALID_ARGUMENT;
   return {
       {"a number below 1", code, "SEQUENCE_INVALID", "", with_id(-1'000'000, 1)},
@@ -299,7 +299,7 @@ Refusals wrong_ids() {
   };
 }
 
-std::function<Outcome(RunClient&)> sample_with(
+std::function<Outcome(RunClient&)> sample_request(
     const std::function<void(v1::SampleRequest&)>& spoil) {
   v1::SampleRequest request;
   request.add_prompts()->set_prompt("ab");
@@ -308,28 +308,28 @@ std::function<Outcome(RunClient&)> sample_with(
   return [request](RunClient& client) { return client.sample(request); };
 }
 
-Refusals wrong_samples() {
+VerbRefusals wrong_samples() {
   const StatusCode code = StatusCode::INVALID_ARGUMENT;
   const std::string reason = "INVALID_ARGUMENT";
   return {
       {"no prompts", code, reason, "prompts",
-       sample_with([](v1::SampleRequest& r) { r.clear_prompts(); })},
+       sample_request([](v1::SampleRequest& r) { r.clear_prompts(); })},
       {"an empty prompt", code, reason, "prompts[0]",
-       sample_with([](v1::SampleRequest& r) { r.mutable_prompts(0)->Clear(); })},
+       sample_request([](v1::SampleRequest& r) { r.mutable_prompts(0)->Clear(); })},
       {"a negative number of samples", code, reason, "samples",
-       sample_with([](v1::SampleRequest& r) { r.set_samples(-1); })},
+       sample_request([](v1::SampleRequest& r) { r.set_samples(-1); })},
       {"too many samples", code, reason, "samples",
-       sample_with([](v1::SampleRequest& r) { r.set_samples(1 << 30); })},
+       sample_request([](v1::SampleRequest& r) { r.set_samples(1 << 30); })},
       {"a temperature that is no number", code, reason, "temperature",
-       sample_with([](v1::SampleRequest& r) { r.mutable_params()->set_temperature(kNan); })},
+       sample_request([](v1::SampleRequest& r) { r.mutable_params()->set_temperature(kNan); })},
       {"a negative number of tokens", code, reason, "max_tokens",
-       sample_with([](v1::SampleRequest& r) { r.mutable_params()->set_max_tokens(-1); })},
+       sample_request([](v1::SampleRequest& r) { r.mutable_params()->set_max_tokens(-1); })},
       {"weights of another step", StatusCode::FAILED_PRECONDITION, "WEIGHTS_STALE", "",
-       sample_with([](v1::SampleRequest& r) { r.set_weights_step(77); })},
+       sample_request([](v1::SampleRequest& r) { r.set_weights_step(77); })},
   };
 }
 
-class RefusedVerbs : public DaemonTest {
+class RefusedVerbsE2e : public DaemonTest {
  protected:
   static v1::RunSpec spec(const std::string& name) {
     v1::RunSpec spec;
@@ -343,17 +343,17 @@ class RefusedVerbs : public DaemonTest {
     return spec;
   }
 
-  static void expect_refused(RunClient& client, const Refusals& refusals) {
-    for (const Refusal& refusal : refusals) expect_refused(refusal, refusal.send(client));
+  static void expect_refused(RunClient& client, const VerbRefusals& refusals) {
+    for (const VerbRefusal& refusal : refusals) expect_refused(refusal, refusal.send(client));
   }
 
   /// The same of a run that waits for the ranks: some are refused at once, the others once it has
   /// them. Returns what is left to be told.
-  static std::vector<std::pair<Refusal, std::string>> send_all(RunClient& client,
-                                                               const Refusals& refusals) {
-    std::vector<std::pair<Refusal, std::string>> waiting;
+  static std::vector<std::pair<VerbRefusal, std::string>> send_all(RunClient& client,
+                                                                   const VerbRefusals& refusals) {
+    std::vector<std::pair<VerbRefusal, std::string>> waiting;
     client.waits = false;
-    for (const Refusal& refusal : refusals) {
+    for (const VerbRefusal& refusal : refusals) {
       const Outcome outcome = refusal.send(client);
       if (outcome.ok())
         waiting.emplace_back(refusal, outcome.operation.name());
@@ -363,7 +363,7 @@ class RefusedVerbs : public DaemonTest {
     client.waits = true;
     return waiting;
   }
-  static void expect_refused(const Refusal& refusal, const Outcome& outcome) {
+  static void expect_refused(const VerbRefusal& refusal, const Outcome& outcome) {
     SCOPED_TRACE(refusal.name);
     EXPECT_EQ(outcome.code, refusal.code) << outcome.message;
     EXPECT_EQ(outcome.reason, refusal.reason) << outcome.message;
@@ -385,7 +385,7 @@ class RefusedVerbs : public DaemonTest {
   }
 };
 
-TEST_F(RefusedVerbs, EachHasItsCodeAndReasonAndTheRunGoesOnWithTheSameBits) {
+TEST_F(RefusedVerbsE2e, EachHasItsCodeAndReasonAndTheRunGoesOnWithTheSameBits) {
   start();
   RunClient clean(address_);
   ASSERT_TRUE(clean.create(spec("clean")));
@@ -418,7 +418,7 @@ TEST_F(RefusedVerbs, EachHasItsCodeAndReasonAndTheRunGoesOnWithTheSameBits) {
   shut_down();
 }
 
-TEST_F(RefusedVerbs, AJobThatTrainsMeanwhileKeepsItsBits) {
+TEST_F(RefusedVerbsE2e, AJobThatTrainsMeanwhileKeepsItsBits) {
   start();
   TinyJob tiny;
   tiny.steps = 400;
@@ -434,11 +434,11 @@ TEST_F(RefusedVerbs, AJobThatTrainsMeanwhileKeepsItsBits) {
   submit(tiny, "beside");
   ASSERT_TRUE(reaches_step("beside", 3)) << job("beside").dump(2);
   ASSERT_TRUE(queued.submit(spec("queued")).ok());
-  std::vector<std::pair<Refusal, std::string>> waiting;
-  for (const Refusals& refusals :
+  std::vector<std::pair<VerbRefusal, std::string>> waiting;
+  for (const VerbRefusals& refusals :
        {wrong_steps(), wrong_tokens(), wrong_losses(), wrong_states_and_parameters()}) {
     for (auto& left : send_all(queued, refusals)) waiting.push_back(std::move(left));
-    for (const Refusal& refusal : refusals) {
+    for (const VerbRefusal& refusal : refusals) {
       const Outcome outcome = refusal.send(closed);
       EXPECT_EQ(outcome.code, StatusCode::FAILED_PRECONDITION) << refusal.name;
       EXPECT_EQ(outcome.reason, "RUN_CLOSED") << refusal.name;

@@ -11,13 +11,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSteps = 30;
+constexpr int kResumeSteps = 30;
 
 class ResumeE2e : public DaemonTest {
  protected:
   static TinyJob short_job(const std::string& resume_from = "") {
     TinyJob job;
-    job.steps = kSteps;
+    job.steps = kResumeSteps;
     job.checkpoint_interval = 10;
     job.resume_from = resume_from;
     return job;
@@ -43,7 +43,7 @@ class ResumeE2e : public DaemonTest {
   void expect_goes_on(const std::string& name, double tolerance, bool from_job = true) {
     const auto first = step_losses("first");
     const auto mine = step_losses(name);
-    ASSERT_EQ(mine.size(), static_cast<std::size_t>(kSteps - 20)) << name;
+    ASSERT_EQ(mine.size(), static_cast<std::size_t>(kResumeSteps - 20)) << name;
     for (const auto& [step, loss] : mine)
       EXPECT_NEAR(loss, first.at(step), tolerance * first.at(step)) << name << " step " << step;
     std::ifstream metrics(state_ / "jobs" / name / "metrics.jsonl");
@@ -54,7 +54,7 @@ class ResumeE2e : public DaemonTest {
       EXPECT_EQ(entry["step"], ++steps);
       EXPECT_EQ(entry["job"], steps <= 20 ? "first" : name) << "step " << steps;
     }
-    EXPECT_EQ(steps, kSteps);
+    EXPECT_EQ(steps, kResumeSteps);
   }
   void expect_refused(const Arguments& arguments, const std::string& text) {
     Arguments all{"job"};

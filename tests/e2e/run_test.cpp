@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSteps = 6, kSeqLen = 32, kBatch = 5;
+constexpr int kRunSteps = 6, kRunSeqLen = 32, kBatch = 5;
 
 /// The config of a job of which runs and jobs share model, mesh, plan, optimizer and seed.
 v1::RunConfig job_config(const v1::Mesh& mesh) {
@@ -30,10 +30,10 @@ v1::RunConfig job_config(const v1::Mesh& mesh) {
   config.mutable_optimizer()->set_lr(3e-3);
   v1::TrainingConfig& training = *config.mutable_training();
   training.set_seed(7);
-  training.set_seq_len(kSeqLen);
+  training.set_seq_len(kRunSeqLen);
   training.set_micro_batch_size(2);
   training.set_global_batch_size(kBatch);
-  training.set_steps(kSteps);
+  training.set_steps(kRunSteps);
   training.set_max_norm(0.5);
   config.mutable_lr_scheduler()->set_decay_type(v1::DECAY_TYPE_CONSTANT);
   config.mutable_data()->set_path("text.txt");
@@ -66,15 +66,15 @@ class RunE2e : public DaemonTest {
     const train::BatchLoader loader(data.training, {kBatch, kBatch, 1}, resolved.training().seed(),
                                     true);
     std::vector<v1::LossBatch> all;
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kRunSteps; ++step) {
       const train::HostBatch host = loader.load(step * kBatch, 0).front();
       v1::LossBatch& batch = all.emplace_back();
       batch.set_loss("cross_entropy");
       batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
-      batch.set_tokens(kBatch * kSeqLen);
+      batch.set_tokens(kBatch * kRunSeqLen);
       for (std::size_t row = 0; row < kBatch; ++row) {
         v1::Datum& datum = *batch.add_data();
-        for (std::size_t t = row * kSeqLen; t < (row + 1) * kSeqLen; ++t) {
+        for (std::size_t t = row * kRunSeqLen; t < (row + 1) * kRunSeqLen; ++t) {
           datum.add_tokens(static_cast<int>(host.inputs[t]));
           datum.add_targets(static_cast<int>(host.labels[t]));
         }
@@ -86,11 +86,11 @@ class RunE2e : public DaemonTest {
   /// The same samples, for the ranks to read.
   static std::vector<v1::LossBatch> references() {
     std::vector<v1::LossBatch> all;
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kRunSteps; ++step) {
       v1::LossBatch& batch = all.emplace_back();
       batch.set_loss("cross_entropy");
       batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
-      batch.set_tokens(kBatch * kSeqLen);
+      batch.set_tokens(kBatch * kRunSeqLen);
       v1::DataReference& reference = *batch.mutable_reference();
       reference.mutable_data()->set_path("text.txt");
       reference.set_first_sample(step * kBatch);
@@ -126,7 +126,7 @@ class RunE2e : public DaemonTest {
   export: {{hf_folder: hf}}
 )",
                                                mesh.dp(), mesh.fsdp(), mesh.cp(), mesh.tp(),
-                                               kSeqLen, kBatch, kSteps));
+                                               kRunSeqLen, kBatch, kRunSteps));
     const auto result = client({"job", "submit", file, "--name", name});
     ASSERT_EQ(result.exit_code, 0) << result.errors;
   }
@@ -138,7 +138,7 @@ class RunE2e : public DaemonTest {
     submit_job(mesh, "job" + id);
     ASSERT_TRUE(reaches("job" + id, "succeeded")) << job("job" + id).dump(2);
     const std::map<int, double> expected = step_losses("job" + id);
-    ASSERT_EQ(expected.size(), static_cast<std::size_t>(kSteps));
+    ASSERT_EQ(expected.size(), static_cast<std::size_t>(kRunSteps));
     const std::string whole = read_file(state_ / "jobs" / ("job" + id) / "hf/model.safetensors");
     ASSERT_GT(whole.size(), 1000u);
     const std::map<std::string, std::vector<v1::LossBatch>> ways = {
@@ -147,7 +147,7 @@ class RunE2e : public DaemonTest {
       SCOPED_TRACE(way);
       RunClient client(address_);
       ASSERT_TRUE(client.create(run_spec(mesh, way + id)));
-      for (int i = 0; i < kSteps; ++i)
+      for (int i = 0; i < kRunSteps; ++i)
         EXPECT_EQ(step(client, data[static_cast<std::size_t>(i)]), expected.at(i + 1)) << i;
       EXPECT_TRUE(weights(client) == whole);
       EXPECT_TRUE(client.close().ok());
@@ -194,10 +194,10 @@ v1::LossBatch large_batch(std::size_t bytes) {
   batch.set_loss("cross_entropy");
   batch.set_micro_batch_size(8);
   constexpr int kTargets = 120;
-  for (std::size_t size = 0; size < bytes; size += kSeqLen * (1 + kTargets * 5)) {
+  for (std::size_t size = 0; size < bytes; size += kRunSeqLen * (1 + kTargets * 5)) {
     v1::Datum& datum = *batch.add_data();
     datum.set_targets_per_token(kTargets);
-    for (int t = 0; t < kSeqLen; ++t) {
+    for (int t = 0; t < kRunSeqLen; ++t) {
       datum.add_tokens(static_cast<int>(batch.data_size() + t) % 100);
       for (int k = 0; k < kTargets; ++k) {
         datum.add_targets(k);

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 constexpr const char* kNorm = "transformer.ln_f.weight";
 constexpr const char* kTable = "transformer.wte.weight";
 
-class RunVerbs : public DaemonTest {
+class RunVerbsE2e : public DaemonTest {
  protected:
   /// A run of this name; its token stands behind the verbs of the test.
   void create(const std::string& name, const std::string& preset = "byte_gpt_tiny") {
@@ -59,7 +59,7 @@ class RunVerbs : public DaemonTest {
   std::string name_, token_;
 };
 
-TEST_F(RunVerbs, StatesParametersAndTheLeaseByHand) {
+TEST_F(RunVerbsE2e, StatesParametersAndTheLeaseByHand) {
   start();
   create("hand");
   const Arguments samples = {"--data", "text.txt", "--samples", "2"};
@@ -106,7 +106,7 @@ TEST_F(RunVerbs, StatesParametersAndTheLeaseByHand) {
   shut_down();
 }
 
-TEST_F(RunVerbs, LossesAreNamedOnTheLineAndTheirDataComeFromAFileOrStandardInput) {
+TEST_F(RunVerbsE2e, LossesAreNamedOnTheLineAndTheirDataComeFromAFileOrStandardInput) {
   start();
   create("losses");
   const std::string plain =
@@ -143,7 +143,7 @@ TEST_F(RunVerbs, LossesAreNamedOnTheLineAndTheirDataComeFromAFileOrStandardInput
   shut_down();
 }
 
-TEST_F(RunVerbs, ASkippedNumberLetsTheVerbsBehindItRun) {
+TEST_F(RunVerbsE2e, ASkippedNumberLetsTheVerbsBehindItRun) {
   start();
   create("gap");
   RunClient other(address_);
@@ -165,7 +165,7 @@ TEST_F(RunVerbs, ASkippedNumberLetsTheVerbsBehindItRun) {
   shut_down();
 }
 
-TEST_F(RunVerbs, WhatIsTooLargeForARequestOrAnAnswerTravelsInPieces) {
+TEST_F(RunVerbsE2e, WhatIsTooLargeForARequestOrAnAnswerTravelsInPieces) {
   start();
   create("large", "byte_gpt_10m");
   // 37 MiB in all: more than an answer tells along, and more than a request may have.

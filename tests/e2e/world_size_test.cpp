@@ -10,13 +10,13 @@ namespace meshloom::e2e {
 namespace {
 
 /// Many more than are done while a client asks how far a job is and then stops the daemon.
-constexpr int kSteps = 2400;
+constexpr int kWorldSizeSteps = 2400;
 
 class WorldSizeE2e : public DaemonTest {
  protected:
   static TinyJob long_job(const std::string& extra = "") {
     TinyJob job;
-    job.steps = kSteps;
+    job.steps = kWorldSizeSteps;
     job.extra = extra;
     return job;
   }
@@ -36,12 +36,12 @@ class WorldSizeE2e : public DaemonTest {
     ASSERT_TRUE(reaches("moved", "succeeded", 120s)) << job("moved").dump(2);
     const auto before = step_losses("whole");
     const auto after = step_losses("moved");
-    ASSERT_EQ(after.size(), std::size_t{kSteps});
+    ASSERT_EQ(after.size(), std::size_t{kWorldSizeSteps});
     // All of what the first daemon computed, and some steps on the new mesh while rounding is
     // small.
     const int first = resumed_at("moved");
     ASSERT_GE(first, 60);
-    for (int step = 1; step <= std::min(first + 10, kSteps); ++step)
+    for (int step = 1; step <= std::min(first + 10, kWorldSizeSteps); ++step)
       EXPECT_NEAR(after.at(step), before.at(step), 1e-5 * before.at(step)) << "step " << step;
     const Json moved = job("moved");
     EXPECT_EQ(moved["resolved"]["mesh"]["dp"], ranks);
