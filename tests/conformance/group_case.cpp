@@ -15,16 +15,16 @@
 namespace meshloom::conformance {
 namespace {
 
-constexpr std::array<std::string_view, 10> kOps{"all_reduce",
-                                                "all_gather",
-                                                "reduce_scatter",
-                                                "all_to_all",
-                                                "low_contention_all_gather",
-                                                "low_contention_reduce_scatter",
-                                                "broadcast",
-                                                "scatter",
-                                                "gather",
-                                                "send_recv"};
+constexpr std::array<std::string_view, 10> kGroupOps{"all_reduce",
+                                                     "all_gather",
+                                                     "reduce_scatter",
+                                                     "all_to_all",
+                                                     "low_contention_all_gather",
+                                                     "low_contention_reduce_scatter",
+                                                     "broadcast",
+                                                     "scatter",
+                                                     "gather",
+                                                     "send_recv"};
 
 void clear(const Tensor& x) {
   std::fill_n(static_cast<std::byte*>(x.view().data), x.view().bytes(), std::byte{0});
@@ -209,7 +209,7 @@ Tensor join_results(const GroupCall& call, const Tensor& mine, const RankContext
 }  // namespace
 
 bool is_group_op(const std::string& op) {
-  return std::find(kOps.begin(), kOps.end(), op) != kOps.end();
+  return std::find(kGroupOps.begin(), kGroupOps.end(), op) != kGroupOps.end();
 }
 
 void validate_group(const std::string& op, const Case& c, const TensorFile& file) {

@@ -9,23 +9,24 @@
 namespace meshloom::ops {
 namespace {
 
-constexpr const char* kName = "attention_of_rows";
+constexpr const char* kAttentionOfRows = "attention_of_rows";
 
 void check_arguments(const Tensor& q, std::span<const KeyValue> rows) {
-  check_floating(kName, q);
-  check(q.ndim() == 4 && q.size(2) == 1, "{}: q {}, expected [B,H,1,D]", kName, q.shape());
+  check_floating(kAttentionOfRows, q);
+  check(q.ndim() == 4 && q.size(2) == 1, "{}: q {}, expected [B,H,1,D]", kAttentionOfRows,
+        q.shape());
   check(!rows.empty() && q.size(0) == static_cast<std::int64_t>(rows.size()),
-        "{}: q {} for the keys and values of {} rows", kName, q.shape(), rows.size());
+        "{}: q {} for the keys and values of {} rows", kAttentionOfRows, q.shape(), rows.size());
   const std::int64_t dims_v = rows[0].v.size(-1);
   for (const auto& [k, v] : rows) {
-    check_same_dtype(kName, q, k);
-    check_same_dtype(kName, q, v);
+    check_same_dtype(kAttentionOfRows, q, k);
+    check_same_dtype(kAttentionOfRows, q, v);
     const bool fits = k.ndim() == 4 && v.ndim() == 4 && k.size(0) == 1 && v.size(0) == 1 &&
                       k.size(1) == v.size(1) && k.size(1) > 0 && q.size(1) % k.size(1) == 0 &&
                       k.size(2) == v.size(2) && k.size(2) > 0 && k.size(3) == q.size(3) &&
                       v.size(3) == dims_v;
-    check(fits, "{}: a row's k {} and v {} do not fit q {} and values of {}", kName, k.shape(),
-          v.shape(), q.shape(), dims_v);
+    check(fits, "{}: a row's k {} and v {} do not fit q {} and values of {}", kAttentionOfRows,
+          k.shape(), v.shape(), q.shape(), dims_v);
   }
 }
 

@@ -21,7 +21,7 @@ TensorView transposed(TensorView view) {
 
 /// What backward needs. x is the pre-activation, [rows, in]; undefined if `recompute` makes it
 /// again.
-struct Saved {
+struct SavedLinear {
   Tensor x, weight, bias;
   LinearOptions options;
   std::function<Tensor()> recompute;
@@ -49,7 +49,7 @@ Tensor activated(const Tensor& x, Activation activation) {
   return y;
 }
 
-Tensor input_grad(const Saved& saved, const Tensor& dy) {
+Tensor input_grad(const SavedLinear& saved, const Tensor& dy) {
   ExecutionContext& context = dy.context();
   Tensor dx = empty(context, {dy.size(0), saved.weight_in_out().size(0)}, dy.dtype());
   context.backend().matmul(context.kernel_context(), dx.view(), dy.view(),
@@ -61,7 +61,7 @@ Tensor input_grad(const Saved& saved, const Tensor& dy) {
   return dx;
 }
 
-void weight_grad(const Saved& saved, const Tensor& dy, GradSink& sink) {
+void weight_grad(const SavedLinear& saved, const Tensor& dy, GradSink& sink) {
   ParamGrad grad(sink, 1, saved.weight);
   if (!grad.wanted()) return;
   const Tensor x = activated(saved.input(), saved.options.input_activation);
@@ -77,7 +77,7 @@ void weight_grad(const Saved& saved, const Tensor& dy, GradSink& sink) {
   grad.finish();
 }
 
-void bias_grad(const Saved& saved, const Tensor& dy, GradSink& sink) {
+void bias_grad(const SavedLinear& saved, const Tensor& dy, GradSink& sink) {
   ParamGrad grad(sink, 2, saved.bias);
   if (!grad.wanted()) return;
   ExecutionContext& context = dy.context();
@@ -144,11 +144,11 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias_give
   Shape shape = x.shape();
   shape[x.ndim() - 1] = weight.size(options.weight_is_in_out ? 1 : 0);
 
-  Saved saved{alias(x, rows_shape(x.shape()), contiguous_strides(rows_shape(x.shape()))),
-              weight,
-              bias,
-              options,
-              {}};
+  SavedLinear saved{alias(x, rows_shape(x.shape()), contiguous_strides(rows_shape(x.shape()))),
+                    weight,
+                    bias,
+                    options,
+                    {}};
   ExecutionContext& context = x.context();
   Tensor y = empty(context, shape, result_dtype(x, options));
   const bool empty_product = saved.x.size(1) == 0;  // a shard may hold no columns

@@ -20,7 +20,7 @@ namespace {
 using autograd::GradOutputs;
 using autograd::GradSink;
 
-constexpr const char* kName = "linear_cross_entropy";
+constexpr const char* kCrossEntropy = "linear_cross_entropy";
 
 /// [1, n] of a dense tensor.
 TensorView as_row(const Tensor& x) { return alias(x, {1, x.numel()}, {x.numel(), 1}).view(); }
@@ -54,7 +54,7 @@ void check_unit_gradient(const Tensor& grad) {
     if (grad.item() != 1.0)
       throw FailedPrecondition(
           fmt::format("{}: backward got the gradient {}, expected 1: use grad_scale to scale",
-                      kName, grad.item()));
+                      kCrossEntropy, grad.item()));
   });
 }
 
@@ -105,7 +105,7 @@ WeightedLoss run(const Tensor& hidden_given, const Tensor& weight, const Tensor&
       if (dweight) sink.emit(1, converted(dweight, dtype));
       if (dbias) sink.emit(2, converted(dbias, dtype));
     };
-    autograd::record_op(kName, {&hidden, &weight, &bias}, {&y}, std::move(backward));
+    autograd::record_op(kCrossEntropy, {&hidden, &weight, &bias}, {&y}, std::move(backward));
   }
   return {y, alias(losses, targets.places.shape(), targets.places.strides())};
 }
@@ -114,7 +114,7 @@ WeightedLoss run(const Tensor& hidden_given, const Tensor& weight, const Tensor&
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions& options) {
-  check_output_loss(kName, hidden, weight, bias, targets, false);
+  check_output_loss(kCrossEntropy, hidden, weight, bias, targets, false);
   if (LayoutEngine* engine = layout_engine({&hidden, &weight, &bias, &targets}))
     return run_call(
         *engine, planner::OpId::kLinearCrossEntropy, {&hidden, &weight, &bias, &targets}, {},
@@ -122,7 +122,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Te
           return linear_cross_entropy(c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3], options);
         });
   return run(hidden, weight, bias,
-             whole_targets(kName, targets, weight.size(0), options.ignore_index), {},
+             whole_targets(kCrossEntropy, targets, weight.size(0), options.ignore_index), {},
              options.grad_scale)
       .sum;
 }
@@ -131,15 +131,15 @@ WeightedLoss weighted_linear_cross_entropy(const Tensor& hidden, const Tensor& w
                                            const Tensor& bias, const Tensor& targets,
                                            const Tensor& row_weights,
                                            const LinearCrossEntropyOptions& options) {
-  check_output_loss(kName, hidden, weight, bias, targets, false);
-  check_dtype(kName, "row weights", row_weights, accumulation_dtype(hidden.dtype()));
-  check(row_weights.shape() == targets.shape(), "{}: row weights of shape {} for targets {}", kName,
-        row_weights.shape(), targets.shape());
+  check_output_loss(kCrossEntropy, hidden, weight, bias, targets, false);
+  check_dtype(kCrossEntropy, "row weights", row_weights, accumulation_dtype(hidden.dtype()));
+  check(row_weights.shape() == targets.shape(), "{}: row weights of shape {} for targets {}",
+        kCrossEntropy, row_weights.shape(), targets.shape());
   LayoutEngine* engine = layout_engine({&hidden, &weight, &bias, &targets, &row_weights});
   if (!engine)
     return run(hidden, weight, bias,
-               whole_targets(kName, targets, weight.size(0), options.ignore_index), row_weights,
-               options.grad_scale);
+               whole_targets(kCrossEntropy, targets, weight.size(0), options.ignore_index),
+               row_weights, options.grad_scale);
   const std::array<const Tensor*, 5> inputs = {&hidden, &weight, &bias, &targets, &row_weights};
   std::vector<Tensor> results =
       engine->run(planner::OpId::kLinearCrossEntropy, inputs, {{}, {planner::kWeightedSum}},
@@ -156,9 +156,10 @@ std::vector<Tensor> linear_cross_entropy_by_vocabulary(const LocalCall& call) {
     return {linear_token_losses_by_vocabulary(call)};
   const auto& options = call.options.as<LinearCrossEntropyOptions>();
   const bool weighted = call.attributes.ints[0] == planner::kWeightedSum;
-  WeightedLoss loss = run(call.inputs[0], call.inputs[1], call.inputs[2],
-                          slice_targets(kName, call, call.inputs[3], 1, 0, options.ignore_index),
-                          weighted ? call.inputs[4] : Tensor(), options.grad_scale);
+  WeightedLoss loss =
+      run(call.inputs[0], call.inputs[1], call.inputs[2],
+          slice_targets(kCrossEntropy, call, call.inputs[3], 1, 0, options.ignore_index),
+          weighted ? call.inputs[4] : Tensor(), options.grad_scale);
   if (!weighted) return {std::move(loss.sum)};
   return {std::move(loss.sum), std::move(loss.losses)};
 }

@@ -15,7 +15,7 @@ namespace {
 using autograd::GradOutputs;
 using autograd::GradSink;
 
-constexpr const char* kName = "linear_token_losses";
+constexpr const char* kTokenLosses = "linear_token_losses";
 
 /// [.., K] of `rows` rows as [K, rows].
 Tensor by_target(const Tensor& x, std::int64_t rows, std::int64_t targets) {
@@ -23,7 +23,7 @@ Tensor by_target(const Tensor& x, std::int64_t rows, std::int64_t targets) {
 }
 
 /// What backward needs.
-struct Saved {
+struct SavedLosses {
   Tensor hidden, weight, bias;
   Tensor targets;  ///< [K, rows], places
   Tensor lse;      ///< [rows]
@@ -73,9 +73,9 @@ Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
                             .exchange = targets.exchange ? &*targets.exchange : nullptr});
   Tensor result = reshape(contiguous(transpose(losses, 0, 1)), shape);
   if (autograd::should_record({&hidden, &weight, &bias})) {
-    const Saved saved{hidden.detach(), weight, bias, places, lse, targets.options};
+    const SavedLosses saved{hidden.detach(), weight, bias, places, lse, targets.options};
     autograd::record_op(
-        kName, {&hidden, &weight, &bias}, {&result},
+        kTokenLosses, {&hidden, &weight, &bias}, {&result},
         [saved](GradOutputs grads, GradSink& sink) { saved.backward(grads[0], sink); });
   }
   return result;
@@ -85,7 +85,7 @@ Tensor run(const Tensor& hidden_given, const Tensor& weight, const Tensor& bias,
 
 Tensor linear_token_losses(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                            const Tensor& targets, std::int64_t ignore_index) {
-  check_output_loss(kName, hidden, weight, bias, targets, true);
+  check_output_loss(kTokenLosses, hidden, weight, bias, targets, true);
   if (LayoutEngine* engine = layout_engine({&hidden, &weight, &bias, &targets}))
     return run_call(*engine, planner::OpId::kLinearCrossEntropy,
                     {&hidden, &weight, &bias, &targets}, {{}, {planner::kTokenLosses}},
@@ -93,13 +93,14 @@ Tensor linear_token_losses(const Tensor& hidden, const Tensor& weight, const Ten
                       return linear_token_losses(c.inputs[0], c.inputs[1], c.inputs[2], c.inputs[3],
                                                  ignore_index);
                     });
-  return run(hidden, weight, bias, whole_targets(kName, targets, weight.size(0), ignore_index));
+  return run(hidden, weight, bias,
+             whole_targets(kTokenLosses, targets, weight.size(0), ignore_index));
 }
 
 Tensor linear_token_losses_by_vocabulary(const LocalCall& call) {
   const auto ignored = call.options.as<std::int64_t>();
   return run(call.inputs[0], call.inputs[1], call.inputs[2],
-             slice_targets(kName, call, call.inputs[3], 1, 0, ignored));
+             slice_targets(kTokenLosses, call, call.inputs[3], 1, 0, ignored));
 }
 
 }  // namespace meshloom::ops

@@ -43,7 +43,7 @@ void run_norm(ExecutionContext& context, const kernels::NormViews& views, NormKi
 }
 
 /// What backward needs of x = the norm's input.
-struct Saved {
+struct SavedNorm {
   NormKind kind;
   Tensor x, weight, bias;
   Stats stats;
@@ -51,8 +51,8 @@ struct Saved {
 
 /// The gradient of the norm's input, added into `residual_grad` if that is given (and may be
 /// overwritten). Inputs `weight_input` and the next one are weight and bias.
-Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_grad, int weight_input,
-                     GradSink& sink) {
+Tensor norm_backward(const SavedNorm& saved, const Tensor& grad, Tensor residual_grad,
+                     int weight_input, GradSink& sink) {
   const Tensor dy = contiguous(grad);
   const bool accumulate_dx = residual_grad.defined();
   Tensor dx = accumulate_dx ? std::move(residual_grad) : empty_like(saved.x);
@@ -76,7 +76,7 @@ Tensor norm_backward(const Saved& saved, const Tensor& grad, Tensor residual_gra
 }
 
 /// The norm's output again, from what backward keeps.
-std::function<Tensor()> recipe(const Saved& saved, double eps) {
+std::function<Tensor()> recipe(const SavedNorm& saved, double eps) {
   return [saved, eps] {
     Tensor y = empty_like(saved.x);
     run_norm(y.context(),
@@ -117,7 +117,7 @@ Tensor norm(NormKind kind, const char* name, const Tensor& input, const Tensor& 
            kind, eps);
 
   if (autograd::should_record({&x, &weight, &bias})) {
-    const Saved saved{kind, x.detach(), weight, bias, stats};
+    const SavedNorm saved{kind, x.detach(), weight, bias, stats};
     autograd::record_op(name, {&x, &weight, &bias}, {&y}, [saved](GradOutputs dy, GradSink& sink) {
       sink.emit(0, norm_backward(saved, dy[0], {}, 1, sink));
     });
@@ -153,7 +153,7 @@ NormedSum add_norm_dense(NormKind kind, const char* name, const Tensor& x, const
            kind, eps);
 
   if (autograd::should_record({&x, &residual, &weight, &bias})) {
-    const Saved saved{kind, out.sum, weight, bias, stats};
+    const SavedNorm saved{kind, out.sum, weight, bias, stats};
     auto backward = [saved](GradOutputs dy, GradSink& sink) {
       const Tensor& dsum = dy[1];
       Tensor dx = dsum;

@@ -7,9 +7,9 @@ namespace meshloom::ops {
 namespace {
 
 /// Goes over the rows chunk by chunk, as the loop that made the losses.
-class Loop {
+class BackwardLoop {
  public:
-  Loop(ExecutionContext& context, const OutputLossBackward& loss)
+  BackwardLoop(ExecutionContext& context, const OutputLossBackward& loss)
       : context_(context),
         loss_(loss),
         rows_(loss.hidden.size(0)),
@@ -89,7 +89,7 @@ class Loop {
 }  // namespace
 
 void run_output_loss_backward(ExecutionContext& context, const OutputLossBackward& loss) {
-  if (loss.hidden.size(0) > 0) return Loop(context, loss).run();
+  if (loss.hidden.size(0) > 0) return BackwardLoop(context, loss).run();
   clear_unless_added(context, loss.dweight, loss.dbias, loss.accumulate);
 }
 

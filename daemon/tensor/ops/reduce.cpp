@@ -21,13 +21,13 @@ using planner::OpId;
 
 /// The result's shape with the reduced dims kept as 1 and without them, and how many elements go
 /// into one.
-struct Reduction {
+struct PlannedReduction {
   Shape kept;
   Shape dropped;
   std::int64_t count = 1;
 };
 
-Reduction plan_reduction(const char* name, const Tensor& x, const Dims& dims) {
+PlannedReduction plan_reduction(const char* name, const Tensor& x, const Dims& dims) {
   std::array<bool, kMaxDims> reduced{};
   if (dims.empty()) reduced.fill(true);
   for (std::int64_t d : dims) {
@@ -35,7 +35,7 @@ Reduction plan_reduction(const char* name, const Tensor& x, const Dims& dims) {
     check(!reduced[static_cast<std::size_t>(dim)], "{}: dim {} is given twice", name, d);
     reduced[static_cast<std::size_t>(dim)] = true;
   }
-  Reduction r;
+  PlannedReduction r;
   for (int i = 0; i < x.ndim(); ++i) {
     const bool is_reduced = reduced[static_cast<std::size_t>(i)];
     r.kept.push_back(is_reduced ? 1 : x.shape()[i]);
@@ -47,14 +47,15 @@ Reduction plan_reduction(const char* name, const Tensor& x, const Dims& dims) {
   return r;
 }
 
-Tensor run_reduce(ReduceOp op, const Tensor& x, const Reduction& r, double correction) {
+Tensor run_reduce(ReduceOp op, const Tensor& x, const PlannedReduction& r, double correction) {
   ExecutionContext& context = x.context();
   Tensor y = empty(context, r.kept, x.dtype());
   context.backend().reduce(context.kernel_context(), op, y.view(), x.view(), correction);
   return y;
 }
 
-Tensor amax_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const Reduction& r) {
+Tensor amax_backward(const Tensor& dy, const Tensor& x, const Tensor& y,
+                     const PlannedReduction& r) {
   // 1 where x equals the maximum y, 0 elsewhere: relu's derivative tells y - x > 0 from
   // y - x == 0.
   const Tensor below = sub(y, x);
@@ -68,7 +69,8 @@ Tensor amax_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const R
   return mul(equal, share);
 }
 
-Tensor var_backward(const Tensor& dy, const Tensor& x, const Reduction& r, double correction) {
+Tensor var_backward(const Tensor& dy, const Tensor& x, const PlannedReduction& r,
+                    double correction) {
   const double divisor = std::max(0.0, static_cast<double>(r.count) - correction);
   const Tensor centered = sub(x, run_reduce(ReduceOp::kMean, x, r, 0.0));
   return mul(centered, mul(dy, 2.0 / divisor));
@@ -106,7 +108,7 @@ Tensor reduce_with_layout(LayoutEngine& engine, ReduceOp op, const char* name, c
 Tensor reduce(ReduceOp op, const char* name, const Tensor& x, const Dims& dims, bool keepdim,
               double correction) {
   check_floating(name, x);
-  const Reduction r = plan_reduction(name, x, dims);
+  const PlannedReduction r = plan_reduction(name, x, dims);
   check(op != ReduceOp::kAmax || r.count > 0, "{}: no elements to take the maximum of in shape {}",
         name, x.shape());
   if (LayoutEngine* engine = layout_engine({&x}))
@@ -144,7 +146,7 @@ std::vector<Tensor> mean_of_shards(const LocalCall& call) {
   for (const std::int64_t d : call.attributes.dims)
     count *= call.decision.inputs[0]->shape()[static_cast<int>(d)];
   const Tensor& x = call.inputs[0];
-  const Reduction r = plan_reduction("mean", x, call.attributes.dims);
+  const PlannedReduction r = plan_reduction("mean", x, call.attributes.dims);
   const double factor = 1.0 / static_cast<double>(count);
   ExecutionContext& context = x.context();
   const Tensor share = empty(context, r.kept, accumulation_dtype(x.dtype()));

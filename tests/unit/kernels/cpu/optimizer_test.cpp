@@ -8,8 +8,8 @@ namespace meshloom::kernels::test {
 namespace {
 
 // Parameters of uneven sizes with gradients; the state is kept in double beside.
-struct Problem {
-  explicit Problem(Rng& rng) {
+struct OptimizerProblem {
+  explicit OptimizerProblem(Rng& rng) {
     for (const std::int64_t n : {70001, 3, 1, 0, 129}) {
       master.push_back(random_tensor({n}, DType::kFloat32, rng));
       grad.push_back(random_tensor({n}, DType::kFloat32, rng));
@@ -67,7 +67,8 @@ struct Scalars {
 };
 
 // Adam by its definition.
-void adam_reference(Problem& problem, const AdamOptions& o, double lr, int step, double factor) {
+void adam_reference(OptimizerProblem& problem, const AdamOptions& o, double lr, int step,
+                    double factor) {
   for (std::size_t k = 0; k < problem.p.size(); ++k)
     for (std::size_t i = 0; i < problem.p[k].size(); ++i) {
       double& p = problem.p[k][i];
@@ -86,7 +87,8 @@ void adam_reference(Problem& problem, const AdamOptions& o, double lr, int step,
     }
 }
 
-void sgd_reference(Problem& problem, const SgdOptions& o, double lr, int step, double factor) {
+void sgd_reference(OptimizerProblem& problem, const SgdOptions& o, double lr, int step,
+                   double factor) {
   for (std::size_t k = 0; k < problem.p.size(); ++k)
     for (std::size_t i = 0; i < problem.p[k].size(); ++i) {
       double& p = problem.p[k][i];
@@ -106,7 +108,7 @@ TEST(Adam, FiveStepsMatchTheDefinition) {
     for (const bool with_working : {false, true}) {
       for_all_settings([&](const KernelContext& context) {
         Rng rng(1);
-        Problem problem(rng);
+        OptimizerProblem problem(rng);
         AdamOptions options;
         options.beta2 = 0.95f;
         options.decoupled = decoupled;
@@ -128,7 +130,7 @@ TEST(Step, ANormOrLossThatIsNotFiniteLeavesEverythingAsItIs) {
       {nan, 2.0}, {infinity, 2.0}, {1.0, nan}, {1.0, -infinity}, {1.0, infinity}};
   for (const auto& [norm, loss] : pairs) {
     Rng rng(5);
-    Problem problem(rng);
+    OptimizerProblem problem(rng);
     Scalars scalars(0.01f);
     scalars.clip(0.5, norm);
     scalars.loss.set(0, loss);
@@ -164,7 +166,7 @@ TEST(Adam, ThreadsDoNotChangeBits) {
   std::vector<std::vector<double>> results;
   for (const int threads : {1, 2, 3, 7}) {
     Rng rng(2);
-    Problem problem(rng);
+    OptimizerProblem problem(rng);
     KernelContext context;
     context.threads = {threads};
     backend().adam_step(context, problem.tensors(false), Scalars(0.01f).views(1), {});
@@ -183,7 +185,7 @@ TEST(Sgd, MatchesTheDefinition) {
                                  Variant{0.9f, 0.3f, false}, Variant{0.8f, 0.0f, true}}) {
     for_all_settings([&](const KernelContext& context) {
       Rng rng(3);
-      Problem problem(rng);
+      OptimizerProblem problem(rng);
       SgdOptions options;
       options.momentum = variant.momentum;
       options.dampening = variant.dampening;
