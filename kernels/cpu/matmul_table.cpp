@@ -41,8 +41,8 @@ MatmulProvider choose_bfloat16(CpuClass cpu_class, const Gemm& gemm) {
 }
 
 MatmulProvider choose_float32(CpuClass cpu_class, const Gemm& gemm, bool batch_invariant) {
-  // sgemm reads b once for each of such rows. Other products of few rows are sgemm's here, so that
-  // training on this class has the bits of one library.
+  // sgemm reads b once for each of such rows. Other products of few rows are sgemm's here: what
+  // training multiplies stays with the libraries.
   if (cpu_class == CpuClass::kAvx2 && batch_invariant && few_rows(gemm))
     return MatmulProvider::kFewRows;
   if (cpu_class >= CpuClass::kAvx512) {
@@ -52,11 +52,14 @@ MatmulProvider choose_float32(CpuClass cpu_class, const Gemm& gemm, bool batch_i
     const bool packed = wide_columns(gemm) || (gemm.b.transposed && gemm.k >= kDepth);
     if (packed && worth_packing(gemm)) return MatmulProvider::kPacked;
   }
-  // For few rows OpenBLAS rearranges a wide b faster.
-  constexpr std::int64_t kRows = 512;
-  return cpu_class == CpuClass::kAvx2 && wide_columns(gemm) && gemm.m <= kRows
-             ? MatmulProvider::kOpenBlas
-             : MatmulProvider::kOneDnnSgemm;
+  if (cpu_class != CpuClass::kAvx2) return MatmulProvider::kOneDnnSgemm;
+  // OpenBLAS rearranges a wide b faster for few rows, and a transposed a. Products below kWork it
+  // gives to all threads, which then wait for each other longer than they multiply where the cores
+  // have other work.
+  constexpr std::int64_t kRows = 512, kWork = 1 << 24;
+  const bool gradient = gemm.a.transposed && gemm.m * gemm.n * gemm.k >= kWork;
+  return gradient || (wide_columns(gemm) && gemm.m <= kRows) ? MatmulProvider::kOpenBlas
+                                                             : MatmulProvider::kOneDnnSgemm;
 }
 
 }  // namespace

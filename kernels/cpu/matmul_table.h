@@ -13,7 +13,7 @@ namespace meshloom::kernels::cpu {
 
 /// Raised whenever an entry that training uses or the order of a kernel's sums changes, and stored
 /// in checkpoints: losses and weights are bitwise comparable within one version.
-inline constexpr int kMatmulTableVersion = 6;
+inline constexpr int kMatmulTableVersion = 7;
 
 enum class MatmulProvider : std::uint8_t {
   kOneDnnSgemm,   ///< float32, oneDNN's BLAS-like entry: no primitive, no extra memory

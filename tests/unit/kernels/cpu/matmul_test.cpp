@@ -379,6 +379,21 @@ TEST(MatmulTable, Float64GoesToOpenBlasOnEveryClass) {
     EXPECT_EQ(choose_matmul_provider(c, DType::kFloat64, gemm), MatmulProvider::kOpenBlas);
 }
 
+TEST(MatmulTable, WeightGradientsInFloat32GoToOpenBlasOnAvx2Alone) {
+  Gemm gemm;
+  gemm.m = gemm.n = gemm.k = 300;
+  const auto provider = [&](CpuClass c) {
+    return choose_matmul_provider(c, DType::kFloat32, gemm);
+  };
+  EXPECT_EQ(provider(CpuClass::kAvx2), MatmulProvider::kOneDnnSgemm);
+  gemm.a.transposed = true;
+  EXPECT_EQ(provider(CpuClass::kAvx2), MatmulProvider::kOpenBlas);
+  for (const CpuClass c : {CpuClass::kSse4, CpuClass::kAvx512, CpuClass::kAvx512Bf16})
+    EXPECT_EQ(provider(c), MatmulProvider::kOneDnnSgemm);
+  gemm.k = 100;  // little work
+  EXPECT_EQ(provider(CpuClass::kAvx2), MatmulProvider::kOneDnnSgemm);
+}
+
 TEST(LibraryThreads, TheOpenMpBuildOfOpenBlasIsLoaded) { EXPECT_NO_THROW(verify_blas()); }
 
 }  // namespace
