@@ -24,25 +24,20 @@ if(MESHLOOM_SANITIZE)
   add_link_options(-fsanitize=${MESHLOOM_SANITIZE})
 endif()
 
+# An object that any clone has compiled serves all others: paths below the source folder count as relative, and none of
+# them stands in an object, whose debug information names its sources from the source folder on.
+add_compile_options($<$<CXX_COMPILER_ID:GNU>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
 find_program(MESHLOOM_CCACHE ccache)
 if(MESHLOOM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # What ccache asks for where headers are precompiled.
-  set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${MESHLOOM_CCACHE})
+  set(MESHLOOM_CCACHE_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${MESHLOOM_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MESHLOOM_CCACHE_LAUNCHER})
+  # ccache asks for it where headers are precompiled.
   add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)
 endif()
 find_program(MESHLOOM_MOLD mold)
 if(MESHLOOM_MOLD AND NOT MESHLOOM_SANITIZE)
   add_link_options(-fuse-ld=mold)
-endif()
-
-# For a build of everything: what several sources include is then read and instantiated once. A change of one source
-# compiles its neighbours again, so it is off where one works on the code.
-option(MESHLOOM_UNITY "Compile several sources of a target as one" OFF)
-if(MESHLOOM_UNITY)
-  set(CMAKE_UNITY_BUILD ON)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # gcc takes an included source for a header
 endif()
 
 # The usual shape of a folder's library: explicit sources, public includes from the repository root, and, where it is

@@ -27,8 +27,12 @@ function(meshloom_precompiled name type)
   endif()
   target_link_libraries(${name} PRIVATE spdlog::spdlog fmt::fmt ${ARG_LIBRARIES})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
-  # ccache would read the precompiled header that is to be replaced, and find it unchanged.
-  set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER "")
+  # ccache takes a precompiled header that is there for one that is used, and the digest of the old one into the key of
+  # the new one.
+  if(MESHLOOM_CCACHE_LAUNCHER)
+    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER
+      "${PROJECT_SOURCE_DIR}/scripts/cmake/without_old_output.sh;${MESHLOOM_CCACHE_LAUNCHER}")
+  endif()
 endfunction()
 
 # Lets targets of the same type and flags begin with what meshloom_precompiled(NAME ..) holds; what its libraries ask of
