@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -60,7 +61,7 @@ std::unique_ptr<Process> DaemonTest::launch(int ranks, const Arguments& flags,
                          "--bind-to",
                          "none",
                          "--oversubscribe",
-                         MESHLOOM_BIN "/meshloomd",
+                         test::program("meshloomd"),
                          "--state-dir",
                          state_.string(),
                          "--data-dir",
@@ -108,7 +109,7 @@ int DaemonTest::wait_for_end(std::chrono::milliseconds timeout) {
 
 CommandResult DaemonTest::client(const Arguments& arguments,
                                  std::chrono::milliseconds timeout) const {
-  Arguments all{MESHLOOM_BIN "/meshloom", "--address", address_};
+  Arguments all{test::program("meshloom"), "--address", address_};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return run_command(all, timeout);
 }
@@ -172,7 +173,7 @@ void DaemonTest::shut_down() {
 }
 
 std::string DaemonTest::plan_path(const std::string& name) {
-  return fmt::format("{}/configs/plans/{}.yaml", MESHLOOM_SOURCE, name);
+  return test::source_file("configs/plans/" + name + ".yaml");
 }
 
 std::map<int, double> DaemonTest::step_losses(const std::string& name) const {

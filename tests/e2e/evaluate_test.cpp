@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -72,7 +73,7 @@ TEST_F(EvaluateE2e, ItWaitsForTheRanksAndRefusalsDisturbNobody) {
   expect_refused_for({"evaluate", "--job", "first", "--data", "nothing.txt"}, "nothing.txt");
   expect_refused_for({"evaluate", "--hf-folder", "nothing", "--data", "text.txt"}, "nothing");
   expect_refused_for({"evaluate", "--job", "first", "--batch", "100000"}, "global_batch_size");
-  Process waiting({MESHLOOM_BIN "/meshloom", "--address", address_, "evaluate", "--job", "first"},
+  Process waiting({test::program("meshloom"), "--address", address_, "evaluate", "--job", "first"},
                   folder_ / "waiting.out", folder_ / "waiting.err");
   EXPECT_TRUE(eventually(20s, [&] {
     return read_file(folder_ / "waiting.err").find("behind jobs/busy") != std::string::npos;

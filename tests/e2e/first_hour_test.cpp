@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -19,10 +20,11 @@ class FirstHourE2e : public DaemonTest {
   /// FOLDER/gpt2, on the client's side: a small GPT-2 with weights, and a tokenizer in the files
   /// that GPT-2 came with. Nothing of it stays on the daemon's side.
   std::string make_model_folder() {
-    const Json golden = Json::parse(read_file(MESHLOOM_SOURCE "/tests/golden/tokenizer/gpt2.json"));
+    const Json golden =
+        Json::parse(read_file(test::source_file("tests/golden/tokenizer/gpt2.json")));
     const Json& model = golden["tokenizer"]["model"];
     fs::create_directories(data_ / "seed");
-    Json config = Json::parse(read_file(MESHLOOM_SOURCE "/configs/models/byte_gpt_tiny.json"));
+    Json config = Json::parse(read_file(test::source_file("configs/models/byte_gpt_tiny.json")));
     config["vocab_size"] = model["vocab"].size();
     std::string merges = "#version: 0.2\n";
     for (const Json& pair : model["merges"])
@@ -84,7 +86,7 @@ class FirstHourE2e : public DaemonTest {
   }
 
   /// The text is real English, and always here.
-  inline static const std::string kText = MESHLOOM_SOURCE "/LICENSE";
+  inline static const std::string kText = test::source_file("LICENSE");
   inline static const std::string kBegin = "You may reproduce and";
 };
 
@@ -146,7 +148,7 @@ TEST_F(FirstHourE2e, WhatWasSentIsKeptWhereNoFileCanBeMadeOfIt) {
   const std::string file = write_text("big.bin", "");
   fs::resize_file(file, std::uintmax_t{256} << 20);
   const fs::path taken = data_ / "big.bin";
-  Process upload({MESHLOOM_BIN "/meshloom", "--address", address_, "upload", file, "--data", "./"},
+  Process upload({test::program("meshloom"), "--address", address_, "upload", file, "--data", "./"},
                  folder_ / "upload.log", folder_ / "upload.err");
   // Its path was free, and is not any more when all is there.
   ASSERT_TRUE(eventually(20s, [&] { return uploads() > 0; }));

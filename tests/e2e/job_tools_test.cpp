@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -40,8 +41,8 @@ TEST_F(JobToolsE2e, SettingsWinOverFilesAndRefusalsNameThem) {
   // From standard input, and the example, which is a whole job.
   const auto shell = [&](const std::string& line) {
     return run_command({"bash", "-c",
-                        fmt::format("export PATH='{}':$PATH MESHLOOM_ADDRESS={}; {}", MESHLOOM_BIN,
-                                    address_, line)},
+                        fmt::format("export PATH='{}':$PATH MESHLOOM_ADDRESS={}; {}",
+                                    test::program_folder(), address_, line)},
                        60s);
   };
   const auto piped = shell(fmt::format("meshloom job submit - --name piped < '{}'", file));

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -76,7 +77,7 @@ TEST_F(JobsE2e, CancelEndsAtAStepAndTheQueueGoesOn) {
   submit(endless, "endless");
   submit({}, "next");
   ASSERT_TRUE(reaches_step("endless", 5));
-  Process follow({MESHLOOM_BIN "/meshloom", "--address", address_, "job", "watch", "endless"},
+  Process follow({test::program("meshloom"), "--address", address_, "job", "watch", "endless"},
                  folder_ / "follow");
   ASSERT_TRUE(eventually(20s, [&] { return !read_file(folder_ / "follow").empty(); }));
   EXPECT_EQ(client({"job", "cancel", "endless"}).exit_code, 0);
@@ -92,7 +93,7 @@ TEST_F(JobsE2e, CtrlCInFollowDetachesAndTheJobGoesOn) {
   TinyJob long_job;
   long_job.steps = 10'000'000;
   submit(long_job, "long");
-  Process follow({MESHLOOM_BIN "/meshloom", "--address", address_, "job", "watch", "long"},
+  Process follow({test::program("meshloom"), "--address", address_, "job", "watch", "long"},
                  folder_ / "follow");
   ASSERT_TRUE(eventually(
       20s, [&] { return read_file(folder_ / "follow").find("step ") != std::string::npos; }));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -41,7 +42,7 @@ TEST_F(ListenersE2e, OnlyRank0ListensAndOnLoopbackAlone) {
 }
 
 TEST_F(ListenersE2e, ALoneProcessListensForClientsAlone) {
-  const Process alone({MESHLOOM_BIN "/meshloomd", "--listen", "127.0.0.1:0", "--state-dir",
+  const Process alone({test::program("meshloomd"), "--listen", "127.0.0.1:0", "--state-dir",
                        state_.string(), "--data-dir", data_.string()},
                       folder_ / "alone.log");
   ASSERT_TRUE(eventually(20s, [&] { return std::filesystem::exists(state_ / "address"); }));
@@ -71,7 +72,7 @@ TEST_F(ListenersE2e, OverSeveralHostsTheInterfaceMustBeNamed) {
                   "--oversubscribe",
                   "env",
                   "OMPI_COMM_WORLD_LOCAL_SIZE=1",
-                  MESHLOOM_BIN "/meshloomd",
+                  test::program("meshloomd"),
                   "--listen",
                   "127.0.0.1:0",
                   "--state-dir",

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -93,7 +94,7 @@ TEST_F(ModelsE2e, AKilledDaemonGoesOnFromWhatIsCommitted) {
   start(1);
   constexpr std::size_t kBytes = std::size_t{300} << 20;
   const std::string file = big_file("tokens.bin", kBytes);
-  Process upload({MESHLOOM_BIN "/meshloom", "--address", address_, "upload", file},
+  Process upload({test::program("meshloom"), "--address", address_, "upload", file},
                  folder_ / "upload.log", folder_ / "upload.err");
   ASSERT_TRUE(eventually(60s, [&] { return committed_of("tokens.bin") > 0; }));
   kill_everything();
@@ -130,11 +131,10 @@ TEST_F(ModelsE2e, RefusalsLeaveATrainingJobAlone) {
   expect_refused_for({"upload", big_file("big.bin", 4 << 20)}, "QUOTA_EXCEEDED");
   const fs::path broken = folder_ / "broken";
   fs::copy(data_ / "hf", broken);
-  fs::copy_file(
-      fs::path(MESHLOOM_SOURCE) / "tests/golden/malformed/overlapping_offsets.safetensors",
-      broken / "model.safetensors", fs::copy_options::overwrite_existing);
+  fs::copy_file(test::source_file("tests/golden/malformed/overlapping_offsets.safetensors"),
+                broken / "model.safetensors", fs::copy_options::overwrite_existing);
   expect_refused_for({"model", "create", "x", broken.string()}, "MALFORMED_SAFETENSORS");
-  fs::copy_file(fs::path(MESHLOOM_SOURCE) / "tests/golden/malformed/good.safetensors",
+  fs::copy_file(test::source_file("tests/golden/malformed/good.safetensors"),
                 broken / "model.safetensors", fs::copy_options::overwrite_existing);
   expect_refused_for({"model", "create", "x", broken.string()}, "INVALID_HF_FOLDER");
   EXPECT_EQ(client({"model", "create", "data", "--from-data-dir", "hf"}).exit_code, 0);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -44,7 +45,7 @@ class PythonE2e : public DaemonTest {
     ASSERT_EQ(made.exit_code, 0) << made.output << made.errors;
     const CommandResult installed = run_command(
         {venv_ + "/bin/python", "-m", "pip", "install", "--no-build-isolation", "--no-index",
-         "--disable-pip-version-check", MESHLOOM_SOURCE "/scripts/python"},
+         "--disable-pip-version-check", test::source_file("scripts/python")},
         120s);
     ASSERT_EQ(installed.exit_code, 0) << installed.output << installed.errors;
   }
@@ -60,7 +61,7 @@ class PythonE2e : public DaemonTest {
 
   CommandResult python(const std::string& file, const Arguments& arguments = {}) const {
     Arguments all{"env", "MESHLOOM_ADDRESS=" + address_, venv_ + "/bin/python",
-                  std::string(MESHLOOM_SOURCE) + "/" + file};
+                  test::source_file(file)};
     all.insert(all.end(), arguments.begin(), arguments.end());
     return run_command(all, 200s);
   }
@@ -102,7 +103,7 @@ TEST_F(PythonE2e, LossesByTorchAreThoseOfTheirFormulas) {
 TEST_F(PythonE2e, ALoopOutlivesAKillOfEverythingWithTheSameWeights) {
   const std::filesystem::path log = folder_ / "survivor.log", restarted = folder_ / "restarted";
   Process loop({"env", "MESHLOOM_ADDRESS=" + address_, venv_ + "/bin/python",
-                MESHLOOM_SOURCE "/tests/e2e/python/survivor.py", restarted},
+                test::source_file("tests/e2e/python/survivor.py"), restarted},
                log);
   ASSERT_TRUE(eventually(60s, [&] { return read_file(log).find("kill") != std::string::npos; }))
       << read_file(log);

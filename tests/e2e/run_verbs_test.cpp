@@ -6,6 +6,7 @@
 
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/run_client.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -131,7 +132,7 @@ TEST_F(RunVerbsE2e, LossesAreNamedOnTheLineAndTheirDataComeFromAFileOrStandardIn
       {"sh", "-c",
        fmt::format(
            "'{}/meshloom' --address {} --json run forward losses --token {} --batch - < '{}'",
-           MESHLOOM_BIN, address_, token_, plain)},
+           test::program_folder(), address_, token_, plain)},
       60s);
   EXPECT_EQ(Json::parse(piped.output)["result"], forward["result"]) << piped.errors;
 

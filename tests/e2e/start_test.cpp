@@ -5,6 +5,7 @@
 
 #include "daemon/base/process_stat.h"
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -58,7 +59,7 @@ TEST_F(StartE2e, ARankThatDoesNotShareTheStateFolderIsNamedAndServed) {
     GTEST_SKIP() << "mount namespaces are not allowed here";
   const std::string daemon =
       fmt::format("exec '{}' --listen 127.0.0.1:0 --state-dir '{}' --data-dir '{}' --config '{}'",
-                  MESHLOOM_BIN "/meshloomd", state_.string(), data_.string(), config);
+                  test::program("meshloomd"), state_.string(), data_.string(), config);
   daemon_ = std::make_unique<Process>(
       Arguments{"mpirun", "--bind-to", "none", "--oversubscribe", "-n", "1", "sh", "-c", daemon,
                 ":", "-n", "1", "unshare", "-m", "sh", "-c", hide + " && " + daemon},
@@ -119,7 +120,7 @@ TEST_F(StartE2e, AConfigFileGivesSettingsAndFlagsWin) {
 }
 
 TEST_F(StartE2e, WithoutMpirunThereIsOneRankAndAWarning) {
-  const Process alone({MESHLOOM_BIN "/meshloomd", "--listen", "127.0.0.1:0", "--state-dir",
+  const Process alone({test::program("meshloomd"), "--listen", "127.0.0.1:0", "--state-dir",
                        state_.string(), "--data-dir", data_.string()},
                       folder_ / "alone.log");
   ASSERT_TRUE(eventually(20s, [&] { return std::filesystem::exists(state_ / "address"); }));
@@ -137,7 +138,7 @@ TEST_F(StartE2e, ALogThatNobodyReadsAndClosedStreamsEndNothing) {
         {"bash", "-c",
          fmt::format("'{}/meshloomd' --listen 127.0.0.1:0 --log-level trace --state-dir '{}' "
                      "--data-dir '{}' {}",
-                     MESHLOOM_BIN, state_.string(), data_.string(), streams)},
+                     test::program_folder(), state_.string(), data_.string(), streams)},
         folder_ / "shell.log");
     ASSERT_TRUE(eventually(20s, [&] { return fs::exists(state_ / "address"); })) << streams;
     address_ = read_file(state_ / "address");
@@ -168,7 +169,7 @@ TEST_F(StartE2e, AShutdownThatWaitsReturnsAfterMpirun) {
 
 TEST_F(StartE2e, HelpAndVersionNeedNoMpi) {
   for (const auto* program : {"meshloomd", "meshloom"}) {
-    const std::string path = std::string(MESHLOOM_BIN "/") + program;
+    const std::string path = test::program(program);
     const auto help = run_command({path, "--help"}, 10s);
     EXPECT_EQ(help.exit_code, 0);
     EXPECT_NE(help.output.find("xample"), std::string::npos);

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -83,9 +84,10 @@ class TextE2e : public DaemonTest {
   /// DATA_DIR/model: the config of a small GPT-2 and the tokenizer of a golden case, of as many
   /// tokens.
   void make_model() {
-    const Json golden = Json::parse(read_file(MESHLOOM_SOURCE "/tests/golden/tokenizer/gpt2.json"));
+    const Json golden =
+        Json::parse(read_file(test::source_file("tests/golden/tokenizer/gpt2.json")));
     fs::create_directories(data_ / "model");
-    Json config = Json::parse(read_file(MESHLOOM_SOURCE "/configs/models/byte_gpt_tiny.json"));
+    Json config = Json::parse(read_file(test::source_file("configs/models/byte_gpt_tiny.json")));
     config["vocab_size"] = golden["tokenizer"]["model"]["vocab"].size();
     write("config.json", config.dump());
     write("tokenizer.json", golden["tokenizer"].dump());

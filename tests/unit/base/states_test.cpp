@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/base/states.h"
+#include "tests/support/source_folder.h"
 
 #include <gtest/gtest.h>
 
@@ -67,7 +68,7 @@ TEST(States, WhatTheTableDoesNotKnowIsNotFinal) {
 }
 
 TEST(States, TheReadmeHasTheTablesOfTheCode) {
-  std::ifstream file(MESHLOOM_SOURCE "/proto/v1/README.md");
+  std::ifstream file(test::source_file("proto/v1/README.md"));
   std::ostringstream text;
   text << file.rdbuf();
   EXPECT_NE(text.str().find(states_markdown(3)), std::string::npos)

@@ -11,6 +11,7 @@
 #include "daemon/cli/plan_options.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/job_memory.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::cli {
 namespace {
@@ -216,7 +217,7 @@ TEST(PlanCommands, EstimatePrintsMemoryTrafficAndTime) {
 // What a job is admitted by.
 TEST(PlanCommands, EstimateGivesTheMemoryThatASubmissionIsCheckedWith) {
   const auto agree = [](const std::string& flags, const char* plan_file, v1::RunConfig run) {
-    const std::string plan = std::string(MESHLOOM_CONFIGS "/plans/") + plan_file;
+    const std::string plan = test::source_file("configs/plans/") + plan_file;
     const json e = run_json("plan estimate --model byte_gpt_10m --plan " + plan + " " + flags);
     v1::PlanFile file = read_plan_file(plan);
     *run.mutable_mesh() = file.mesh();

@@ -11,6 +11,7 @@
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/plan_query.h"
 #include "kernels/base/error.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::cli {
@@ -219,7 +220,8 @@ TEST(PlanOptions, StylesAreReadAsAJobReadsThem) {
 TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
   const planner::ModelShape model = read_model_shape("byte_gpt_10m");
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(MESHLOOM_CONFIGS "/plans")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(test::source_file("configs/plans"))) {
     if (entry.path().extension() != ".yaml") continue;
     ++files;
     PlanOptions options;

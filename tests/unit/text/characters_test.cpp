@@ -11,13 +11,15 @@
 #include "daemon/text/pre_tokenizer.h"
 #include "daemon/text/regex.h"
 #include "daemon/text/utf8.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::text {
 namespace {
 
 const nlohmann::json& golden() {
   static const auto cases = [] {
-    const base::InputFile file(MESHLOOM_GOLDEN_DIR "/tokenizer/characters/characters.json");
+    const base::InputFile file(
+        test::source_file("tests/golden/tokenizer/characters/characters.json"));
     return nlohmann::json::parse(file.read_text(1 << 20));
   }();
   return cases;

@@ -7,12 +7,13 @@
 
 #include "daemon/base/input_file.h"
 #include "daemon/text/pipeline_tokenizer.h"
+#include "tests/support/source_folder.h"
 #include "tests/unit/text/hex.h"
 
 namespace meshloom::text {
 namespace {
 
-const std::filesystem::path kFolder = MESHLOOM_GOLDEN_DIR "/tokenizer";
+const std::filesystem::path kFolder = test::source_file("tests/golden/tokenizer");
 
 class GoldenTokenizer : public testing::TestWithParam<const char*> {};
 

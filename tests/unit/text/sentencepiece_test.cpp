@@ -14,6 +14,7 @@
 #include "daemon/text/character_map.h"
 #include "daemon/text/tokenizer_folder.h"
 #include "kernels/base/error.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/text/hex.h"
 
@@ -21,8 +22,7 @@ namespace meshloom::text {
 namespace {
 
 nlohmann::json golden_of(const std::string& name) {
-  const base::InputFile file(std::filesystem::path(MESHLOOM_GOLDEN_DIR "/tokenizer") /
-                             (name + ".json"));
+  const base::InputFile file(test::source_file("tests/golden/tokenizer") / (name + ".json"));
   return nlohmann::json::parse(file.read_text(1 << 20));
 }
 

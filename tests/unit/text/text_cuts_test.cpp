@@ -14,13 +14,14 @@
 #include "daemon/text/json_part.h"
 #include "daemon/text/pipeline_tokenizer.h"
 #include "tests/support/reason_of.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::text {
 namespace {
 
 nlohmann::json golden_tokenizer(const std::string& name) {
-  const base::InputFile file(MESHLOOM_GOLDEN_DIR "/tokenizer/" + name + ".json");
+  const base::InputFile file(test::source_file("tests/golden/tokenizer/") + name + ".json");
   return nlohmann::json::parse(file.read_text(1 << 20)).at("tokenizer");
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/text/bpe.h"
 #include "daemon/text/stream_decoder.h"
 #include "kernels/base/error.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/text/hex.h"
 
@@ -21,7 +22,7 @@ using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
 Json golden(const std::string& name) {
-  const base::InputFile file(std::string(MESHLOOM_GOLDEN_DIR "/tokenizer/") + name + ".json");
+  const base::InputFile file(test::source_file("tests/golden/tokenizer/") + name + ".json");
   return Json::parse(file.read_text(1 << 20));
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/job_memory.h"
 #include "kernels/base/error.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::control {
 namespace {
@@ -144,7 +145,7 @@ TEST_F(MemoryAdmissionTest, EveryJobOfConfigsFitsAHostOf8GiB) {
     return MemoryLimit{std::int64_t{8} << 30, "MemTotal"};
   });
   int jobs = 0;
-  for (const auto& file : std::filesystem::directory_iterator(MESHLOOM_CONFIGS "/jobs")) {
+  for (const auto& file : std::filesystem::directory_iterator(test::source_file("configs/jobs"))) {
     if (file.path().extension() != ".yaml") continue;
     run_ = base::load_job_file(file.path()).spec.run();
     const std::string preset = run_.model().preset();

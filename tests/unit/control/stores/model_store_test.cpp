@@ -11,6 +11,7 @@
 
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/checkpoint/safetensors.h"
+#include "tests/support/source_folder.h"
 #include "tests/unit/control/stores/transfer_fixture.h"
 
 namespace meshloom::control {
@@ -20,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-const fs::path kGolden = MESHLOOM_GOLDEN_DIR "/model/gpt2_hf";
+const fs::path kGolden = test::source_file("tests/golden/model/gpt2_hf");
 
 std::optional<std::string> nobody(const std::string&) { return std::nullopt; }
 

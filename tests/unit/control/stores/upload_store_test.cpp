@@ -8,6 +8,7 @@
 
 #include "daemon/control/stores/names.h"
 #include "tests/support/full_disk.h"
+#include "tests/support/source_folder.h"
 #include "tests/unit/control/stores/transfer_fixture.h"
 
 namespace meshloom::control {
@@ -353,7 +354,7 @@ TEST_F(UploadStoreTest, NothingIsWrittenThroughALink) {
 
 TEST_F(UploadStoreTest, AHeaderThatLiesIsRefusedWhenItsBytesHaveCome) {
   open();
-  const fs::path cases = MESHLOOM_GOLDEN_DIR "/malformed";
+  const fs::path cases = test::source_file("tests/golden/malformed");
   for (const std::string name :
        {"truncated", "header_too_large", "header_length_past_end", "header_not_json", "short_file",
         "overlapping_offsets", "offsets_past_end", "offsets_reversed", "shape_size_mismatch",

@@ -9,6 +9,7 @@
 #include "daemon/nn/models/model.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/train/checkpoint/hf_folder.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::nn {
 namespace {
@@ -54,7 +55,7 @@ std::int64_t counted_labels(const Tensor& labels, bool causal) {
 }
 
 TEST_P(GoldenModel, MatchesTransformers) {
-  const std::string stem = std::string(MESHLOOM_GOLDEN_DIR) + "/model/" + GetParam().name;
+  const std::string stem = test::source_file("tests/golden/model/") + GetParam().name;
   ExecutionContext context;
   const train::HfFolder folder = train::HfFolder::open(stem + "_hf");
   const auto model = make_model(context, folder.config(), DType::kFloat32);

@@ -15,6 +15,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
 #include "tests/support/file_text.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/train/checkpoint/expect_holds.h"
 
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 using meshloom::test::TempFolder;
 using Values = std::map<std::string, std::vector<double>>;
 
-const fs::path kGolden = MESHLOOM_GOLDEN_DIR "/model";
+const fs::path kGolden = test::source_file("tests/golden/model");
 
 Values values_of(nn::Module& module) {
   Values out;

@@ -13,6 +13,7 @@
 
 #include "kernels/base/error.h"
 #include "tests/support/file_text.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/train/checkpoint/expect_holds.h"
 
@@ -65,7 +66,7 @@ TEST(Safetensors, BrokenFilesAreRefusedByName) {
       {"unknown_dtype", {"in.x", "Q99"}},
       {"missing_file", {"missing_file.safetensors"}},
   };
-  const std::filesystem::path folder = MESHLOOM_GOLDEN_DIR "/malformed";
+  const std::filesystem::path folder = test::source_file("tests/golden/malformed");
   for (const auto& [name, words] : cases) {
     SCOPED_TRACE(name);
     expect_holds(open_error(folder / (name + ".safetensors")), words);
