@@ -29,8 +29,10 @@ endif()
 add_compile_options($<$<CXX_COMPILER_ID:GNU>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
 find_program(MESHLOOM_CCACHE ccache)
 if(MESHLOOM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(MESHLOOM_CCACHE_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
-    CCACHE_SLOPPINESS=pch_defines,time_macros ${MESHLOOM_CCACHE})
+  # What was included is read from the compiler's dependency file (DEPEND): no source is preprocessed twice. Digests of
+  # precompiled headers, of a hundred megabytes and more each, are kept by inode and time (INODECACHE).
+  set(MESHLOOM_CCACHE_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+    CCACHE_DEPEND=1 CCACHE_INODECACHE=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${MESHLOOM_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${MESHLOOM_CCACHE_LAUNCHER})
   # ccache asks for it where headers are precompiled.
   add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)
