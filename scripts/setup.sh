@@ -5,7 +5,7 @@
 # Installs the Debian packages that Meshloom is built, tested and run with, as far as they are missing.
 # Works on Debian 12 and 13 as root or through sudo; a second run finds everything and does nothing.
 #
-#   --lint      also the developer tools of scripts/lint.sh, ccache and mold
+#   --lint      also the developer tools of scripts/lint.sh, and mold
 #   --python    also what the Python package of scripts/python is built, used and tested with
 #   --terminal  also the shells and the terminal that completion and progress are tested in
 #   --dry-run   only say what would be installed
@@ -14,14 +14,14 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 build_packages=(
-  g++ cmake ninja-build pkg-config
+  g++ cmake ninja-build pkg-config ccache
   libopenmpi-dev libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev
   libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libdnnl-dev ocl-icd-opencl-dev libopenblas-openmp-dev libhwy-dev libxxhash-dev libssl-dev libpcre2-dev
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 run_packages=(openmpi-bin bible-kjv)
-lint_packages=(clang-format clang-tidy shellcheck ccache mold)
+lint_packages=(clang-format clang-tidy shellcheck mold)
 python_packages=(
   python3-grpcio python3-protobuf python3-numpy python3-setuptools python3-wheel python3-venv protobuf-compiler-grpc mypy
 )

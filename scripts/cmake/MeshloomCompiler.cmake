@@ -29,10 +29,17 @@ endif()
 add_compile_options($<$<CXX_COMPILER_ID:GNU>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
 find_program(MESHLOOM_CCACHE ccache)
 if(MESHLOOM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # What was included is read from the compiler's dependency file (DEPEND): no source is preprocessed twice. Digests of
-  # precompiled headers, of a hundred megabytes and more each, are kept by inode and time (INODECACHE).
-  set(MESHLOOM_CCACHE_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-    CCACHE_DEPEND=1 CCACHE_INODECACHE=1 CCACHE_SLOPPINESS=pch_defines,time_macros ${MESHLOOM_CCACHE})
+  # Digests of precompiled headers, of a hundred megabytes and more each, are kept by inode and time (INODECACHE).
+  set(ccache_settings CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros)
+  # What was included is read from the compiler's dependency file, so that no source is preprocessed twice. ccache makes
+  # paths in it relative, but not those that have to be escaped there: a second clone would go by the first one's headers.
+  if(PROJECT_SOURCE_DIR MATCHES "^[A-Za-z0-9/._+-]+$")
+    list(APPEND ccache_settings CCACHE_DEPEND=1)
+  else()
+    list(APPEND ccache_settings CCACHE_NODEPEND=1)
+  endif()
+  set(MESHLOOM_CCACHE_LAUNCHER ${CMAKE_COMMAND} -E env ${ccache_settings} ${MESHLOOM_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${MESHLOOM_CCACHE_LAUNCHER})
   # ccache asks for it where headers are precompiled.
   add_compile_options($<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-fpch-preprocess>)
