@@ -83,18 +83,12 @@ run_inside() {
     fi
     exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
       TERM=dumb ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
-      ${cache:+"CCACHE_BASEDIR=/root"} \
       bash -c "cd /root/meshloom && exec \"\$@\"" inside "$@"' \
     unshared "$root" "$cache" "$@" </dev/null
 }
 
 make_system
 export packages=$cache/$suite/packages
-if [ -n "$cache" ]; then
-  part="installing ccache"
-  run_inside bash -c "apt-get -qq update && apt-get -qq -y --no-install-recommends install ccache" >"$work/log" 2>&1 ||
-    die "ccache was not installed: $(tail -n 3 "$work/log")"
-fi
 for command in "${commands[@]}"; do
   part="running scripts/$command.sh"
   if [ "$command" = quickstart ]; then
