@@ -22,7 +22,7 @@ namespace meshloom::text {
 namespace {
 
 nlohmann::json golden_of(const std::string& name) {
-  const base::InputFile file(test::source_file("tests/golden/tokenizer") / (name + ".json"));
+  const base::InputFile file(test::source_file("tests/golden/tokenizer/" + name + ".json"));
   return nlohmann::json::parse(file.read_text(1 << 20));
 }
 
