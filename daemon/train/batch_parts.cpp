@@ -29,7 +29,7 @@ v1::LossBatch rank_part(const v1::LossBatch& batch, const planner::MeshLayout& m
   *part.mutable_loss_config() = batch.loss_config();
   part.set_reduction(batch.reduction());
   part.set_tokens(batch.tokens());
-  part.set_micro_batch_size(batch.micro_batch_size());
+  if (batch.has_micro_batch_size()) part.set_micro_batch_size(batch.micro_batch_size());
   if (batch.has_reference()) *part.mutable_reference() = batch.reference();
   const BatchPlan plan{batch.data_size(), micro_batch_size_of(batch, micro_batch_size),
                        sample_ranks(mesh)};

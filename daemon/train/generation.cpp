@@ -115,7 +115,7 @@ std::vector<nn::GenerateSequence> make_generate_sequences(const std::vector<Samp
   for (const SampleStart& start : starts) {
     const v1::SamplingParams& params = start.params;
     nn::GenerateOptions options;
-    if (params.max_tokens() != 0) options.max_tokens = params.max_tokens();
+    if (params.has_max_tokens()) options.max_tokens = params.max_tokens();
     if (params.has_temperature()) options.sampling.temperature = params.temperature();
     if (params.has_top_p()) options.sampling.top_p = params.top_p();
     options.sampling.top_k = params.top_k();

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "daemon/base/given_number.h"
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/data/dataset.h"
 #include "daemon/train/field_checks.h"
@@ -31,9 +32,10 @@ class DatumCheck {
              limits_.tokens);
     check_ids("tokens", datum_.tokens(), limits_.vocab_size, "vocabulary");
     const std::int64_t each = targets_per_token(datum_);
-    if (datum_.targets_per_token() < 0 || each > limits_.vocab_size)
-      refuse("targets_per_token", "{} is not a number from 0 to the vocabulary of {}",
-             datum_.targets_per_token(), limits_.vocab_size);
+    if (each < 1 || each > limits_.vocab_size)
+      refuse("targets_per_token",
+             "{} is not a number from 1 to the vocabulary of {}; leave it out for 1", each,
+             limits_.vocab_size);
     if (each > 1 && !loss_.weighted())
       refuse("targets_per_token", "{}: loss {} takes one target a token", each,
              loss_name(loss_.kind));
@@ -197,11 +199,12 @@ void check_reference(const v1::LossBatch& batch, const TokenLoss& loss,
   check_count("reference.first_sample", reference.first_sample(), 0);
   check_count("reference.epoch", reference.epoch(), 0);
   check_at_most("reference.epoch", reference.epoch(), kMostEpochs);
-  check_count("reference.seq_len", reference.seq_len(), 0);
+  base::check_given_positive("reference.seq_len", reference.has_seq_len(), reference.seq_len(),
+                             "the run's longest datum");
   if (reference.seq_len() > limits.tokens)
     base::refuse_field("reference.seq_len", "{} tokens are more than the run's longest datum of {}",
                        reference.seq_len(), limits.tokens);
-  const std::int64_t length = reference.seq_len() > 0 ? reference.seq_len() : limits.tokens;
+  const std::int64_t length = reference.has_seq_len() ? reference.seq_len() : limits.tokens;
   check_size_at_once(batch, reference.samples(), length, 1, limits);
 }
 
@@ -217,8 +220,8 @@ TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& li
   if (batch.tokens() > 0 && batch.reduction() != v1::LOSS_REDUCTION_TOKEN_MEAN)
     base::refuse_field("tokens", "{} is given, but the reduction is not token_mean",
                        batch.tokens());
-  if (batch.micro_batch_size() < 0)
-    base::refuse_field("micro_batch_size", "{} is negative", batch.micro_batch_size());
+  base::check_given_positive("micro_batch_size", batch.has_micro_batch_size(),
+                             batch.micro_batch_size(), "that of the run");
   if (batch.has_reference()) {
     check_reference(batch, loss, limits);
     return loss;

@@ -26,7 +26,7 @@ TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& li
 
 /// The number of targets that each token of a datum has.
 inline std::int64_t targets_per_token(const v1::Datum& datum) {
-  return datum.targets_per_token() == 0 ? 1 : datum.targets_per_token();
+  return datum.has_targets_per_token() ? datum.targets_per_token() : 1;
 }
 
 /// What a rank has to know of a batch of which it has a part of the data.
@@ -40,7 +40,7 @@ WholeBatch whole_batch(const TokenLoss& loss, const v1::LossBatch& batch);
 
 /// Its own, else the run's.
 inline std::int64_t micro_batch_size_of(const v1::LossBatch& batch, std::int64_t of_run) {
-  return batch.micro_batch_size() > 0 ? batch.micro_batch_size() : of_run;
+  return batch.has_micro_batch_size() ? batch.micro_batch_size() : of_run;
 }
 
 /// One micro batch of a rank: data side by side, padded at the end to the longest. Padding has

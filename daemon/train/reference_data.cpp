@@ -78,7 +78,7 @@ const ReferenceData::Opened& ReferenceData::open(const v1::DataReference& refere
   v1::RunConfig config;
   *config.mutable_data() = reference.data();
   config.mutable_data()->clear_identity();
-  config.mutable_training()->set_seq_len(reference.seq_len() > 0 ? reference.seq_len()
+  config.mutable_training()->set_seq_len(reference.has_seq_len() ? reference.seq_len()
                                                                  : config_.training().seq_len());
   const std::string key = config.SerializeAsString();
   const auto known = std::find_if(opened_.begin(), opened_.end(),

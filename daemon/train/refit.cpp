@@ -20,7 +20,7 @@ std::string why_unfit(const v1::RunConfig& given, int world_size, const std::str
   const std::int64_t named = named_ranks(given.mesh());
   // A dim that was left open takes the ranks that the others leave.
   const bool takes_more =
-      given.mesh().dp() == 0 || (given.plan().fully_shard() && given.mesh().fsdp() == 0);
+      !given.mesh().has_dp() || (given.plan().fully_shard() && !given.mesh().has_fsdp());
   if (takes_more ? world_size % named != 0 : world_size != named)
     return fmt::format("needs {}{} ranks, the daemon has {}", takes_more ? "a multiple of " : "",
                        named, world_size);
@@ -47,7 +47,7 @@ void keep_rotate(const v1::RunConfig& given, const v1::RunConfig& resolved,
   const v1::ContextParallelPlan& before = resolved.plan().context_parallel();
   v1::ContextParallelPlan& kept = *plan->mutable_context_parallel();
   kept.set_rotate(rotate_is_auto(resolved.plan()) ? "pull" : before.rotate());
-  kept.set_ulysses_degree(before.ulysses_degree());
+  if (before.has_ulysses_degree()) kept.set_ulysses_degree(before.ulysses_degree());
 }
 
 }  // namespace
@@ -65,11 +65,13 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
   keep_balancer(given, resolved, config.mutable_plan());
   // Said, since a job that an older daemon resolved means false if it says nothing.
   config.mutable_checkpoint()->set_fallback(resolved.checkpoint().fallback());
-  config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
+  config.mutable_training()->clear_micro_batch_size();
+  if (given.training().has_micro_batch_size())
+    config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
   try {
     config = resolve_run_config(config, world_size, data_dir, nullptr, model_folder, ranks_per_host,
                                 named_tokenizer);
-    if (given.training().micro_batch_size() == 0) keep_micro_batch(resolved, &config);
+    if (!given.training().has_micro_batch_size()) keep_micro_batch(resolved, &config);
     return config;
   } catch (const InvalidArgument& error) {
     const auto found = error.metadata().find("field");

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/base/given_number.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/data/data_identity.h"
@@ -33,22 +34,31 @@ void resolve_training(v1::RunConfig& config, const nn::ModelConfig& model) {
                 planner::kMostBatch);
   resolve_seq_len(training, model);
   const std::int64_t per_rank = rank_share(config);
-  if (training.micro_batch_size() == 0) training.set_micro_batch_size(per_rank);
+  if (!training.has_micro_batch_size()) training.set_micro_batch_size(per_rank);
   if (training.micro_batch_size() > per_rank)
     base::refuse_field("run.training.micro_batch_size",
                        "{} is more than a rank's share of the global batch, {}",
                        training.micro_batch_size(), per_rank);
+  base::check_given_positive("run.training.peak_flops", training.has_peak_flops(),
+                             training.peak_flops(), "what meshloom-bench peak has measured");
   check_range("run.training.peak_flops", training.peak_flops(), 0.0, 1e30);
   resolve_step(training, 1.0);
 }
 
-void check_group(const v1::ParameterGroup& group, const std::string& field) {
+/// `lr` is that of the optimizer.
+void check_group(const v1::ParameterGroup& group, double lr, const std::string& field) {
   if (group.pattern().empty()) base::refuse_field(field + ".pattern", "is needed");
   if (group.has_lr() && group.has_lr_factor())
     base::refuse_field(field + ".lr_factor", "is given beside lr: give one of the two");
   if (!group.has_lr() && !group.has_lr_factor() && !group.has_weight_decay())
     base::refuse_field(field, "says nothing: give lr, lr_factor or weight_decay");
   check_range(field + ".lr", group.lr(), 0.0, 1e6);
+  if (group.lr() > 0.0 && lr == 0.0)
+    base::refuse_field(field + ".lr",
+                       "is {}, but run.optimizer.lr is 0, and a group follows the schedule as a "
+                       "multiple of it: give run.optimizer.lr the rate of this group, and others "
+                       "lr: 0 or a place in run.training.frozen",
+                       group.lr());
   check_range(field + ".lr_factor", group.lr_factor(), 0.0, 1e6);
   check_range(field + ".weight_decay", group.weight_decay(), 0.0, 1e6);
 }
@@ -166,9 +176,12 @@ DatasetOptions dataset_options(const v1::RunConfig& config, const nn::ModelConfi
 }  // namespace
 
 void resolve_seq_len(v1::TrainingConfig& training, const nn::ModelConfig& model) {
-  check_count("run.training.seq_len", training.seq_len(), 0);
+  base::check_given_positive("run.training.seq_len", training.has_seq_len(), training.seq_len(),
+                             "the model's context");
+  base::check_given_positive("run.training.micro_batch_size", training.has_micro_batch_size(),
+                             training.micro_batch_size(), "one that fits the memory");
   check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
-  if (training.seq_len() == 0) training.set_seq_len(model.max_position_embeddings);
+  if (!training.has_seq_len()) training.set_seq_len(model.max_position_embeddings);
   if (training.seq_len() > model.max_position_embeddings)
     base::refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
                        training.seq_len(), model.max_position_embeddings);
@@ -195,7 +208,7 @@ void resolve_optimizer(v1::OptimizerConfig& optimizer) {
   if (!v1::OptimizerType_IsValid(optimizer.type()))
     base::refuse_field("run.optimizer.type", "has the unknown value {}",
                        static_cast<int>(optimizer.type()));
-  if (optimizer.lr() == 0.0) optimizer.set_lr(3e-4);
+  if (!optimizer.has_lr()) optimizer.set_lr(3e-4);
   if (!optimizer.has_beta1()) optimizer.set_beta1(0.9);
   if (!optimizer.has_beta2()) optimizer.set_beta2(0.95);
   if (!optimizer.has_eps()) optimizer.set_eps(1e-8);
@@ -215,7 +228,7 @@ void resolve_optimizer(v1::OptimizerConfig& optimizer) {
   if (optimizer.nesterov() && optimizer.momentum() == 0.0)
     base::refuse_field("run.optimizer.nesterov", "needs a momentum above 0");
   for (int i = 0; i < optimizer.groups_size(); ++i)
-    check_group(optimizer.groups(i), fmt::format("run.optimizer.groups[{}]", i));
+    check_group(optimizer.groups(i), optimizer.lr(), fmt::format("run.optimizer.groups[{}]", i));
 }
 
 void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std::string& field) {

@@ -5,7 +5,7 @@
 #include <array>
 #include <optional>
 
-#include "daemon/base/field_error.h"
+#include "daemon/base/given_number.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "daemon/plan/model_shape.h"
 #include "daemon/plan/parallel_plan.h"
@@ -43,20 +43,17 @@ int ranks_of(const v1::Mesh& mesh) {
 
 /// One dim takes the ranks that the others leave.
 void resolve_mesh(v1::Mesh& mesh, bool fully_shard, int world_size) {
-  const auto check_size = [](const char* name, std::int32_t size) {
-    if (size < 0)
-      base::refuse_field(fmt::format("run.mesh.{}", name), "must not be negative, got {}", size);
-  };
-  check_size("dp", mesh.dp());
-  check_size("fsdp", mesh.fsdp());
-  check_size("cp", mesh.cp());
-  check_size("tp", mesh.tp());
-  const bool free_fsdp = fully_shard && mesh.fsdp() == 0;
-  const bool free_dp = !free_fsdp && mesh.dp() == 0;
-  if (mesh.dp() == 0) mesh.set_dp(1);
-  if (mesh.fsdp() == 0) mesh.set_fsdp(1);
-  if (mesh.cp() == 0) mesh.set_cp(1);
-  if (mesh.tp() == 0) mesh.set_tp(1);
+  const bool free_fsdp = fully_shard && !mesh.has_fsdp();
+  const bool free_dp = !free_fsdp && !mesh.has_dp();
+  const auto otherwise = [](bool is_free) { return is_free ? "the ranks that are left" : "1"; };
+  base::check_given_positive("run.mesh.dp", mesh.has_dp(), mesh.dp(), otherwise(!free_fsdp));
+  base::check_given_positive("run.mesh.fsdp", mesh.has_fsdp(), mesh.fsdp(), otherwise(fully_shard));
+  base::check_given_positive("run.mesh.cp", mesh.has_cp(), mesh.cp(), "1");
+  base::check_given_positive("run.mesh.tp", mesh.has_tp(), mesh.tp(), "1");
+  if (!mesh.has_dp()) mesh.set_dp(1);
+  if (!mesh.has_fsdp()) mesh.set_fsdp(1);
+  if (!mesh.has_cp()) mesh.set_cp(1);
+  if (!mesh.has_tp()) mesh.set_tp(1);
   const int fixed = ranks_of(mesh);
   if ((free_fsdp || free_dp) && world_size % fixed == 0) {
     const int rest = world_size / fixed;
@@ -210,7 +207,7 @@ void resolve_context_parallel(v1::RunConfig& config, const nn::ModelConfig& mode
   if (balancer_open && resolved.load_balancer == planner::LoadBalancer::kMaskArea)
     plan.set_load_balancer(planner::to_string(resolved.load_balancer));
   plan.set_rotate(planner::to_string(resolved.rotate));
-  plan.set_ulysses_degree(resolved.ulysses_degree);
+  if (resolved.ulysses_degree > 0) plan.set_ulysses_degree(resolved.ulysses_degree);
 }
 
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config,

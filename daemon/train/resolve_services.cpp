@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "daemon/base/given_number.h"
 #include "daemon/base/nearest_name.h"
 #include "daemon/train/field_checks.h"
 #include "daemon/train/offered.h"
@@ -30,9 +31,10 @@ bool is_set_name(const std::string& name) {
 
 void resolve_validation(v1::ValidationConfig& validation) {
   check_count("run.validation.interval", validation.interval(), 0);
-  check_count("run.validation.steps", validation.steps(), 0);
+  base::check_given_positive("run.validation.steps", validation.has_steps(), validation.steps(),
+                             "10, or say interval: 0 to validate never");
   check_at_most("run.validation.steps", validation.steps(), planner::kMostValidationSteps);
-  if (validation.steps() == 0) validation.set_steps(10);
+  if (!validation.has_steps()) validation.set_steps(10);
   if (validation.sets().empty()) return;
   constexpr const char* kSets = "run.validation.sets";
   if (validation.interval() == 0)
@@ -75,7 +77,7 @@ void resolve_checkpoint(v1::RunConfig& config, std::vector<std::string>* warning
   v1::CheckpointConfig& checkpoint = *config.mutable_checkpoint();
   check_count("run.checkpoint.interval", checkpoint.interval(), 0);
   check_count("run.checkpoint.keep_latest_k", checkpoint.keep_latest_k(), 0);
-  if (checkpoint.keep_latest_k() == 0) checkpoint.set_keep_latest_k(2);
+  if (!checkpoint.has_keep_latest_k()) checkpoint.set_keep_latest_k(2);
   if (!checkpoint.has_fallback()) checkpoint.set_fallback(true);
   check_count("run.checkpoint.keep_best", checkpoint.keep_best(), 0);
   if (checkpoint.keep_best() > 0)

@@ -28,7 +28,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
   refuse(given.has_sample(), "run.sample");
   refuse(given.training().steps() != 0, "run.training.steps");
   refuse(given.training().global_batch_size() != 0, "run.training.global_batch_size");
-  refuse(given.training().peak_flops() != 0.0, "run.training.peak_flops");
+  refuse(given.training().has_peak_flops(), "run.training.peak_flops");
   refuse(given.training().has_early_stopping(), "run.training.early_stopping");
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
@@ -38,7 +38,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   v1::TrainingConfig& training = *config.mutable_training();
   resolve_seq_len(training, model);
-  if (training.micro_batch_size() == 0)
+  if (!training.has_micro_batch_size())
     training.set_micro_batch_size(
         std::max<std::int64_t>(1, kMicroBatchTokens / training.seq_len()));
   resolve_step(training, 0.0);

@@ -50,7 +50,8 @@ void keep_rotate(const Manifest& manifest, v1::RunConfig* config) {
   const Json rotate = value_of(before, "rotate"), degree = value_of(before, "ulysses_degree");
   v1::ContextParallelPlan& plan = *config->mutable_plan()->mutable_context_parallel();
   plan.set_rotate(rotate.is_string() && rotate != "auto" ? rotate.get<std::string>() : "pull");
-  plan.set_ulysses_degree(degree.is_number_integer() ? degree.get<int>() : 0);
+  plan.clear_ulysses_degree();
+  if (degree.is_number_integer()) plan.set_ulysses_degree(degree.get<int>());
 }
 
 /// Runs whose config names none dealt their tokens by documents, else by head and tail.
@@ -129,7 +130,7 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
     if (balancer_is_auto(given.plan())) keep_balancer(manifest, config);
     v1::RunConfig before;
     // Runs that left it open.
-    if (given.training().micro_batch_size() == 0 &&
+    if (!given.training().has_micro_batch_size() &&
         run_config_from_json(manifest.run_config, &before))
       keep_micro_batch(before, config);
     check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir, model_folder),

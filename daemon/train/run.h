@@ -268,9 +268,9 @@ class Run {
   virtual void save_state(const std::filesystem::path& folder,
                           const std::map<std::string, std::string>& user_metadata) = 0;
   /// Writes checkpoint_dir/step-N with `progress` in it (of a step that is saved already, the
-  /// progress alone), and deletes what is neither one of the keep_latest_k latest nor one of the
-  /// progress's best. A failure (full disk) throws on every rank and leaves training state and
-  /// older checkpoints as they were.
+  /// progress alone), and deletes what is neither one of the keep_latest_k latest (0: nothing is
+  /// deleted) nor one of the progress's best. A failure (full disk) throws on every rank and leaves
+  /// training state and older checkpoints as they were.
   virtual void save_checkpoint(const JobProgress& progress, int keep_latest_k) = 0;
   /// Takes parameters (and moments and step, if `with_optimizer`; else these begin anew) from a
   /// folder that save_state wrote on any mesh. Gradients since the last optim_step are dropped.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/base/field_error.h"
+#include "daemon/base/given_number.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/utf8.h"
 #include "daemon/nn/kv_cache.h"
@@ -58,9 +58,9 @@ void check_prompt(const std::vector<std::int64_t>& tokens, const PromptLimits& l
 }  // namespace
 
 void resolve_sampling_params(v1::SamplingParams& params, const std::string& where) {
-  if (params.max_tokens() == 0) params.set_max_tokens(kDefaultTokens);
-  if (params.max_tokens() < 0)
-    base::refuse_field(where + ".max_tokens", "{} is negative", params.max_tokens());
+  base::check_given_positive(where + ".max_tokens", params.has_max_tokens(), params.max_tokens(),
+                             std::to_string(kDefaultTokens));
+  if (!params.has_max_tokens()) params.set_max_tokens(kDefaultTokens);
   if (!params.has_temperature()) params.set_temperature(1.0);
   if (!std::isfinite(params.temperature()) || params.temperature() < 0)
     base::refuse_field(where + ".temperature", "{} is not a number of 0 or more",

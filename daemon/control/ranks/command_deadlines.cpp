@@ -37,7 +37,7 @@ double bytes_below(const fs::path& folder) {
 double tokens_of(const v1::LossBatch& batch, double longest) {
   const v1::DataReference& read = batch.reference();
   double tokens = static_cast<double>(read.samples()) *
-                  (read.seq_len() > 0 ? static_cast<double>(read.seq_len()) : longest);
+                  (read.has_seq_len() ? static_cast<double>(read.seq_len()) : longest);
   for (const v1::Datum& datum : batch.data()) tokens += datum.tokens_size();
   return tokens;
 }

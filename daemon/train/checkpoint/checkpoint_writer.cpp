@@ -120,8 +120,9 @@ std::vector<ManifestFile> gather_files(comm::ProcessGroup& world, const Manifest
 }
 
 void prune(FileSystem& files, const CheckpointLocation& location) {
+  if (location.keep_latest_k == 0) return;
   auto entries = list_checkpoints(location.directory);
-  const auto keep = static_cast<std::size_t>(std::max(location.keep_latest_k, 1));
+  const auto keep = static_cast<std::size_t>(location.keep_latest_k);
   if (entries.size() <= keep) return;
   entries.resize(entries.size() - keep);
   for (const CheckpointEntry& entry : entries) {

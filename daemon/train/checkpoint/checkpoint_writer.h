@@ -17,8 +17,8 @@
 namespace meshloom::train {
 
 struct CheckpointLocation {
-  std::filesystem::path directory;  ///< of the job's checkpoints
-  int keep_latest_k = 2;
+  std::filesystem::path directory;         ///< of the job's checkpoints
+  int keep_latest_k = 2;                   ///< 0: all
   std::set<std::int64_t> keep_steps = {};  ///< kept whatever their age, as far as they are there
   FileSystem* file_system = nullptr;       ///< null: the operating system's
   /// What this rank writes its shard through; null: file_system. Rank 0's is null.
@@ -30,7 +30,7 @@ struct CheckpointLocation {
 };
 
 /// Writes directory/step-N (N = manifest.step) and then deletes all but the latest keep_latest_k
-/// and keep_steps.
+/// and keep_steps; none if keep_latest_k is 0.
 /// `manifest` comes without files and tensors; both are filled in here. Every rank of `world` calls
 /// it with equal arguments (but for the tensors' contents and local parts); each writes its part of
 /// every tensor, ranks that hold the same part sharing its rows; digests are computed while

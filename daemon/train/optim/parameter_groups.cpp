@@ -54,7 +54,7 @@ std::vector<ParameterGroup> make_parameter_groups(const v1::OptimizerConfig& con
     ParameterGroup& group = groups.emplace_back();
     group.pattern = given.pattern();
     if (given.has_lr_factor()) group.lr_factor = given.lr_factor();
-    if (given.has_lr()) group.lr_factor = given.lr() / config.lr();
+    if (given.has_lr()) group.lr_factor = given.lr() == 0.0 ? 0.0 : given.lr() / config.lr();
     if (given.has_weight_decay()) group.weight_decay = given.weight_decay();
   }
   return groups;
