@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "daemon/base/given_number.h"
 #include "daemon/base/yaml_reader.h"
 #include "kernels/base/error.h"
 
@@ -42,19 +43,26 @@ v1::Cluster read_cluster(const std::string& cluster) {
 }
 
 planner::Machine make_machine(const v1::Cluster& c, const std::string& source) {
-  if (c.ranks_per_host() < 0 || c.memory_bytes() < 0 || !(c.overlap() >= 0.0 && c.overlap() <= 1.0))
-    throw InvalidArgument(fmt::format(
-        "{}: ranks_per_host {} and memory_bytes {} must not be negative, overlap {} must be 0 to 1",
-        source, c.ranks_per_host(), c.memory_bytes(), c.overlap()));
+  if (c.memory_bytes() < 0 || !(c.overlap() >= 0.0 && c.overlap() <= 1.0))
+    throw InvalidArgument(
+        fmt::format("{}: memory_bytes {} must not be negative, overlap {} must be 0 to 1", source,
+                    c.memory_bytes(), c.overlap()));
+  const auto field = [&](const char* name) { return fmt::format("{}.{}", source, name); };
+  base::check_given_positive(field("ranks_per_host"), c.has_ranks_per_host(), c.ranks_per_host(),
+                             "all ranks on one host");
+  base::check_given_positive(field("bfloat16_flops"), c.has_bfloat16_flops(), c.bfloat16_flops(),
+                             "that of float32_flops");
+  base::check_given_positive(field("attention_efficiency"), c.has_attention_efficiency(),
+                             c.attention_efficiency(), "0.5");
   planner::Machine machine;
   machine.name = c.name().empty() ? source : c.name();
   machine.float32_flops = c.float32_flops();
-  machine.bfloat16_flops = c.bfloat16_flops() == 0.0 ? c.float32_flops() : c.bfloat16_flops();
-  machine.attention_efficiency = c.attention_efficiency() == 0.0 ? 0.5 : c.attention_efficiency();
+  machine.bfloat16_flops = c.has_bfloat16_flops() ? c.bfloat16_flops() : c.float32_flops();
+  machine.attention_efficiency = c.has_attention_efficiency() ? c.attention_efficiency() : 0.5;
   machine.memory_bytes_per_second = c.memory_bytes_per_second();
   machine.memory_bytes = c.memory_bytes();
   machine.topology.ranks_per_host =
-      c.ranks_per_host() == 0 ? std::numeric_limits<int>::max() : c.ranks_per_host();
+      c.has_ranks_per_host() ? c.ranks_per_host() : std::numeric_limits<int>::max();
   machine.topology.intra_host = link_of(c.intra_host());
   machine.topology.inter_host = link_of(c.has_inter_host() ? c.inter_host() : c.intra_host());
   machine.overlap = c.overlap();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "daemon/base/field_error.h"
+#include "daemon/base/given_number.h"
 #include "planner/rank_count.h"
 
 namespace meshloom::plan {
@@ -202,12 +202,13 @@ planner::ContextParallelPlan read_context_parallel(const v1::ContextParallelPlan
                          planner::kRotateNames);
     plan.rotate = *rotate;
   }
+  if (!given.has_ulysses_degree()) return plan;
   const int degree = given.ulysses_degree();
-  if (degree == 0) return plan;
+  base::check_given_positive(field + ".ulysses_degree", true, degree, "all ranks of cp");
   if (plan.rotate != planner::Rotate::kUlysses)
     base::refuse_field(field + ".ulysses_degree", "is {}, but rotate is {}", degree,
                        planner::to_string(plan.rotate));
-  if (degree < 0 || ranks % degree != 0)
+  if (ranks % degree != 0)
     base::refuse_field(field + ".ulysses_degree", "is {}, which does not divide the {} ranks of cp",
                        degree, ranks);
   plan.ulysses_degree = degree;
@@ -217,12 +218,13 @@ planner::ContextParallelPlan read_context_parallel(const v1::ContextParallelPlan
 }  // namespace
 
 planner::MeshSizes make_mesh_sizes(const v1::Mesh& mesh) {
-  const auto size = [](const char* name, std::int32_t n) {
-    check(n >= 0, "mesh.{}: must not be negative, got {}", name, n);
-    return n == 0 ? 1 : n;
+  const auto size = [](const char* field, bool is_given, std::int32_t n) {
+    base::check_given_positive(field, is_given, n, "1");
+    return is_given ? n : 1;
   };
-  const planner::MeshSizes sizes{size("dp", mesh.dp()), size("fsdp", mesh.fsdp()),
-                                 size("cp", mesh.cp()), size("tp", mesh.tp())};
+  const planner::MeshSizes sizes{
+      size("mesh.dp", mesh.has_dp(), mesh.dp()), size("mesh.fsdp", mesh.has_fsdp(), mesh.fsdp()),
+      size("mesh.cp", mesh.has_cp(), mesh.cp()), size("mesh.tp", mesh.has_tp(), mesh.tp())};
   check(planner::rank_count(std::array{sizes.dp, sizes.fsdp, sizes.cp, sizes.tp}).has_value(),
         "mesh {}: more than 2^31 - 1 ranks are too many", planner::to_string(sizes));
   return sizes;

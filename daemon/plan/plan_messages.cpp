@@ -90,7 +90,8 @@ v1::ParallelPlan to_message(const planner::ParallelPlan& plan) {
     v1::ContextParallelPlan& context_parallel = *m.mutable_context_parallel();
     context_parallel.set_load_balancer(planner::to_string(plan.context_parallel.load_balancer));
     context_parallel.set_rotate(planner::to_string(plan.context_parallel.rotate));
-    context_parallel.set_ulysses_degree(plan.context_parallel.ulysses_degree);
+    if (plan.context_parallel.ulysses_degree > 0)
+      context_parallel.set_ulysses_degree(plan.context_parallel.ulysses_degree);
   }
   m.set_fully_shard(plan.fully_shard);
   if (plan.fully_shard) {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "daemon/base/field_error.h"
+#include "daemon/base/given_number.h"
 #include "daemon/plan/clusters.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
@@ -40,16 +40,21 @@ void check_amount(const char* field, std::int64_t amount) {
   if (amount < 0) base::refuse_field(field, "{} is negative", amount);
 }
 
-void check_amount(const char* field, std::int64_t amount, std::int64_t most) {
-  check_amount(field, amount);
+/// Of a number that may be left out.
+void check_amount(const char* field, bool is_given, std::int64_t amount, std::int64_t most,
+                  const char* otherwise) {
+  base::check_given_positive(field, is_given, amount, otherwise);
   if (amount > most) base::refuse_field(field, "must be at most {}, got {}", most, amount);
 }
 
 /// Within what a step may be, so that the sums and products of an estimate stay inside 63 bits.
 void check_work(const v1::PlanQuery& query) {
-  check_amount("seq_len", query.seq_len(), planner::kMostPositions);
-  check_amount("micro_batch_size", query.micro_batch_size(), planner::kMostBatch);
-  check_amount("global_batch_size", query.global_batch_size(), planner::kMostBatch);
+  check_amount("seq_len", query.has_seq_len(), query.seq_len(), planner::kMostPositions,
+               "the model's context");
+  check_amount("micro_batch_size", query.has_micro_batch_size(), query.micro_batch_size(),
+               planner::kMostBatch, "1; a search tries several then");
+  check_amount("global_batch_size", query.has_global_batch_size(), query.global_batch_size(),
+               planner::kMostBatch, "one micro batch a rank");
 }
 
 v1::ParameterPlacement to_message(const planner::ParameterLayout& p) {
@@ -71,6 +76,10 @@ planner::SearchRequest search_request(const v1::PlanSearchQuery& search,
                                       const planner::Machine& machine) {
   const v1::PlanQuery& query = search.query();
   if (search.ranks() < 1) base::refuse_field("ranks", "must be at least 1, got {}", search.ranks());
+  base::check_given_positive("max_tensor_parallel", search.has_max_tensor_parallel(),
+                             search.max_tensor_parallel(), "the model's heads");
+  check_amount("most_plans", search.most_plans());
+  check_amount("most_rejected", search.most_rejected());
   check_work(query);
   v1::ParallelPlan rest = query.plan();
   rest.clear_dtype();
@@ -86,8 +95,8 @@ planner::SearchRequest search_request(const v1::PlanSearchQuery& search,
   planner::SearchRequest request;
   request.ranks = search.ranks();
   request.memory_limit = query_memory_limit(query, machine, search.ranks());
-  request.global_batch = query.global_batch_size() > 0 ? query.global_batch_size() : search.ranks();
-  request.sequence = query.seq_len() > 0 ? query.seq_len() : model.positions;
+  request.global_batch = query.has_global_batch_size() ? query.global_batch_size() : search.ranks();
+  request.sequence = query.has_seq_len() ? query.seq_len() : model.positions;
   request.micro_batch = query.micro_batch_size();
   request.dtype = query_dtype(query.plan().dtype(), machine);
   request.optimizer = query_optimizer(query.optimizer());
@@ -138,10 +147,10 @@ planner::Workload query_work(const v1::PlanQuery& query, const planner::ModelSha
                              const planner::MeshSizes& mesh) {
   check_work(query);
   planner::Workload work;
-  work.sequence = query.seq_len() > 0 ? query.seq_len() : model.positions;
-  work.micro_batch = query.micro_batch_size() > 0 ? query.micro_batch_size() : 1;
+  work.sequence = query.has_seq_len() ? query.seq_len() : model.positions;
+  work.micro_batch = query.has_micro_batch_size() ? query.micro_batch_size() : 1;
   work.optimizer = query_optimizer(query.optimizer());
-  work.global_batch = query.global_batch_size() > 0
+  work.global_batch = query.has_global_batch_size()
                           ? query.global_batch_size()
                           : work.micro_batch * std::int64_t{mesh.dp} * mesh.fsdp;
   return work;
@@ -149,8 +158,9 @@ planner::Workload query_work(const v1::PlanQuery& query, const planner::ModelSha
 
 std::int64_t query_memory_limit(const v1::PlanQuery& query, const planner::Machine& machine,
                                 std::int64_t ranks) {
-  check_amount("memory_limit_bytes", query.memory_limit_bytes());
-  return query.memory_limit_bytes() > 0 ? query.memory_limit_bytes()
+  base::check_given_positive("memory_limit_bytes", query.has_memory_limit_bytes(),
+                             query.memory_limit_bytes(), "the machine's");
+  return query.has_memory_limit_bytes() ? query.memory_limit_bytes()
                                         : planner::share_of_rank(machine, ranks).memory_bytes;
 }
 
@@ -210,9 +220,9 @@ v1::PlanSearch search_plans(const std::string& name, const planner::ModelShape& 
   m.set_meshes_that_fit(static_cast<std::int64_t>(result.candidates.size()));
   m.set_rejected_count(static_cast<std::int64_t>(result.rejected.size()));
   const auto limit = [](std::size_t size, int most) {
-    return std::min(size, static_cast<std::size_t>(std::max(most, 0)));
+    return std::min(size, static_cast<std::size_t>(most));
   };
-  const int most = query.most_plans() == 0 ? kDefaultPlans : query.most_plans();
+  const int most = query.has_most_plans() ? query.most_plans() : kDefaultPlans;
   for (std::size_t i = 0; i < limit(result.candidates.size(), most); ++i)
     *m.add_plans() =
         plan::to_message(result.candidates[i].estimate, machine.name, request.memory_limit);
