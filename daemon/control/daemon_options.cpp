@@ -70,14 +70,14 @@ v1::DaemonConfig merge(const ConfigFile& file, const DaemonFlags& flags,
   if (config.data_dir().empty()) config.set_data_dir(".");
   if (config.log_level().empty()) config.set_log_level("info");
   if (flags.max_stalled_attempts) config.set_max_stalled_attempts(*flags.max_stalled_attempts);
-  if (config.max_stalled_attempts() == 0) config.set_max_stalled_attempts(3);
-  if (config.collective_timeout_ms() == 0) config.set_collective_timeout_ms(100'000);
-  if (config.rank_timeout_ms() == 0) config.set_rank_timeout_ms(10'000);
-  if (config.join_timeout_ms() == 0) config.set_join_timeout_ms(60'000);
-  if (config.resolve_timeout_ms() == 0) config.set_resolve_timeout_ms(60'000);
-  if (config.stop_timeout_ms() == 0) config.set_stop_timeout_ms(600'000);
+  if (!config.has_max_stalled_attempts()) config.set_max_stalled_attempts(3);
+  if (!config.has_collective_timeout_ms()) config.set_collective_timeout_ms(100'000);
+  if (!config.has_rank_timeout_ms()) config.set_rank_timeout_ms(10'000);
+  if (!config.has_join_timeout_ms()) config.set_join_timeout_ms(60'000);
+  if (!config.has_resolve_timeout_ms()) config.set_resolve_timeout_ms(60'000);
+  if (!config.has_stop_timeout_ms()) config.set_stop_timeout_ms(600'000);
   if (!config.has_generation_share()) config.set_generation_share(1.0 / 3.0);
-  if (config.token_cache_bytes() == 0) config.set_token_cache_bytes(std::int64_t{64} << 30);
+  if (!config.has_token_cache_bytes()) config.set_token_cache_bytes(std::int64_t{64} << 30);
   *config.mutable_uploads() = with_upload_defaults(config.uploads());
   return config;
 }
@@ -94,11 +94,12 @@ std::string utf8_path(const fs::path& path, const char* flag) {
 
 void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
   constexpr int kMostThreads = 4096;
-  check(config.threads() >= 0 && config.threads() <= kMostThreads &&
-            (!flags.threads || *flags.threads > 0),
-        "--threads is {}, expected 1 to {}", config.threads(), kMostThreads);
-  check(config.world_size() >= 0 && (!flags.world_size || *flags.world_size > 0),
-        "--world-size is {}, expected 1 or more", config.world_size());
+  check(!config.has_threads() || (config.threads() > 0 && config.threads() <= kMostThreads),
+        "{} is {}, expected 1 to {}; leave it out for usable cores / ranks of the host",
+        flags.threads ? "--threads" : "threads", config.threads(), kMostThreads);
+  check(!config.has_world_size() || config.world_size() > 0,
+        "{} is {}, expected 1 or more; leave it out for any number of ranks",
+        flags.world_size ? "--world-size" : "world_size", config.world_size());
   check(config.collective_timeout_ms() > 0, "collective_timeout_ms is {}, expected more than 0",
         config.collective_timeout_ms());
   check(config.rank_timeout_ms() >= kNamedAfter.count(),
@@ -110,9 +111,9 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
         config.resolve_timeout_ms());
   check(config.stop_timeout_ms() > 0, "stop_timeout_ms is {}, expected more than 0",
         config.stop_timeout_ms());
-  check(config.max_stalled_attempts() > 0 &&
-            (!flags.max_stalled_attempts || *flags.max_stalled_attempts > 0),
-        "--max-stalled-attempts is {}, expected 1 or more", config.max_stalled_attempts());
+  check(config.max_stalled_attempts() > 0, "{} is {}, expected 1 or more",
+        flags.max_stalled_attempts ? "--max-stalled-attempts" : "max_stalled_attempts",
+        config.max_stalled_attempts());
   check(config.retention().max_ended_jobs() >= 0,
         "retention.max_ended_jobs is {}, expected 0 or more", config.retention().max_ended_jobs());
   check(config.retention().max_age_seconds() >= 0,

@@ -180,7 +180,7 @@ void JobAttempt::note_choices() {
   if (train::dtype_is_auto(given.plan())) add_note(train::dtype_note(config_));
   const std::int64_t samples = config_.training().micro_batch_size();
   const std::int64_t share = train::rank_share(config_);
-  if (given.training().micro_batch_size() == 0 && samples > 0 && samples < share)
+  if (!given.training().has_micro_batch_size() && samples > 0 && samples < share)
     add_note(fmt::format("a rank computes {} of its {} samples at once{}", samples, share,
                          config_.checkpoint().resume_from().empty()
                              ? ": all of them would not fit the memory"
@@ -195,7 +195,7 @@ void JobAttempt::note_choices() {
 }
 
 double JobAttempt::peak_flops() {
-  if (config_.training().peak_flops() > 0.0) return config_.training().peak_flops();
+  if (config_.training().has_peak_flops()) return config_.training().peak_flops();
   const double measured = admission_.measured_peak_flops(config_);
   const std::string note =
       fmt::format("mfu is a share of {:.4g} operations a second of a rank, as measured", measured);

@@ -184,7 +184,7 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
 Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommit,
                                       const Resolve& resolve) {
   const auto hold = hold_models(given);
-  const bool open_micro_batch = given.training().micro_batch_size() == 0 && !overcommit;
+  const bool open_micro_batch = !given.training().has_micro_batch_size() && !overcommit;
   return calls_.run<Admitted>([this, given, overcommit, open_micro_batch, resolve, hold] {
     const v1::ModelSource& source = given.model();
     state_.check_in_place();
@@ -291,7 +291,7 @@ v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
   const v1::OptimizerConfig& optimizer = resolved.optimizer();
   if (optimizer.type() == v1::OPTIMIZER_TYPE_SGD)
     query.set_optimizer(optimizer.momentum() > 0 ? "sgd_momentum" : "sgd");
-  query.set_memory_limit_bytes(memory_of_rank());
+  if (const std::int64_t bytes = memory_of_rank(); bytes > 0) query.set_memory_limit_bytes(bytes);
   try {
     v1::PlanEstimate estimate = plan::estimate_plan(plan::make_model_shape(config), query);
     // A query knows nothing of them.

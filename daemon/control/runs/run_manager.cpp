@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "daemon/base/as_error.h"
-#include "daemon/base/field_error.h"
+#include "daemon/base/given_number.h"
 #include "daemon/base/timestamp.h"
 #include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
@@ -36,6 +36,8 @@ void check_spec(const v1::RunSpec& spec) {
   if (!spec.name().empty() && parse_run_name(spec.name()) != spec.name())
     base::refuse_field("spec.name", "must not have a slash");
   if (!spec.has_config()) base::refuse_field("spec.config", "is missing: it says what to train");
+  base::check_given_positive("spec.lease_seconds", spec.has_lease_seconds(), spec.lease_seconds(),
+                             "600");
   check_seconds("spec.lease_seconds", spec.lease_seconds(), kLongestLease);
   check_seconds("spec.gap_timeout_seconds", spec.gap_timeout_seconds(), kLongestGap);
   if (spec.without_optimizer() && spec.state().empty())

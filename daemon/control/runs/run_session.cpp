@@ -22,11 +22,11 @@ constexpr std::int64_t kMostAhead = 10'000;  // numbers before the next one that
 constexpr std::int64_t kRemembered = 10'000;
 
 std::chrono::seconds gap_timeout_of(const v1::RunSpec& spec) {
-  return std::chrono::seconds(spec.gap_timeout_seconds() > 0 ? spec.gap_timeout_seconds() : 60);
+  return std::chrono::seconds(spec.has_gap_timeout_seconds() ? spec.gap_timeout_seconds() : 60);
 }
 
 std::chrono::seconds lease_of(const v1::RunSpec& spec) {
-  return std::chrono::seconds(spec.lease_seconds() > 0 ? spec.lease_seconds() : 600);
+  return std::chrono::seconds(spec.has_lease_seconds() ? spec.lease_seconds() : 600);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
                                       const std::function<void()>& go_on,
                                       v1::ListCheckpointsResponse* response) const {
   const std::string scope = "checkpoints of " + request.job();
-  const int size = page_size_or_default(request.page_size());
+  const int size = page_size_of(request);
   const PagePlace begin = parse_place(parse_place_token(scope, request.page_token()));
   PagePlace last;
   std::int64_t position = begin.job_position;

@@ -157,13 +157,16 @@ v1::DataInspection inspect_data(const std::string& path, DataReading reading,
                                 const InspectionOptions& options) {
   v1::DataInspection told;
   told.set_path(path);
-  const std::int64_t given = options.seq_len;
-  if (given < 0 || given > kMostSeqLen)
-    base::refuse_field("seq_len", "got {}, expected 1 to {}", given, kMostSeqLen);
-  told.set_seq_len(given > 0             ? given
+  const std::optional<std::int64_t>& given = options.seq_len;
+  if (given && (*given < 1 || *given > kMostSeqLen))
+    base::refuse_field("seq_len",
+                       "got {}, expected 1 to {}; leave it out for the context of the "
+                       "tokenizer's model",
+                       *given, kMostSeqLen);
+  told.set_seq_len(given                 ? *given
                    : reading.context > 0 ? std::min(reading.context, kMostSeqLen)
                                          : kDefaultSeqLen);
-  told.set_seq_len_source(given > 0             ? v1::SEQ_LEN_SOURCE_REQUEST
+  told.set_seq_len_source(given                 ? v1::SEQ_LEN_SOURCE_REQUEST
                           : reading.context > 0 ? v1::SEQ_LEN_SOURCE_MODEL
                                                 : v1::SEQ_LEN_SOURCE_DEFAULT);
   if (fs::path(path).extension() == ".npy") {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "daemon/control/services/data_reading.h"
@@ -14,7 +15,7 @@ namespace meshloom::control {
 
 struct InspectionOptions {
   std::filesystem::path data_dir;
-  std::int64_t seq_len = 0;  ///< 0: that of the reading's model, or a default
+  std::optional<std::int64_t> seq_len;  ///< nothing: that of the reading's model, or a default
   int threads = 1;
   /// Called now and then; what it throws ends the reading.
   std::function<void(std::uint64_t bytes, std::uint64_t total_bytes)> progress;

@@ -32,7 +32,7 @@ std::vector<text::DocumentFile> find_documents(const v1::TokenizeDataRequest& re
 InspectDataStream::Result InspectDataStream::make_result() {
   InspectionOptions options;
   options.data_dir = world_.data_dir;
-  options.seq_len = request_.seq_len();
+  if (request_.has_seq_len()) options.seq_len = request_.seq_len();
   options.threads = world_.threads;
   options.progress = [this](std::uint64_t bytes, std::uint64_t total) {
     part_done(request_.path(), bytes, total);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/evaluate_stream.h"
 
-#include "daemon/base/field_error.h"
+#include "daemon/base/given_number.h"
 #include "daemon/control/host/background_thread.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
@@ -81,6 +81,14 @@ void set_data(const v1::DataConfig& given, v1::DataConfig* data) {
   if (!given.path().empty()) data->set_validation_path(given.path());
 }
 
+void check_numbers(const v1::EvaluateRequest& request) {
+  base::check_given_positive("seq_len", request.has_seq_len(), request.seq_len(),
+                             "that of the job, or the model's context");
+  base::check_given_positive("global_batch_size", request.has_global_batch_size(),
+                             request.global_batch_size(), "that of the job, or 8 a rank");
+  base::check_given_positive("batches", request.has_batches(), request.batches(), "all");
+}
+
 /// `ahead` is empty where the daemon is drained, or the ranks became free just now.
 [[noreturn]] void throw_busy(const std::vector<std::string>& ahead) {
   if (ahead.empty())
@@ -128,13 +136,13 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
   // They are about a training, and the patterns about the job's own model.
   training.clear_early_stopping();
   training.clear_frozen();
-  if (request_.seq_len() != 0) training.set_seq_len(request_.seq_len());
-  if (request_.global_batch_size() != 0)
+  if (request_.has_seq_len()) training.set_seq_len(request_.seq_len());
+  if (request_.has_global_batch_size())
     training.set_global_batch_size(request_.global_batch_size());
-  if (training.global_batch_size() == 0)
+  else if (training.global_batch_size() == 0)
     training.set_global_batch_size(std::int64_t{8} * world_.executor.world_size());
   // Of a job's micro batch the memory is known to be there; another batch is divided anew.
-  if (!job || request_.global_batch_size() != 0 || request_.has_mesh())
+  if (!job || request_.has_global_batch_size() || request_.has_mesh())
     training.clear_micro_batch_size();
   // No gradient is computed: the optimizer is the one that keeps nothing.
   config.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
@@ -177,7 +185,7 @@ std::shared_ptr<const void> EvaluateStream::pin_checkpoint(const fs::path& folde
 void EvaluateStream::prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const {
   v1::RunConfig config = config_for(job);
   config.mutable_model()->set_name("evaluated");
-  const bool may_halve = request_.global_batch_size() == 0;
+  const bool may_halve = !request_.has_global_batch_size();
   work->config = world_.admission.resolve_evaluation(config, work->model_folder, may_halve, {});
   work->tokenizer_folder = world_.admission.tokenizer_folder(work->config, work->model_folder);
   work->text = world_.admission.tokenize(
@@ -205,6 +213,7 @@ void EvaluateStream::part_done(const v1::EvaluateProgress& progress) {
 }
 
 v1::Evaluation EvaluateStream::evaluate() {
+  check_numbers(request_);
   const std::optional<v1::Job> job = find_job();
   const auto models = hold_models(job);
   const fs::path source = world_.sources.find(source_of(request_), /*live=*/false).folder;
@@ -214,7 +223,6 @@ v1::Evaluation EvaluateStream::evaluate() {
   Evaluation::Work work;
   work.data_dir = world_.data_dir;
   work.batches = request_.batches();
-  if (work.batches < 0) base::refuse_field("batches", "{} is negative", work.batches);
   work.model_folder = source;
   std::optional<WeightsFolder> weights;
   if (train::is_checkpoint(source)) {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string>
 
-#include "daemon/base/field_error.h"
+#include "daemon/base/given_number.h"
 #include "daemon/base/utf8.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/train/sampling_params.h"
@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t kMostPromptTokens = 262'144;  // a byte of text is a token
 
 std::size_t samples_of(const v1::GenerateRequest& request) {
-  if (request.samples() < 0) base::refuse_field("samples", "{} is negative", request.samples());
-  return static_cast<std::size_t>(std::max(request.samples(), 1));
+  base::check_given_positive("samples", request.has_samples(), request.samples(), "1");
+  return request.has_samples() ? static_cast<std::size_t>(request.samples()) : 1;
 }
 
 /// Tokens of a prompt, or more if both ways of giving one are used.

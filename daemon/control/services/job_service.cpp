@@ -107,8 +107,7 @@ grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRe
                                                     request->labels().end());
     for (const auto& [key, value] : sorted) scope += fmt::format(";{}={}", key, value);
     const auto position = parse_page_token(scope, request->page_token());
-    auto [jobs, next] = store_.list(position, page_size_or_default(request->page_size(), kMostJobs),
-                                    request->labels());
+    auto [jobs, next] = store_.list(position, page_size_of(*request, kMostJobs), request->labels());
     for (auto& job : jobs) *response->add_jobs() = std::move(job);
     if (next > 0) response->set_next_page_token(make_page_token(scope, next));
   });

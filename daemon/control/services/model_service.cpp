@@ -36,7 +36,7 @@ grpc::Status ModelServiceImpl::ListModels(grpc::ServerContext*,
                                           v1::ListModelsResponse* response) {
   return guarded("ListModels", *request, [&] {
     const auto position = parse_page_token("models", request->page_token());
-    auto [models, next] = models_.list(position, page_size_or_default(request->page_size()));
+    auto [models, next] = models_.list(position, page_size_of(*request));
     for (auto& model : models) *response->add_models() = std::move(model);
     if (next > 0) response->set_next_page_token(make_page_token("models", next));
   });

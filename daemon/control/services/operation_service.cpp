@@ -97,8 +97,8 @@ grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext*,
     runs_.find(run)->renew_lease();
     const std::string scope = "operations of " + run;
     const auto position = parse_page_token(scope, request->page_token());
-    auto [operations, next] = runs_.operations().list(
-        run, position, page_size_or_default(request->page_size(), kMostOperations));
+    auto [operations, next] =
+        runs_.operations().list(run, position, page_size_of(*request, kMostOperations));
     for (v1::Operation& operation : operations) *response->add_operations() = std::move(operation);
     if (next > 0) response->set_next_page_token(make_page_token(scope, next));
   });

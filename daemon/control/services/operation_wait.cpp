@@ -21,7 +21,7 @@ OperationWait* OperationWait::begin(RunManager& runs, const v1::WaitOperationReq
     if (request.timeout_ms() < 0)
       base::refuse_field("timeout_ms", "{} is negative", request.timeout_ms());
     runs.operation(request.name());  // it exists, and its run's lease is renewed
-    call->wait(request.timeout_ms() == 0 ? kLongestMs : std::min(request.timeout_ms(), kLongestMs));
+    call->wait(request.has_timeout_ms() ? std::min(request.timeout_ms(), kLongestMs) : kLongestMs);
   });
   if (!status.ok()) call->answer(status);
   return call.get();

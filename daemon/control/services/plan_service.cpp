@@ -44,8 +44,10 @@ planner::ModelShape PlanServiceImpl::shape_of(const v1::ModelSource& model) {
 
 v1::PlanQuery PlanServiceImpl::with_defaults(v1::PlanQuery query) const {
   if (!query.has_mesh()) query.mutable_mesh()->set_dp(admission_.world_size());
-  if (query.memory_limit_bytes() == 0 && !query.has_cluster() && query.cluster_name().empty())
-    query.set_memory_limit_bytes(admission_.memory_of_rank());
+  const bool is_here = !query.has_cluster() && query.cluster_name().empty();
+  if (const std::int64_t bytes = admission_.memory_of_rank();
+      bytes > 0 && is_here && !query.has_memory_limit_bytes())
+    query.set_memory_limit_bytes(bytes);
   return query;
 }
 
@@ -99,7 +101,7 @@ grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext* context,
                                           v1::SearchPlansResponse* response) {
   return guarded("SearchPlans", *request, [&] {
     v1::PlanSearchQuery query = request->query();
-    if (query.ranks() == 0) query.set_ranks(admission_.world_size());
+    if (!query.has_ranks()) query.set_ranks(admission_.world_size());
     if (query.ranks() < 1 || query.ranks() > kMostSearchedRanks)
       base::refuse_field("query.ranks", "must be in [1, {}], got {}", kMostSearchedRanks,
                          query.ranks());
@@ -168,7 +170,7 @@ grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlan
                                         v1::ListPlansResponse* response) {
   return guarded("ListPlans", *request, [&] {
     const auto position = parse_page_token("plans", request->page_token());
-    const auto [plans, next] = plans_.list(position, page_size_or_default(request->page_size()));
+    const auto [plans, next] = plans_.list(position, page_size_of(*request));
     for (const v1::StoredPlan& plan : plans) *response->add_plans() = told(plan);
     if (next > 0) response->set_next_page_token(make_page_token("plans", next));
   });

@@ -78,7 +78,7 @@ grpc::Status RunServiceImpl::ListRuns(grpc::ServerContext*, const v1::ListRunsRe
                                       v1::ListRunsResponse* response) {
   return guarded("ListRuns", *request, [&] {
     const auto position = parse_page_token("runs", request->page_token());
-    auto [runs, next] = runs_.list(position, page_size_or_default(request->page_size(), kMostRuns));
+    auto [runs, next] = runs_.list(position, page_size_of(*request, kMostRuns));
     for (v1::Run& run : runs) *response->add_runs() = std::move(run);
     if (next > 0) response->set_next_page_token(make_page_token("runs", next));
   });
@@ -176,7 +176,7 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
                                      const RunSession& run) const {
   v1::GenerateRequest asked;
   *asked.mutable_prompts() = request.prompts();
-  asked.set_samples(request.samples());
+  if (request.has_samples()) asked.set_samples(request.samples());
   *asked.mutable_params() = request.params();
   if (asked.prompts().empty()) base::refuse_field("prompts", "is empty: give one or more");
   const v1::SamplingParams params = checked_params(asked);
@@ -191,7 +191,7 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
     start.stop = train::stop_by_tokens(request.stop(), limits);
   }
   order.stop_strings.assign(request.stop().strings().begin(), request.stop().strings().end());
-  order.samples = std::max(request.samples(), 1);
+  order.samples = request.has_samples() ? request.samples() : 1;
   order.text = limits.is_bytes();
   order.tokenizer = limits.tokenizer;
   if (request.has_weights_step()) order.weights_step = request.weights_step();

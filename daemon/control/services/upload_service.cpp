@@ -105,8 +105,7 @@ grpc::Status UploadServiceImpl::ListUploads(grpc::ServerContext* context,
     const std::string client = client_name(*context);
     const std::string scope = "uploads of " + client;
     const auto position = parse_page_token(scope, request->page_token());
-    auto [uploads, next] =
-        store_.list(client, position, page_size_or_default(request->page_size()));
+    auto [uploads, next] = store_.list(client, position, page_size_of(*request));
     for (auto& upload : uploads) *response->add_uploads() = std::move(upload);
     if (next > 0) response->set_next_page_token(make_page_token(scope, next));
   });

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "daemon/base/given_number.h"
 #include "daemon/control/host/memory.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/flight_dump.h"
@@ -69,10 +70,10 @@ grpc::Status WorkerServiceImpl::DumpFlight(grpc::ServerContext*,
                                            const v1::DumpFlightRequest* request,
                                            v1::DumpFlightResponse* response) {
   return guarded("DumpFlight", *request, [&] {
-    check(request->entries() >= 0, "entries is {}, expected 0 (all) or more", request->entries());
-    const std::size_t entries = request->entries() == 0
-                                    ? comm::FlightLog::kEntries
-                                    : static_cast<std::size_t>(request->entries());
+    base::check_given_positive("entries", request->has_entries(), request->entries(), "all");
+    const std::size_t entries = request->has_entries()
+                                    ? static_cast<std::size_t>(request->entries())
+                                    : comm::FlightLog::kEntries;
     std::vector<std::string> hosts(options_.flight->logs.size());
     hosts[static_cast<std::size_t>(options_.self.rank())] = options_.self.host();
     for (const auto& hello : ranks_.hellos())

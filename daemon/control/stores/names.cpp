@@ -172,12 +172,13 @@ std::string parse_place_token(const std::string& scope, const std::string& token
   return place;
 }
 
-int page_size_or_default(int asked, int most) {
+int page_size_or_default(std::optional<int> asked, int most) {
   constexpr int kDefault = 50;
-  if (asked < 0)
-    throw InvalidArgument(fmt::format("page_size is {}, expected 0 (the default) or more", asked),
-                          "PAGE_SIZE_INVALID", {{"field", "page_size"}});
-  return asked == 0 ? kDefault : std::min(asked, most);
+  if (asked && *asked <= 0)
+    throw InvalidArgument(
+        fmt::format("page_size: must be above 0, got {}; leave it out for {}", *asked, kDefault),
+        "PAGE_SIZE_INVALID", {{"field", "page_size"}});
+  return std::min(asked.value_or(kDefault), most);
 }
 
 }  // namespace meshloom::control

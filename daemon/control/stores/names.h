@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace meshloom::control {
@@ -64,7 +65,14 @@ std::int64_t parse_page_token(const std::string& scope, const std::string& token
 /// The same of lists whose places are texts; empty for the first page.
 std::string make_place_token(const std::string& scope, const std::string& place);
 std::string parse_place_token(const std::string& scope, const std::string& token);
-/// The size to serve: the default for 0, at most `most`. Negative throws InvalidArgument.
-int page_size_or_default(int asked, int most = 1000);
+/// The size to serve: 50 if none is asked for, at most `most`. Throws InvalidArgument
+/// (PAGE_SIZE_INVALID) for one that is not above 0.
+int page_size_or_default(std::optional<int> asked, int most = 1000);
+/// Of a request for a page of a list.
+template <typename Request>
+int page_size_of(const Request& request, int most = 1000) {
+  return page_size_or_default(
+      request.has_page_size() ? std::optional<int>(request.page_size()) : std::nullopt, most);
+}
 
 }  // namespace meshloom::control

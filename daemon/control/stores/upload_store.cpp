@@ -83,21 +83,25 @@ void check_bytes(const v1::StoredUpload& upload, const std::filesystem::path& fi
 }  // namespace
 
 v1::UploadConfig with_upload_defaults(v1::UploadConfig limits) {
-  const auto settle = [](const char* name, std::int64_t given, std::int64_t otherwise) {
-    check(given >= 0, "uploads.{} is {}, expected 1 or more (0: the default, {})", name, given,
-          otherwise);
-    return given == 0 ? otherwise : given;
-  };
   constexpr std::int64_t kDay = 86'400;
   constexpr std::int64_t kGiB = std::int64_t{1} << 30;
-  limits.set_client_bytes(settle("client_bytes", limits.client_bytes(), 256 * kGiB));
-  limits.set_total_bytes(settle("total_bytes", limits.total_bytes(), 1024 * kGiB));
-  limits.set_client_uploads(settle("client_uploads", limits.client_uploads(), 1000));
-  limits.set_total_uploads(settle("total_uploads", limits.total_uploads(), 10'000));
-  limits.set_idle_seconds(settle("idle_seconds", limits.idle_seconds(), kDay));
-  limits.set_keep_blobs_seconds(
-      settle("keep_blobs_seconds", limits.keep_blobs_seconds(), 7 * kDay));
-  limits.set_message_seconds(settle("message_seconds", limits.message_seconds(), 30));
+  if (!limits.has_client_bytes()) limits.set_client_bytes(256 * kGiB);
+  if (!limits.has_total_bytes()) limits.set_total_bytes(1024 * kGiB);
+  if (!limits.has_client_uploads()) limits.set_client_uploads(1000);
+  if (!limits.has_total_uploads()) limits.set_total_uploads(10'000);
+  if (!limits.has_idle_seconds()) limits.set_idle_seconds(kDay);
+  if (!limits.has_keep_blobs_seconds()) limits.set_keep_blobs_seconds(7 * kDay);
+  if (!limits.has_message_seconds()) limits.set_message_seconds(30);
+  const auto check_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    check(value >= least, "uploads.{} is {}, expected {} or more", name, value, least);
+  };
+  check_least("client_bytes", limits.client_bytes(), 0);
+  check_least("total_bytes", limits.total_bytes(), 0);
+  check_least("client_uploads", limits.client_uploads(), 0);
+  check_least("total_uploads", limits.total_uploads(), 0);
+  check_least("idle_seconds", limits.idle_seconds(), 1);
+  check_least("keep_blobs_seconds", limits.keep_blobs_seconds(), 0);
+  check_least("message_seconds", limits.message_seconds(), 1);
   return limits;
 }
 
