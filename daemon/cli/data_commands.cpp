@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "daemon/base/utf8.h"
 #include "daemon/cli/commands.h"
@@ -34,7 +35,7 @@ struct TokenizeCommandOptions {
 struct InspectOptions {
   ReadingOptions reading;
   std::string path;
-  std::int64_t seq_len = 0;
+  std::optional<std::int64_t> seq_len;
 };
 
 void set_reading(const ReadingOptions& options, v1::TextReading* reading) {
@@ -92,7 +93,7 @@ ExitCode inspect(Client& client, bool json, const InspectOptions& options) {
   v1::InspectDataRequest request;
   request.set_path(options.path);
   set_reading(options.reading, request.mutable_reading());
-  request.set_seq_len(options.seq_len);
+  if (options.seq_len) request.set_seq_len(*options.seq_len);
   const auto last = last_of<v1::InspectDataResponse>(
       client, json, "reading",
       [&](grpc::ClientContext* context) { return client.data().InspectData(context, request); });

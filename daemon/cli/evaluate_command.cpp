@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/interrupt.h"
@@ -21,7 +22,7 @@ namespace {
 struct EvaluateOptions {
   std::string job, checkpoint, hf_folder, model;
   std::string data, plan_file, dtype;
-  std::int64_t seq_len = 0, batch = 0, batches = 0;
+  std::optional<std::int64_t> seq_len, batch, batches;
   bool no_wait = false;
 };
 
@@ -38,9 +39,9 @@ v1::EvaluateRequest make_request(const EvaluateOptions& options) {
     *request.mutable_plan() = plan.plan();
   }
   if (!options.dtype.empty()) request.mutable_plan()->set_dtype(options.dtype);
-  request.set_seq_len(options.seq_len);
-  request.set_global_batch_size(options.batch);
-  request.set_batches(options.batches);
+  if (options.seq_len) request.set_seq_len(*options.seq_len);
+  if (options.batch) request.set_global_batch_size(*options.batch);
+  if (options.batches) request.set_batches(*options.batches);
   request.set_no_wait(options.no_wait);
   return request;
 }

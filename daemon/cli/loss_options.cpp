@@ -64,7 +64,7 @@ v1::LossBatch LossOptions::batch() const {
     reference.set_samples(samples);
     reference.set_first_sample(first_sample);
     reference.set_epoch(epoch);
-    reference.set_seq_len(seq_len);
+    if (seq_len) reference.set_seq_len(*seq_len);
   } else {
     read_message_file(batch_file, &batch);
   }
@@ -112,7 +112,7 @@ void add_loss_options(CLI::App& command, LossOptions& options) {
   command
       .add_option("--micro-batch", options.micro_batch_size,
                   "Samples computed at once on a rank; default: as the run was made")
-      ->check(command_line::not_negative());
+      ->check(command_line::positive());
 }
 
 }  // namespace meshloom::cli

@@ -15,7 +15,8 @@ namespace meshloom::cli {
 struct LossOptions {
   std::string batch_file;  ///< a LossBatch as JSON, here; or else
   std::string data;        ///< a path below the daemon's data dir, and its samples:
-  std::int64_t samples = 1, first_sample = 0, epoch = 0, seq_len = 0;
+  std::int64_t samples = 1, first_sample = 0, epoch = 0;
+  std::optional<std::int64_t> seq_len;
   bool document_mask = false;
 
   // What is given stands in the place of what the file has.

@@ -237,7 +237,8 @@ void add_plan_attention(CLI::App& plan, CommandContext& context) {
   auto* command = plan.add_subcommand(
       "attention", "Who attends to whose keys when, for a sequence that ranks of cp share");
   auto options = std::make_shared<AttentionOptions>();
-  command->add_option("--seq", options->sequence, "Tokens; default: those of --documents");
+  command->add_option("--seq", options->sequence, "Tokens; default: those of --documents")
+      ->check(command_line::positive());
   command->add_option("--ranks", options->ranks, "Ranks of cp")
       ->required()
       ->check(CLI::Range(1, kMostRanks));

@@ -27,8 +27,8 @@ struct ShowOptions {
 
 struct SearchOptions {
   PlanOptions plan;
-  std::int64_t ranks = 0;
-  int max_tp = 0;
+  std::optional<std::int64_t> ranks;
+  std::optional<int> max_tp;
   std::string styles_file;
   std::string write_file;
   int top = 10;
@@ -91,11 +91,11 @@ ExitCode search(Client& client, bool json, const SearchOptions& options) {
   *query.mutable_query() = make_query(options.plan);
   if (!options.styles_file.empty())
     query.mutable_query()->mutable_plan()->MergeFrom(read_styles(options.styles_file));
-  query.set_ranks(options.ranks);
-  query.set_max_tensor_parallel(options.max_tp);
+  if (options.ranks) query.set_ranks(*options.ranks);
+  if (options.max_tp) query.set_max_tensor_parallel(*options.max_tp);
   query.set_most_plans(options.top);
   query.set_most_rejected(options.rejected);
-  if (!options.plan.server_side && options.ranks == 0)
+  if (!options.plan.server_side && !options.ranks)
     throw CliError(kUsage, "--ranks is required without --server-side");
   const v1::PlanSearch found =
       options.plan.server_side ? search_plans(client, options.plan.model, query) : checked([&] {

@@ -38,8 +38,7 @@ v1::ActivationCheckpoint make_checkpointing(const std::string& name) {
 
 /// The cluster with the numbers that flags replace; none where none is given.
 void add_cluster(const PlanOptions& options, v1::PlanQuery* query) {
-  const bool changed =
-      options.flops > 0.0 || options.bandwidth > 0.0 || options.link_bandwidth > 0.0;
+  const bool changed = options.flops || options.bandwidth || options.link_bandwidth;
   if (options.cluster.empty() && !changed) return;
   const std::string name = options.cluster.empty() ? "local_cpu" : options.cluster;
   v1::Cluster& cluster = *query->mutable_cluster();
@@ -50,14 +49,16 @@ void add_cluster(const PlanOptions& options, v1::PlanQuery* query) {
     throw CliError(kUsage, fmt::format("--cluster: {}", error.what()));
   }
   if (cluster.name().empty()) cluster.set_name(name);
-  if (options.flops > 0.0) {
-    cluster.set_bfloat16_flops(cluster.bfloat16_flops() * options.flops / cluster.float32_flops());
-    cluster.set_float32_flops(options.flops);
+  if (options.flops) {
+    if (cluster.has_bfloat16_flops())
+      cluster.set_bfloat16_flops(cluster.bfloat16_flops() * *options.flops /
+                                 cluster.float32_flops());
+    cluster.set_float32_flops(*options.flops);
   }
-  if (options.bandwidth > 0.0) cluster.set_memory_bytes_per_second(options.bandwidth);
-  if (options.link_bandwidth > 0.0) {
+  if (options.bandwidth) cluster.set_memory_bytes_per_second(*options.bandwidth);
+  if (options.link_bandwidth) {
     if (!cluster.has_inter_host()) *cluster.mutable_inter_host() = cluster.intra_host();
-    cluster.mutable_intra_host()->set_bytes_per_second(options.link_bandwidth);
+    cluster.mutable_intra_host()->set_bytes_per_second(*options.link_bandwidth);
   }
 }
 
@@ -208,11 +209,11 @@ v1::PlanQuery make_query(const PlanOptions& options) {
   if (!options.activation_checkpoint.empty())
     chosen.set_activation_checkpoint(make_checkpointing(options.activation_checkpoint));
   if (!options.dtype.empty()) chosen.set_dtype(options.dtype);
-  query.set_seq_len(options.sequence);
-  query.set_micro_batch_size(options.micro_batch);
-  query.set_global_batch_size(options.global_batch);
+  if (options.sequence) query.set_seq_len(*options.sequence);
+  if (options.micro_batch) query.set_micro_batch_size(*options.micro_batch);
+  if (options.global_batch) query.set_global_batch_size(*options.global_batch);
   query.set_optimizer(options.optimizer);
-  query.set_memory_limit_bytes(static_cast<std::int64_t>(options.memory));
+  if (options.memory) query.set_memory_limit_bytes(static_cast<std::int64_t>(*options.memory));
   add_cluster(options, &query);
   return query;
 }

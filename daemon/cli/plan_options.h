@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "daemon/base/yaml_reader.h"
@@ -12,7 +13,7 @@
 
 namespace meshloom::cli {
 
-/// As given; 0 and "" if not.
+/// As given; nothing and "" if not.
 struct PlanOptions {
   std::string model;
   bool server_side = false;
@@ -25,14 +26,10 @@ struct PlanOptions {
   std::string fusion;
   std::string shard_policy;
   bool no_reshard = false;
-  std::int64_t sequence = 0;
-  std::int64_t micro_batch = 0;
-  std::int64_t global_batch = 0;
-  std::string cluster;  ///< "": not given
-  double flops = 0.0;
-  double bandwidth = 0.0;
-  double link_bandwidth = 0.0;
-  std::uint64_t memory = 0;
+  std::optional<std::int64_t> sequence, micro_batch, global_batch;
+  std::string cluster;
+  std::optional<double> flops, bandwidth, link_bandwidth;
+  std::optional<std::uint64_t> memory;
 };
 
 void add_model_option(CLI::App& command, PlanOptions& options);

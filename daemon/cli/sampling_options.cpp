@@ -5,7 +5,7 @@ namespace meshloom::cli {
 
 v1::SamplingParams SamplingOptions::params() const {
   v1::SamplingParams params;
-  params.set_max_tokens(max_tokens);
+  if (max_tokens) params.set_max_tokens(*max_tokens);
   params.set_top_k(top_k);
   params.set_seed(seed);
   if (temperature) params.set_temperature(*temperature);

@@ -18,7 +18,7 @@ struct SamplingOptions {
   PromptOptions prompts;
   int samples = 1;
   std::optional<double> temperature, top_p;
-  int max_tokens = 0;
+  std::optional<int> max_tokens;
   int top_k = 0;
   std::uint64_t seed = 0;
   std::vector<std::int64_t> stop_tokens;

@@ -230,8 +230,8 @@ void add_worker_command(CLI::App& app, CommandContext& context) {
   auto entries = std::make_shared<int>(16);
   dump_command
       ->add_option("--entries", *entries,
-                   "The last so many calls of each rank; 0: all that are recorded")
-      ->check(command_line::not_negative());
+                   "The last so many calls of each rank, of which 1024 are recorded; default 16")
+      ->check(command_line::positive());
   dump_command->footer("Example: meshloom worker dump --entries 64");
   dump_command->callback([&context, entries] {
     context.action = [&context, entries](Client& client) {

@@ -24,7 +24,7 @@ class HangsE2e : public DaemonTest {
     job.steps = 10'000'000;
     return job;
   }
-  Json dump(int entries = 0) const {
+  Json dump(int entries = 1024) const {
     return client_json({"worker", "dump", "--entries", std::to_string(entries)});
   }
   std::string flight_file(int rank) const {

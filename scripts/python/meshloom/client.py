@@ -47,8 +47,9 @@ class Client:
         self._connection.close()
 
     def create_training_run(self, config: Mapping[str, Any], *, name: str = "", dropout: bool = False,
-                            lease_seconds: int = 0, gap_timeout_seconds: int = 0, state: str = "",
-                            with_optimizer: bool = True, overcommit: bool = False) -> TrainingRun:
+                            lease_seconds: int | None = None, gap_timeout_seconds: int | None = None,
+                            state: str = "", with_optimizer: bool = True,
+                            overcommit: bool = False) -> TrainingRun:
         """Makes a run; it waits for the ranks behind other runs and jobs, verbs are taken at once.
 
         `config` is spelled as the `run:` of a job file (RunConfig in proto/v1/config.proto): model, mesh, plan,

@@ -63,7 +63,7 @@ class Datum:
 
     def to_message(self) -> step_pb2.Datum:
         targets = np.asarray(self.targets)
-        message = step_pb2.Datum(targets_per_token=targets.shape[1] if targets.ndim == 2 else 0)
+        message = step_pb2.Datum(targets_per_token=targets.shape[1] if targets.ndim == 2 else None)
         message.tokens.extend(as_ints(self.tokens, "tokens").tolist())
         message.targets.extend(as_ints(targets, "targets").tolist())
         for name in ("weights", "logprobs", "advantages", "sequence_ratio_mask"):
@@ -80,15 +80,15 @@ class DataReference:
     """Samples of a file or folder below the daemon's data dir, which its ranks read themselves: for cross_entropy.
 
     `data` is a path, or as the section `data` of a job file. Samples are those of a job on the same data: epoch
-    `epoch` in the order that the run's seed decides, from `first_sample` on. `seq_len` 0: the run's longest datum.
-    `identity`: LossResult.data_identity of an earlier call; other data fail with DATA_CHANGED.
+    `epoch` in the order that the run's seed decides, from `first_sample` on. `seq_len`: by default the run's longest
+    datum. `identity`: LossResult.data_identity of an earlier call; other data fail with DATA_CHANGED.
     """
 
     data: str | Mapping[str, Any]
     samples: int
     first_sample: int = 0
     epoch: int = 0
-    seq_len: int = 0
+    seq_len: int | None = None
     identity: config_pb2.DataIdentity | None = None
 
     def to_message(self) -> step_pb2.DataReference:
@@ -104,7 +104,7 @@ REDUCTIONS = {"sum": step_pb2.LOSS_REDUCTION_SUM, "token_mean": step_pb2.LOSS_RE
 
 
 def loss_batch(data: Sequence[Datum] | DataReference, loss: str, loss_config: Mapping[str, float] | None,
-               reduction: str, tokens: int, micro_batch_size: int) -> step_pb2.LossBatch:
+               reduction: str, tokens: int, micro_batch_size: int | None) -> step_pb2.LossBatch:
     if reduction not in REDUCTIONS:
         raise refuse("reduction", f"{reduction!r} is unknown, expected one of {', '.join(REDUCTIONS)}")
     batch = step_pb2.LossBatch(loss=loss, reduction=REDUCTIONS[reduction], tokens=tokens,

@@ -40,7 +40,7 @@ class TrainingRun:
         self._verbs = VerbStream(connection, run.name, token, run.epoch, run.next_seq)
         self._samples = SampleStream(connection, run.name, token, lambda: self._verbs.epoch, self.wait_ready)
         self._closed = threading.Event()
-        lease = run.spec.lease_seconds or 600
+        lease = run.spec.lease_seconds if run.spec.HasField("lease_seconds") else 600
         self._pause = min(10.0, lease / 4)
         self._heart = threading.Thread(target=self._beat, name=f"{run.name} heartbeat", daemon=True)
         self._heart.start()
@@ -59,27 +59,27 @@ class TrainingRun:
 
     def forward_backward(self, data: Sequence[Datum] | DataReference, loss: str = "cross_entropy", *,
                          loss_config: Mapping[str, float] | None = None, reduction: str = "sum", tokens: int = 0,
-                         micro_batch_size: int = 0) -> Future[LossResult]:
+                         micro_batch_size: int | None = None) -> Future[LossResult]:
         """Adds the gradients of the loss, summed over all tokens of all data, to those since the last optim_step.
 
         `loss`: cross_entropy, importance_sampling, ppo, cispo, dro or gspo; `loss_config` their
         clip_low_threshold, clip_high_threshold and beta. `reduction` "token_mean" divides by the targets of all calls
-        of the step, or by `tokens` at once. `micro_batch_size`: data computed at once on a rank. A DataReference in
-        place of data is read by the ranks themselves.
+        of the step, or by `tokens` at once. `micro_batch_size`: data computed at once on a rank, the run's
+        where it is left out. A DataReference in place of data is read by the ranks themselves.
         """
         return self._loss("forward_backward", lambda: run_service_pb2.ForwardBackwardRequest(
             batch=shapes.loss_batch(data, loss, loss_config, reduction, tokens, micro_batch_size)), data)
 
     def forward(self, data: Sequence[Datum] | DataReference, loss: str = "cross_entropy", *,
                 loss_config: Mapping[str, float] | None = None, reduction: str = "sum", tokens: int = 0,
-                micro_batch_size: int = 0, train: bool = False) -> Future[LossResult]:
+                micro_batch_size: int | None = None, train: bool = False) -> Future[LossResult]:
         """The same log-probs, losses and metrics, bit for bit, without gradients. `train`: with the dropout that the
         next forward_backward would draw."""
         return self._loss("forward", lambda: run_service_pb2.ForwardRequest(
             batch=shapes.loss_batch(data, loss, loss_config, reduction, tokens, micro_batch_size), train=train), data)
 
     def forward_backward_custom(self, data: Sequence[Datum], fn: custom_loss.LossFunction, *,
-                                framework: str = "numpy", micro_batch_size: int = 0) -> Future[LossResult]:
+                                framework: str = "numpy", micro_batch_size: int | None = None) -> Future[LossResult]:
         """A loss of your own: `fn(data, logprobs)` gets the log-probs of every datum's targets and returns the loss C.
 
         `framework` "numpy": `logprobs` are arrays and `fn` returns (C, [dC/dlogprobs...]). "torch", where it is
@@ -124,7 +124,7 @@ class TrainingRun:
 
     # --- Sampling.
 
-    def sample(self, prompts: Prompt | Sequence[Prompt], *, samples: int = 1, max_tokens: int = 0,
+    def sample(self, prompts: Prompt | Sequence[Prompt], *, samples: int = 1, max_tokens: int | None = None,
                temperature: float | None = None, top_k: int = 0, top_p: float | None = None, seed: int = 0,
                weights: str | SavedWeights = "", weights_step: int | None = None, stop_tokens: Sequence[int] = (),
                stop_strings: Sequence[str | bytes] = (), ignore_eos: bool = False, prompt_logprobs: bool = False,
@@ -138,7 +138,8 @@ class TrainingRun:
         is trained meanwhile; those on disk are read anew unless another sample draws from them.
 
         A sequence ends with a stop token, with the byte that completes a stop string, with the model's end of text
-        unless `ignore_eos`, or at `max_tokens`. `prompt_logprobs` and `exact_logprobs`: the bits that forward gives.
+        unless `ignore_eos`, or at `max_tokens` (256). `prompt_logprobs` and `exact_logprobs`: the bits
+        that forward gives.
         """
         params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         stop = step_pb2.SampleStop(

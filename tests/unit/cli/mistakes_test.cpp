@@ -56,7 +56,7 @@ TEST(Mistakes, OfTheCommandLine) {
        "--memory: is 2, expected a number with its unit, such as 24GiB or 80GB"},
       {"plan estimate", "--model is required"},
       {"plan search --model gpt2_124m --rejected -1", "--rejected: is -1, expected 0 or more"},
-      {"worker dump --entries -1", "--entries: is -1, expected 0 or more"},
+      {"worker dump --entries -1", "--entries: is -1, expected a number above 0"},
       {"generate --job a --prompt x --samples 0",
        "--samples: is 0, expected a whole number, 1 to 64"},
       {"checkpoint", "a command is needed: list, "},
