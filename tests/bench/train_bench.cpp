@@ -111,7 +111,7 @@ v1::RunConfig make_config(const TrainOptions& options, const fs::path& folder) {
   training.set_steps(options.steps + options.warmup);
   training.set_seq_len(options.seq);
   training.set_global_batch_size(options.batch);
-  training.set_micro_batch_size(options.micro_batch);
+  if (options.micro_batch > 0) training.set_micro_batch_size(options.micro_batch);
   config.mutable_data()->set_path("tokens.bin");
   config.mutable_data()->set_validation_split(0.0);
   return config;

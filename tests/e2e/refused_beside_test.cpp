@@ -8,6 +8,7 @@
 
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/run_client.h"
+#include "tests/e2e/zero_requests.h"
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/plan_service.grpc.pb.h"
 
@@ -211,6 +212,7 @@ TEST_F(RefusedBesideE2e, AJobThatTrainsKeepsItsLosses) {
   expect_refused(closed, of_a_closed_run());
   expect_refused(closed, of_downloads(address_));
   expect_refused(queued, of_plans(address_));
+  send_zeros(address_, queued);
   EXPECT_EQ(queued.get().state(), v1::RUN_STATE_QUEUED);
   EXPECT_EQ(job("beside")["state"], "running");
   EXPECT_EQ(client({"job", "cancel", "beside"}).exit_code, 0);

@@ -78,6 +78,8 @@ VerbRefusals wrong_tokens() {
        datum_with([](v1::Datum& d) { d.add_targets(1); })},
       {"a negative number of targets", code, reason, "targets_per_token",
        datum_with([](v1::Datum& d) { d.set_targets_per_token(-2); })},
+      {"0 targets a token", code, reason, "data[1].targets_per_token: 0 is not a number from 1",
+       datum_with([](v1::Datum& d) { d.set_targets_per_token(0); })},
       {"two targets a token for ppo", code, reason, "takes one target a token",
        datum_with([](v1::Datum& d) { d.set_targets_per_token(2); }, policy_batch("ppo"))},
       {"no tokens", code, reason, "data[1].tokens", datum_with([](v1::Datum& d) { d.Clear(); })},
@@ -89,6 +91,8 @@ VerbRefusals wrong_tokens() {
        datum_with([](v1::Datum& d) {
          for (int i = 0; i < d.tokens_size(); ++i) d.add_position_ids(1 << 20);
        })},
+      {"0 samples at once", code, reason, "micro_batch_size: must be above 0, got 0",
+       batch_with(good_batch(), [](v1::LossBatch& b) { b.set_micro_batch_size(0); })},
       {"no data", code, reason, "data",
        batch_with(good_batch(), [](v1::LossBatch& b) { b.clear_data(); })},
   };

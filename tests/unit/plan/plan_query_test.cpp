@@ -5,15 +5,18 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <set>
 
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/clusters.h"
 #include "daemon/plan/model_shape.h"
 #include "kernels/base/error.h"
+#include "tests/support/numeric_fields.h"
 
 namespace meshloom::plan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 planner::ModelShape shape(const std::string& preset) {
@@ -97,9 +100,48 @@ TEST(PlanQuery, WhatIsWrongIsNamed) {
   search.mutable_query()->clear_plan();
   search.mutable_query()->set_global_batch_size(-3);
   EXPECT_THAT(refusal([&] { search_plans("m", model, search); }),
-              HasSubstr("global_batch_size: -3 is negative"));
+              HasSubstr("global_batch_size: must be above 0, got -3"));
+  search.mutable_query()->clear_global_batch_size();
+  search.set_most_plans(-1);
+  EXPECT_THAT(refusal([&] { search_plans("m", model, search); }),
+              HasSubstr("most_plans: -1 is negative"));
   search.set_ranks(0);
   EXPECT_THAT(refusal([&] { search_plans("m", model, search); }), HasSubstr("ranks: must be at"));
+}
+
+TEST(PlanQuery, A0ThatIsWrittenIsRefusedByItsName) {
+  const planner::ModelShape model = shape("byte_gpt_tiny");
+  std::set<std::string> taken;
+  // What a plan says is read as that of a job.
+  for (const test::NumericField& field :
+       test::numeric_fields(*v1::PlanSearchQuery::descriptor(), {"ParallelPlan"})) {
+    if (!field.has_presence()) continue;
+    SCOPED_TRACE(field.name());
+    v1::PlanSearchQuery search;
+    search.set_ranks(2);
+    if (field.name().starts_with("query.cluster."))
+      *search.mutable_query()->mutable_cluster() = named_cluster("local_cpu");
+    field.set_zero(&search);
+    const bool of_mesh = field.name().starts_with("query.mesh.");
+    const std::string text = refusal([&] {
+      if (of_mesh)
+        estimate_plan(model, search.query());
+      else
+        search_plans("m", model, search);
+    });
+    if (text == "accepted")
+      taken.insert(field.name());
+    else
+      EXPECT_THAT(text, AllOf(HasSubstr(field.leaf() + ": must be "), HasSubstr("got 0")));
+  }
+  EXPECT_THAT(taken, ::testing::ElementsAre("most_plans"));
+  v1::PlanSearchQuery search;
+  search.set_ranks(2);
+  EXPECT_GT(search_plans("m", model, search).plans_size(), 0);
+  search.set_most_plans(0);
+  const v1::PlanSearch found = search_plans("m", model, search);
+  EXPECT_EQ(found.plans_size(), 0);
+  EXPECT_GT(found.meshes_that_fit(), 0);
 }
 
 }  // namespace

@@ -124,9 +124,9 @@ TEST_F(ResolveTest, WritesOutTheBalancerThatWindowsAskFor) {
 TEST_F(ResolveTest, OneDimOfTheMeshTakesTheRanksThatAreLeft) {
   const auto mesh = [&](int dp, int fsdp, int tp, bool fully_shard, int world) {
     v1::RunConfig given = config();
-    given.mutable_mesh()->set_dp(dp);
-    given.mutable_mesh()->set_fsdp(fsdp);
-    given.mutable_mesh()->set_tp(tp);
+    if (dp > 0) given.mutable_mesh()->set_dp(dp);
+    if (fsdp > 0) given.mutable_mesh()->set_fsdp(fsdp);
+    if (tp > 0) given.mutable_mesh()->set_tp(tp);
     if (fully_shard) given.mutable_plan()->set_fully_shard(true);
     const v1::RunConfig resolved = resolve_run_config(given, world, folder_.path());
     EXPECT_EQ(resolved.plan().fully_shard(), fully_shard || resolved.mesh().fsdp() > 1);

@@ -110,8 +110,8 @@ TEST_F(RunServiceTest, AGapFailsWhatWaitsAndNamesTheNextNumber) {
   client.forward_backward(1, {5});
   client.optim_step(3);
   client.optim_step(4);
-  const v1::Operation waiting = client.wait(client.name_of(3), 1);
-  EXPECT_EQ(waiting.state(), v1::OPERATION_STATE_WAITING);
+  const v1::Operation waiting = client.wait(client.name_of(3), 0);
+  EXPECT_EQ(waiting.state(), v1::OPERATION_STATE_WAITING) << "0 asks without waiting";
   const v1::Operation lost = client.wait(3);
   EXPECT_EQ(lost.error().info().reason(), "SEQUENCE_GAP");
   EXPECT_EQ(lost.error().info().metadata().at("missing_seq"), "2");
@@ -309,6 +309,19 @@ TEST_F(RunServiceTest, AStepBlamesTheFirstOfThoseThatAreMissing) {
       seq += 4;
       expect_blamed(client.wait(seq), seq - 2, told_of(earlier, seq - 2));
     }
+}
+
+TEST_F(RunServiceTest, ARunMayWaitForNoMissingNumber) {
+  start();
+  v1::RunSpec spec;
+  spec.set_gap_timeout_seconds(0);
+  Client client = with_run(spec);
+  client.forward_backward(2, {5});
+  EXPECT_EQ(client.wait(2).error().info().reason(), "SEQUENCE_GAP");
+  spec.set_lease_seconds(0);
+  const grpc::Status refused = Client(client.channel()).create(spec);
+  EXPECT_EQ(info_of(refused).metadata().at("field"), "spec.lease_seconds");
+  EXPECT_THAT(refused.error_message(), HasSubstr("must be above 0, got 0; leave it out for 600"));
 }
 
 TEST_F(RunServiceTest, AStepBlamesAGapInItsPlace) {

@@ -220,7 +220,7 @@ TEST_F(UploadServiceTest, WrongCallsHaveTheirCodeAndReason) {
   v1::ListUploadsResponse listed;
   EXPECT_EQ(outcome(call(*stub_, &v1::UploadService::Stub::ListUploads, list, &listed)),
             expected(StatusCode::INVALID_ARGUMENT, "PAGE_SIZE_INVALID"));
-  list.set_page_size(0);
+  list.clear_page_size();
   list.set_page_token("made up");
   EXPECT_EQ(outcome(call(*stub_, &v1::UploadService::Stub::ListUploads, list, &listed)),
             expected(StatusCode::INVALID_ARGUMENT, "PAGE_TOKEN_INVALID"));

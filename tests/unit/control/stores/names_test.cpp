@@ -51,8 +51,9 @@ TEST(Names, PageTokensAreOfOneList) {
     EXPECT_THROW(parse_place_token("jobs", bad), InvalidArgument) << bad;
   for (const char* bad : {"1", "1.", "-1.00000000", "1.00000000", "zz", "1.00000000 "})
     EXPECT_THROW(parse_page_token("jobs", bad), InvalidArgument) << bad;
-  EXPECT_EQ(page_size_or_default(0), 50);
+  EXPECT_EQ(page_size_or_default(std::nullopt), 50);
   EXPECT_EQ(page_size_or_default(100'000, 500), 500);
+  EXPECT_THROW(page_size_or_default(0), InvalidArgument);
   EXPECT_THROW(page_size_or_default(-1), InvalidArgument);
 }
 

@@ -330,10 +330,15 @@ TEST_F(UploadStoreTest, AFullDiskRefusesBytesAndLosesNone) {
   stores_.reset();
 }
 
-TEST_F(UploadStoreTest, LimitsHaveDefaultsAndAreNotNegative) {
+TEST_F(UploadStoreTest, LimitsHaveDefaultsMayBe0AndAreNotNegative) {
   EXPECT_EQ(with_upload_defaults({}).idle_seconds(), 86'400);
   EXPECT_EQ(with_upload_defaults(limits_).keep_blobs_seconds(), 7 * 86'400);
+  limits_.set_client_uploads(0);
+  EXPECT_EQ(with_upload_defaults(limits_).client_uploads(), 0) << "no uploads are taken";
   limits_.set_total_uploads(-1);
+  EXPECT_THROW(with_upload_defaults(limits_), InvalidArgument);
+  limits_.clear_total_uploads();
+  limits_.set_idle_seconds(0);
   EXPECT_THROW(with_upload_defaults(limits_), InvalidArgument);
 }
 
