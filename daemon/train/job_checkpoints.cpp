@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -23,6 +24,16 @@ std::string mesh_text(const ComputeClass& compute) {
 
 std::string hosts_text(const ComputeClass& compute) {
   return compute.hosts.empty() ? "one host, or one each" : "hosts " + compute.hosts;
+}
+
+/// Two values that differ, with three digits or as many as show it.
+std::pair<std::string, std::string> told_apart(double a, double b) {
+  std::pair<std::string, std::string> texts;
+  for (int digits = 3; digits <= std::numeric_limits<double>::max_digits10; ++digits) {
+    texts = {fmt::format("{:.{}g}", a, digits), fmt::format("{:.{}g}", b, digits)};
+    if (texts.first != texts.second) break;
+  }
+  return texts;
 }
 
 /// Where a job's checkpoints are written and looked for.
@@ -58,9 +69,9 @@ class JobBeginning {
  private:
   /// The checkpoint to go on from, if there is one; `own`: it is one of the job's.
   std::optional<FoundCheckpoint> find(bool* own) const;
-  void note_other_class(const ComputeClass& before);
-  /// Another schedule than the checkpoint's, which a job gets with other steps too, changes the
-  /// learning rate.
+  void note_other_class(ComputeClass before);
+  /// Another schedule than the checkpoint's, which a job may get with other steps too, changes the
+  /// learning rate from a step on.
   void note_other_schedule(const Manifest& manifest);
   /// Compares the data with those of the checkpoint (null: of the submission).
   void check_data(const FoundCheckpoint* found);
@@ -130,19 +141,19 @@ JobBeginning::Begun JobBeginning::begin() {
 void JobBeginning::note_other_schedule(const Manifest& manifest) {
   v1::RunConfig before;
   if (!run_config_from_json(manifest.run_config, &before)) return;
-  const LrSchedule now = make_lr_schedule(config_.lr_scheduler(), config_.training().steps());
-  const LrSchedule old = make_lr_schedule(before.lr_scheduler(), before.training().steps());
-  const std::int64_t step = manifest.step;
-  const double lr_before = before.optimizer().lr() * old.factor(step);
-  const double lr = config_.optimizer().lr() * now.factor(step);
-  const bool same =
-      before.training().steps() == config_.training().steps() && lr == lr_before &&
-      before.lr_scheduler().SerializeAsString() == config_.lr_scheduler().SerializeAsString();
-  if (same) return;
-  notes_.push_back(fmt::format(
-      "the learning rate does not follow the checkpoint's schedule: that has {} steps and would "
-      "give step {} {:.3g}, this job has {} steps and gives it {:.3g}",
-      before.training().steps(), step + 1, lr_before, config_.training().steps(), lr));
+  const auto rate_of = [](const v1::RunConfig& config) {
+    return LearningRate{config.optimizer().lr(),
+                        make_lr_schedule(config.lr_scheduler(), config.training().steps())};
+  };
+  const LearningRate old = rate_of(before), now = rate_of(config_);
+  const std::int64_t steps = config_.training().steps();
+  const auto step = first_difference(old, now, manifest.step, steps);
+  if (!step) return;
+  const auto [lr_before, lr] = told_apart(old.at(*step), now.at(*step));
+  notes_.push_back(
+      fmt::format("the learning rate does not follow the checkpoint's schedule: that has {} steps "
+                  "and would give step {} {}, this job has {} steps and gives it {}",
+                  before.training().steps(), *step + 1, lr_before, steps, lr));
 }
 
 v1::ValidationProgress JobBeginning::taken_over(const Manifest& manifest) {
@@ -178,13 +189,14 @@ void JobBeginning::check_data(const FoundCheckpoint* found) {
   if (!note.empty()) notes_.push_back(note);
 }
 
-void JobBeginning::note_other_class(const ComputeClass& before) {
+void JobBeginning::note_other_class(ComputeClass before) {
   const ComputeClass now = model_.compute_class();
   if (before.hosts != now.hosts)
     notes_.push_back(fmt::format(
         "the checkpoint was written by ranks on {}, this run has them on {}: sums between hosts "
         "have another order",
         hosts_text(before), hosts_text(now)));
+  before.hosts = now.hosts;  // told
   if (before == now) return;
   notes_.push_back(fmt::format(
       "the checkpoint was written by {} ranks ({}) with {} threads on CPU class {} (matmul table "

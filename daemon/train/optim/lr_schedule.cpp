@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 namespace meshloom::train {
 
@@ -39,6 +40,33 @@ LrSchedule make_lr_schedule(const v1::LrSchedulerConfig& config, std::int64_t to
   schedule.decay_ratio = config.decay_ratio();
   schedule.min_factor = config.min_lr_factor();
   return schedule;
+}
+
+std::optional<std::int64_t> first_difference(const LearningRate& a, const LearningRate& b,
+                                             std::int64_t begin, std::int64_t end) {
+  // A decay of one step has min + (1 - min), which may be a rounding below 1.
+  constexpr double kRounding = 1e-9;
+  const auto differ = [&](std::int64_t i) {
+    const double x = a.at(i), y = b.at(i);
+    return std::abs(x - y) > kRounding * std::max(std::abs(x), std::abs(y));
+  };
+  // Between two edges each rate is one formula: those that agree at both ends are the same.
+  std::vector<std::int64_t> looks{begin, end - 1};
+  for (const LrSchedule& schedule : {a.schedule, b.schedule})
+    for (const std::int64_t edge : {schedule.warmup_steps, schedule.total_steps,
+                                    schedule.total_steps - schedule.decay_steps()})
+      looks.insert(looks.end(), {edge - 1, edge, edge + 1});
+  std::erase_if(looks, [&](std::int64_t i) { return i < begin || i >= end; });
+  std::sort(looks.begin(), looks.end());
+  const auto found = std::find_if(looks.begin(), looks.end(), differ);
+  if (found == looks.end()) return std::nullopt;
+  // A long cosine leaves the rate before it more slowly than rounding shows.
+  std::int64_t same = found == looks.begin() ? begin - 1 : *(found - 1), different = *found;
+  while (different - same > 1) {
+    const std::int64_t middle = same + (different - same) / 2;
+    (differ(middle) ? different : same) = middle;
+  }
+  return different;
 }
 
 }  // namespace meshloom::train

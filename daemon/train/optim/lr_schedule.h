@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "v1/config.pb.h"
 
@@ -31,5 +32,19 @@ struct LrSchedule {
 
 /// From a resolved config.
 LrSchedule make_lr_schedule(const v1::LrSchedulerConfig&, std::int64_t total_steps);
+
+/// What a job trains with: a schedule and the rate that its factors multiply.
+struct LearningRate {
+  double peak = 0.0;
+  LrSchedule schedule;
+
+  double at(std::int64_t i) const { return peak * schedule.factor(i); }
+};
+
+/// The first step of begin <= i < end to which two rates give values that differ by more than
+/// rounding; nothing where there is none. Steps beyond the end of a schedule have what its last
+/// part gives. Looks at as few steps of a long job as of a short one.
+std::optional<std::int64_t> first_difference(const LearningRate& a, const LearningRate& b,
+                                             std::int64_t begin, std::int64_t end);
 
 }  // namespace meshloom::train

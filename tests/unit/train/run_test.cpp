@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/run_fixture.h"
 
@@ -17,7 +18,22 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using RunTest = RunFixture;
+class RunTest : public RunFixture {
+ protected:
+  /// What a job is told that begins with a checkpoint of another one, a note a line.
+  std::string notes_on(const std::filesystem::path& checkpoint, const v1::RunConfig& next) const {
+    const auto world = comm::make_single_process_group();
+    ExecutionContext context;
+    RunOptions options;
+    options.data_dir = folder_.path();
+    options.resume_from = checkpoint;
+    const v1::RunConfig resolved = resolve_run_config(next, 1, folder_.path());
+    const test::LocalJob run({&context, world.get()}, resolved, options);
+    std::string notes;
+    for (const std::string& note : run.notes()) notes += note + "\n";
+    return notes;
+  }
+};
 
 TEST_F(RunTest, LearnsAndStartsAtTheEntropyOfItsVocabulary) {
   v1::RunConfig small = config();
@@ -224,14 +240,7 @@ TEST_F(RunTest, AnotherScheduleThanTheCheckpointsIsTold) {
     run->save_state();
   }
   const auto notes_of = [&](const v1::RunConfig& next) {
-    RunOptions options;
-    options.data_dir = folder_.path();
-    options.resume_from = checkpoints.path() / "step-4";
-    std::string notes;
-    const v1::RunConfig resolved = resolve_run_config(next, 1, folder_.path());
-    const test::LocalJob run({&context, world.get()}, resolved, options);
-    for (const std::string& note : run.notes()) notes += note + "\n";
-    return notes;
+    return notes_on(checkpoints.path() / "step-4", next);
   };
   constexpr const char* kTold = "does not follow the checkpoint's schedule";
   EXPECT_THAT(notes_of(first), Not(HasSubstr(kTold)));
@@ -242,6 +251,56 @@ TEST_F(RunTest, AnotherScheduleThanTheCheckpointsIsTold) {
   v1::RunConfig constant = first;
   constant.mutable_lr_scheduler()->set_decay_type(v1::DECAY_TYPE_CONSTANT);
   EXPECT_THAT(notes_of(constant), HasSubstr(kTold));
+}
+
+TEST_F(RunTest, OfARateThatGoesOnAsBeforeNothingIsTold) {
+  const test::TempFolder checkpoints;
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  v1::RunConfig first = config();
+  first.mutable_training()->set_steps(10);
+  first.mutable_optimizer()->set_lr(1e-3);
+  first.mutable_lr_scheduler()->set_decay_type(v1::DECAY_TYPE_CONSTANT);
+  first.mutable_lr_scheduler()->set_warmup_steps(2);
+  {
+    const auto run = create(*world, context, first, checkpoints.path());
+    Trace trace;
+    steps(*run, 4, trace);
+    run->save_state();
+  }
+  constexpr const char* kTold = "does not follow the checkpoint's schedule";
+  v1::RunConfig next = first;
+  next.mutable_training()->set_steps(20);
+  EXPECT_THAT(notes_on(checkpoints.path() / "step-4", next), Not(HasSubstr(kTold)));
+  next.mutable_lr_scheduler()->set_warmup_steps(4);
+  EXPECT_THAT(notes_on(checkpoints.path() / "step-4", next), Not(HasSubstr(kTold)));
+  next.mutable_optimizer()->set_lr(1.00001e-3);
+  EXPECT_THAT(
+      notes_on(checkpoints.path() / "step-4", next),
+      AllOf(HasSubstr(kTold), HasSubstr("give step 5 0.001,"), HasSubstr("gives it 0.00100001")));
+  next.mutable_optimizer()->set_lr(1e-3);
+  next.mutable_lr_scheduler()->set_decay_type(v1::DECAY_TYPE_WSD);
+  next.mutable_lr_scheduler()->set_decay_ratio(0.5);
+  EXPECT_THAT(notes_on(checkpoints.path() / "step-4", next),
+              AllOf(HasSubstr(kTold), HasSubstr("step 12 0.001,")));
+}
+
+TEST_F(RunTest, OtherHostsAreToldWithoutWhatIsAsBefore) {
+  const test::TempFolder checkpoints;
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  create(*world, context, config(), checkpoints.path())->save_state();
+  const auto file = checkpoints.path() / "step-0" / "manifest.json";
+  Manifest manifest = read_manifest(file.parent_path());
+  manifest.compute.hosts = "0,1";
+  std::ofstream(file) << manifest_to_json(manifest);
+  const std::string notes = notes_on(file.parent_path(), config());
+  EXPECT_THAT(notes, HasSubstr("sums between hosts have another order"));
+  EXPECT_THAT(notes, Not(HasSubstr("CPU class")));
+  manifest.compute.threads += 1;
+  std::ofstream(file) << manifest_to_json(manifest);
+  EXPECT_THAT(notes_on(file.parent_path(), config()),
+              AllOf(HasSubstr("sums between hosts"), HasSubstr("CPU class")));
 }
 
 TEST_F(RunTest, AllocatesNothingFromTheSystemAfterTheFirstStep) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 namespace meshloom::train {
 namespace {
@@ -66,6 +67,42 @@ TEST(LrSchedule, ReadsTheConfig) {
   EXPECT_EQ(schedule.warmup_steps, 3);
   EXPECT_EQ(schedule.decay_steps(), 5);
   EXPECT_DOUBLE_EQ(schedule.min_factor, 0.2);
+}
+
+TEST(LrSchedule, TheFirstDifferenceIsThatOfALookAtEveryStep) {
+  std::mt19937 random(5);
+  const auto any = [&](int most) { return static_cast<std::int64_t>(random() % (most + 1)); };
+  const auto any_rate = [&] {
+    const std::int64_t total = 1 + any(40);
+    return LearningRate{any(1) == 0 ? 1e-3 : 2e-3,
+                        {static_cast<Decay>(any(3)), total, std::min(any(6), total),
+                         0.25 * static_cast<double>(1 + any(3)), any(1) == 0 ? 0.0 : 0.1}};
+  };
+  int found = 0, same = 0;
+  for (int trial = 0; trial < 20'000; ++trial) {
+    const LearningRate a = any_rate(), b = any_rate();
+    const std::int64_t begin = any(45), end = any(45);
+    std::optional<std::int64_t> expected;
+    for (std::int64_t i = begin; i < end && !expected; ++i)
+      if (std::abs(a.at(i) - b.at(i)) > 1e-9 * std::max(a.at(i), b.at(i))) expected = i;
+    EXPECT_EQ(first_difference(a, b, begin, end), expected) << trial;
+    ++(expected ? found : same);
+  }
+  EXPECT_GT(found, 2000);
+  EXPECT_GT(same, 2000);
+}
+
+TEST(LrSchedule, TheFirstDifferenceOfLongJobsIsFoundAtOnce) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 50;
+  const LearningRate constant{1e-3, {Decay::kConstant, 10, 0, 1.0, 0.1}};
+  LearningRate falling{1e-3, {Decay::kWsd, kMany, 0, 0.5, 0.1}};
+  EXPECT_EQ(first_difference(constant, constant, 3, kMany), std::nullopt);
+  const auto first = first_difference(constant, falling, 3, kMany);
+  ASSERT_TRUE(first.has_value());
+  EXPECT_GT(*first, kMany / 2);
+  EXPECT_LT(*first, kMany / 2 + kMany / 1000);
+  falling.peak = 0.0;
+  EXPECT_EQ(first_difference(constant, falling, 3, kMany), 3);
 }
 
 }  // namespace
