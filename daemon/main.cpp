@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   control::keep_standard_streams();
   // Whatever a daemon writes is its user's alone.
   ::umask(077);
-  control::block_stop_signals();
+  control::prepare_signals();
   try {
     auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());
     if (parsed.exit_code) return answer(parsed);

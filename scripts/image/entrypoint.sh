@@ -23,7 +23,7 @@ let_survivors_tell
 mpirun -n "${RANKS:-1}" --bind-to none --oversubscribe "$repository/bin/meshloomd" \
   --state-dir "${STATE_DIR:-/state}" --data-dir "${DATA_DIR:-/data}" --world-size "${RANKS:-1}" "$@" &
 mpirun_pid=$!
-trap '"$repository/bin/meshloom" shutdown || kill -TERM "$mpirun_pid"' TERM INT
+trap '"$repository/bin/meshloom" shutdown || kill -TERM "$mpirun_pid"' TERM INT HUP USR1
 
 # The first wait is cut short by the signal, the second one gets the exit code.
 status=0

@@ -8,17 +8,19 @@
 
 namespace meshloom::control {
 
-/// Keeps SIGTERM, SIGINT and SIGCONT from interrupting any thread. Call first thing in main:
-/// threads inherit it.
-void block_stop_signals();
+/// Keeps the signals that StopSignalListener hears from interrupting any thread, and ignores
+/// SIGXFSZ: a write beyond the limit of file sizes fails, and the process goes on. Call first thing
+/// in main: threads inherit it.
+void prepare_signals();
 
 class StopSignalListener {
  public:
   using OnStop = std::function<void(const std::string& cause)>;
 
-  /// Calls on_stop with each SIGTERM and SIGINT. mpirun sends its ranks SIGCONT before it ends
-  /// them, a second before SIGTERM: from the parent process that is a warning and counts as a
-  /// request to stop, too.
+  /// Calls on_stop with each SIGTERM, SIGINT, SIGHUP (unless it was ignored when the process
+  /// started, as nohup does), SIGUSR1, SIGXCPU and SIGPWR. mpirun sends its ranks SIGCONT before it
+  /// ends them, a second before SIGTERM: from the parent process that is a warning and counts as a
+  /// request to stop, too, unless this process was stopped and goes on by it. SIGUSR2 is logged.
   StopSignalListener(bool parent_is_launcher, OnStop on_stop);
   ~StopSignalListener();
   StopSignalListener(const StopSignalListener&) = delete;

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each listener is in a process of its own, since signals are blocked for all threads of one.
+#include "daemon/control/host/stop_signal.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+
+namespace meshloom::control {
+namespace {
+
+/// A child that listens with its parent as the launcher. It writes a byte when it has begun and
+/// one for each cause of a stop, and ends with code 0 after `last` of them.
+class ListeningChild {
+ public:
+  explicit ListeningChild(int last, const std::function<void()>& before = {}) {
+    if (::pipe(pipe_) != 0) std::perror("pipe");
+    child_ = ::fork();
+    if (child_ != 0) {
+      ::close(pipe_[1]);
+      EXPECT_TRUE(tells('b'));
+      return;
+    }
+    ::alarm(20);
+    if (before) before();
+    prepare_signals();
+    std::atomic<int> heard{0};
+    {
+      const StopSignalListener listener(true, [&](const std::string& cause) {
+        tell(cause[0]);
+        ++heard;
+      });
+      tell('b');
+      while (heard < last) ::usleep(1000);
+    }
+    ::_exit(0);
+  }
+  ~ListeningChild() {
+    ::kill(child_, SIGKILL);
+    ::close(pipe_[0]);
+  }
+  void send(int signal) const { ::kill(child_, signal); }
+  /// Whether the next byte is this.
+  bool tells(char expected) const {
+    char byte = 0;
+    return ::read(pipe_[0], &byte, 1) == 1 && byte == expected;
+  }
+  /// While its listener waits.
+  void stop() const {
+    while (!listener_waits()) ::usleep(1000);
+    send(SIGSTOP);
+    int status = 0;
+    EXPECT_EQ(::waitpid(child_, &status, WUNTRACED), child_);
+    EXPECT_TRUE(WIFSTOPPED(status));
+  }
+  int exit_status() const {
+    int status = -1;
+    ::waitpid(child_, &status, 0);
+    return status;
+  }
+
+ private:
+  bool listener_waits() const {
+    const std::filesystem::path tasks = "/proc/" + std::to_string(child_) + "/task";
+    for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+      if (task.path().filename() == std::to_string(child_)) continue;
+      std::ifstream file(task.path() / "stat");
+      std::string stat;
+      std::getline(file, stat);
+      return stat.find(") S ") != std::string::npos;
+    }
+    return false;
+  }
+  void tell(char byte) const { (void)!::write(pipe_[1], &byte, 1); }
+
+  int pipe_[2] = {-1, -1};
+  pid_t child_ = -1;
+};
+
+TEST(StopSignal, WhatAsksForAStopIsHeardAndAStrayOneChangesNothing) {
+  const int stops[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGXCPU, SIGPWR};
+  const ListeningChild child(std::size(stops));
+  for (const int signal : stops) {
+    child.send(SIGUSR2);
+    child.send(signal);
+    EXPECT_TRUE(child.tells('S')) << signal;
+  }
+  EXPECT_EQ(child.exit_status(), 0);
+}
+
+TEST(StopSignal, NohupKeepsSighupAway) {
+  const ListeningChild child(1, [] { ::signal(SIGHUP, SIG_IGN); });
+  child.send(SIGHUP);
+  child.send(SIGTERM);
+  EXPECT_TRUE(child.tells('S'));
+  EXPECT_FALSE(child.tells('S')) << "SIGHUP was heard, too";
+  EXPECT_EQ(child.exit_status(), 0);
+}
+
+TEST(StopSignal, SigcontOfTheLauncherIsAWarningUnlessItEndsAStop) {
+  const ListeningChild child(2);
+  for (int i = 0; i < 2; ++i) {
+    child.stop();
+    child.send(SIGCONT);
+  }
+  child.send(SIGUSR1);
+  EXPECT_TRUE(child.tells('S')) << "and not by SIGCONT before it";
+  child.send(SIGCONT);
+  EXPECT_TRUE(child.tells('m'));
+  EXPECT_EQ(child.exit_status(), 0);
+}
+
+TEST(StopSignal, AWriteBeyondTheLimitOfFileSizesFailsAndEndsNothing) {
+  const ListeningChild child(1, [] {
+    prepare_signals();
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+    std::FILE* file = std::tmpfile();
+    if (file == nullptr || ::write(::fileno(file), "x", 1) != -1 || errno != EFBIG) ::_exit(1);
+  });
+  child.send(SIGTERM);
+  EXPECT_TRUE(child.tells('S'));
+  EXPECT_EQ(child.exit_status(), 0);
+}
+
+}  // namespace
+}  // namespace meshloom::control
