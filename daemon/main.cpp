@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "daemon/base/env.h"
+#include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_runtime.h"
 #include "daemon/control/config_agreement.h"
 #include "daemon/control/daemon.h"
@@ -27,10 +28,20 @@ using namespace meshloom;
 
 constexpr int kUsage = 2;
 
+/// Before MPI_Init, which ends a process that it cannot start and leaves it to mpirun to say why.
+void warn_of_quiet_mpirun() {
+  const std::string variable = comm::quiet_variable(comm::process_environment());
+  if (variable.empty() || base::launched_rank() != 0) return;
+  std::fprintf(stderr,
+               "meshloomd: %s is set: if MPI cannot start, mpirun does not say why; unset it\n",
+               variable.c_str());
+}
+
 /// Of a config file that this rank cannot read nobody has told it yet, not even what MPI needs.
 std::unique_ptr<comm::MpiRuntime> start_mpi(const control::ParsedDaemonOptions& parsed) {
   comm::MpiRuntimeOptions mpi;
   mpi.interface = parsed.options.config.mpi_interface();
+  warn_of_quiet_mpirun();
   try {
     return std::make_unique<comm::MpiRuntime>(mpi);
   } catch (const InvalidArgument& error) {

@@ -184,6 +184,7 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   const auto world = runtime.make_world_group(group);
   if (rank == 0 && runtime.world_size() > 1)
     spdlog::info("ranks exchange data {}", describe_exchange(runtime, *world));
+  if (rank == 0 && !runtime.segment_note().empty()) spdlog::info("{}", runtime.segment_note());
   v1::RankHello hello = make_hello(rank, topology, threads);
   const Leader::World ranks{hello, runtime.world_size(),
                             gather_hosts(runtime.bootstrap(), topology), runtime.flight()};

@@ -76,6 +76,44 @@ TEST_F(StartE2e, ARankThatDoesNotShareTheStateFolderIsNamedAndServed) {
   shut_down();
 }
 
+// Open MPI gives each rank a segment of 4 MiB or more there, and ends without a word if it has no
+// room for one.
+TEST_F(StartE2e, ASmallDevShmIsGoneAroundAndWhereNothingElseHasRoomTheCauseIsTold) {
+  fs::create_directories(folder_ / "tmp");
+  const auto with_room = [&](const char* memory, const char* temporary) {
+    return fmt::format(
+        "mount -t tmpfs -o size={} none /dev/shm && mount -t tmpfs -o size={} none '{}'", memory,
+        temporary, (folder_ / "tmp").string());
+  };
+  if (run_command({"unshare", "-m", "sh", "-c", with_room("1m", "1m")}, 10s).exit_code != 0)
+    GTEST_SKIP() << "mount namespaces are not allowed here";
+  const auto launched_in = [&](const std::string& mounts) {
+    return Arguments{
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        fmt::format("{} && TMPDIR='{}' exec \"$@\"", mounts, (folder_ / "tmp").string()),
+        "sh"};
+  };
+  for (const char* memory : {"64k", "4m"}) {
+    launcher_ = launched_in(with_room(memory, "200m"));
+    fs::remove_all(state_);
+    ASSERT_NO_FATAL_FAILURE(start(2)) << memory;
+    EXPECT_NE(daemon_log().find("/dev/shm has room for"), std::string::npos) << daemon_log();
+    submit({}, "in-small-memory");
+    EXPECT_TRUE(reaches("in-small-memory", "succeeded")) << memory;
+    shut_down();
+  }
+  launcher_ = launched_in(with_room("4m", "3m"));
+  launcher_.insert(launcher_.begin(), {"env", "OMPI_MCA_orte_execute_quiet=1"});
+  const auto refused = launch(2, {"--listen", "127.0.0.1:0"}, "refused.log");
+  EXPECT_EQ(refused->wait(20s), 1);
+  const std::string log = read_file(folder_ / "refused.log");
+  EXPECT_NE(log.find("MPI's shared-memory files of 2 ranks take"), std::string::npos) << log;
+  EXPECT_NE(log.find("OMPI_MCA_orte_execute_quiet is set"), std::string::npos) << log;
+}
+
 TEST_F(StartE2e, WrongStartsExitWithTheirCode) {
   struct Case {
     Arguments flags;

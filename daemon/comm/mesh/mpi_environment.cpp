@@ -71,4 +71,12 @@ std::map<std::string, std::string> mpi_defaults(const EnvironmentLookup& variabl
       "MPI_INTERFACE_MISSING", {{"field", "mpi_interface"}});
 }
 
+std::string quiet_variable(const EnvironmentLookup& variable) {
+  for (const char* name : {"OMPI_MCA_orte_execute_quiet", "PRTE_MCA_prte_execute_quiet"}) {
+    const std::string value = variable(name).value_or("");
+    if (!value.empty() && value != "0" && value != "false") return name;
+  }
+  return {};
+}
+
 }  // namespace meshloom::comm

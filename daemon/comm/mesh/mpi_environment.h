@@ -32,4 +32,8 @@ bool launched_by_mpirun(const EnvironmentLookup& = process_environment());
 std::map<std::string, std::string> mpi_defaults(const EnvironmentLookup&,
                                                 const std::string& interface);
 
+/// The variable by which mpirun is told to be quiet; empty if there is none. It hides also why
+/// MPI_Init, which ends the process when it fails, could not start MPI.
+std::string quiet_variable(const EnvironmentLookup&);
+
 }  // namespace meshloom::comm

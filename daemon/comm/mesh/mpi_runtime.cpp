@@ -94,6 +94,8 @@ MpiRuntime::MpiRuntime(const MpiRuntimeOptions& options)
         &pulse_);
 }
 
+const std::string& MpiRuntime::segment_note() const { return segments_->note(); }
+
 void MpiRuntime::on_abort(std::function<void(const AbortRecord&)> callback) {
   if (groups_) groups_->on_abort(std::move(callback));
 }

@@ -35,8 +35,10 @@ struct MpiRuntimeOptions {
 /// (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as CommError.
 class MpiRuntime : public RankRuntime {
  public:
-  /// Throws CommError if MPI cannot start, InvalidArgument as mpi_defaults() does, or for pretended
-  /// hosts that are not one for each rank, and what probe_topology() throws.
+  /// Throws CommError if MPI cannot start, ResourceExhausted if there is no room for its
+  /// shared-memory files, InvalidArgument as mpi_defaults() does, or for pretended hosts that are
+  /// not one for each rank, and what probe_topology() throws. What else is wrong MPI_Init tells
+  /// mpirun, and ends the process.
   explicit MpiRuntime(const MpiRuntimeOptions& = {});
   /// Finalises only if `finish` was called: after a failure peers may be gone, and MPI_Finalize
   /// waits for them.
@@ -53,6 +55,8 @@ class MpiRuntime : public RankRuntime {
   TrainingPulse& pulse() { return pulse_; }
 
   Bootstrap& bootstrap() override { return *bootstrap_; }
+  /// Why MPI's own shared-memory files are not in shared memory; empty if they are.
+  const std::string& segment_note() const;
   /// As it was probed at the start.
   const Topology& topology() const { return topology_; }
   /// On a communicator of its own.

@@ -69,5 +69,15 @@ TEST(MpiEnvironment, BetweenHostsTheInterfaceIsGiven) {
   }
 }
 
+TEST(MpiEnvironment, AQuietMpirunIsNoticed) {
+  EXPECT_EQ(quiet_variable(environment({})), "");
+  for (const char* name : {"OMPI_MCA_orte_execute_quiet", "PRTE_MCA_prte_execute_quiet"}) {
+    EXPECT_EQ(quiet_variable(environment({{name, "1"}})), name);
+    EXPECT_EQ(quiet_variable(environment({{name, "true"}})), name);
+    for (const char* off : {"", "0", "false"})
+      EXPECT_EQ(quiet_variable(environment({{name, off}})), "") << name << off;
+  }
+}
+
 }  // namespace
 }  // namespace meshloom::comm
