@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "daemon/base/files.h"
+#include "daemon/base/stand_in.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::base {
@@ -78,6 +79,7 @@ std::string InputFile::read_text(std::uint64_t most) const {
         "FILE_TOO_LARGE", {{"path", shown(path_)}, {"bytes", std::to_string(size_)}});
   std::string text(size_, '\0');
   read(0, std::as_writable_bytes(std::span(text)));
+  refuse_git_lfs_pointer(text, shown(path_));
   return text;
 }
 

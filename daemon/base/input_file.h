@@ -57,7 +57,8 @@ class InputFile {
   /// The same with the bytes of all stripes, one after the other: a single request where another
   /// host has the file. `out` has Stripes::total() bytes.
   void read_stripes(const Stripes& stripes, std::span<std::byte> out) const;
-  /// The whole of it. Throws InvalidArgument (FILE_TOO_LARGE) if it is larger than `most` bytes.
+  /// The whole of it. Throws InvalidArgument: FILE_TOO_LARGE if it is larger than `most` bytes,
+  /// GIT_LFS_POINTER if a pointer lies in its place (stand_in.h).
   std::string read_text(std::uint64_t most) const;
 
  private:

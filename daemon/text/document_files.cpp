@@ -9,6 +9,7 @@
 
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
+#include "daemon/base/stand_in.h"
 #include "daemon/base/utf8.h"
 #include "kernels/base/error.h"
 
@@ -107,6 +108,7 @@ DocumentFile document_file(const fs::path& path, std::optional<DocumentFormat> f
   const base::InputFile file = disk.open(path);
   std::string head(std::min(file.size(), kLookedAt), '\0');
   file.read(0, std::as_writable_bytes(std::span(head)));
+  base::refuse_git_lfs_pointer(head, path.string());
   if (head.find('\0') != std::string::npos)
     refuse(path, fmt::format("has a zero byte at {}", head.find('\0')));
   if (format) return {path, *format};

@@ -6,6 +6,7 @@
 
 #include "daemon/base/input_file.h"
 #include "daemon/base/sha256.h"
+#include "daemon/base/stand_in.h"
 #include "daemon/base/utf8.h"
 #include "daemon/text/pipeline_tokenizer.h"
 #include "daemon/text/sentencepiece.h"
@@ -45,6 +46,7 @@ class FolderReader {
   bool has(const char* name) const { return is_there(folder_ / name); }
   std::string text(const char* name) {
     std::string content = base::InputFile(folder_ / name).read_text(kMostBytes);
+    base::refuse_stand_in(content, path(name));
     update(name);
     update(std::to_string(content.size()));
     update(content);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "daemon/base/stand_in.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -16,6 +17,7 @@ constexpr std::string_view kNpyMagic("\x93NUMPY", 6);
 constexpr std::uint64_t kMostHeaderBytes = std::uint64_t{1} << 20;
 
 [[noreturn]] void refuse_npy(const base::InputFile& file, const std::string& why) {
+  base::refuse_stand_in(file, file.path().string());
   throw InvalidArgument(fmt::format("{} is no .npy file: {}", file.path().string(), why),
                         "NOT_TEXT", {{"path", file.path().string()}});
 }

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "daemon/base/files.h"
+#include "daemon/base/stand_in.h"
 #include "daemon/text/document_files.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
@@ -73,6 +74,16 @@ TokenFormat detect_all(const std::vector<fs::path>& files, base::Disk& disk) {
   return *format;
 }
 
+/// A pointer of git-lfs is no training data, and a page for people is no file of token ids.
+void refuse_other_text(const base::InputFile& file, TokenFormat format) {
+  std::string beginning(std::min<std::uint64_t>(file.size(), base::kStandInBytes), '\0');
+  file.read(0, std::as_writable_bytes(std::span(beginning)));
+  if (is_text(format))
+    base::refuse_git_lfs_pointer(beginning, file.path().string());
+  else
+    base::refuse_stand_in(beginning, file.path().string());
+}
+
 }  // namespace
 
 const char* token_format_name(TokenFormat format) {
@@ -90,6 +101,7 @@ TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat forma
                                          base::Disk& disk) {
   base::InputFile file = disk.open(path);
   const auto size = static_cast<std::int64_t>(file.size());
+  refuse_other_text(file, format);
   if (format == TokenFormat::kText) return {std::move(file), 0, size, 1};
   if (format == TokenFormat::kNanogpt) {
     check(size % 2 == 0, "{}: a file of uint16 tokens has an even number of bytes, this one has {}",

@@ -53,6 +53,23 @@ TEST(TokenizerFolder, ReadsTokenizerJsonAndTheEndOfDocuments) {
   expect_golden(folder.path(), json.at("cases"));
 }
 
+TEST(TokenizerFolder, WhatLiesInThePlaceOfAFileIsNamed) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.txt"})
+    for (const auto& [text, told] :
+         {std::pair("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+          std::pair("<!DOCTYPE html><html></html>", "HTML page")}) {
+      const test::TempFolder folder;
+      write(folder.path() / name, text);
+      try {
+        open_tokenizer(folder.path());
+        ADD_FAILURE() << name << " was read: " << text;
+      } catch (const InvalidArgument& error) {
+        EXPECT_NE(std::string(error.what()).find(told), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << error.what();
+      }
+    }
+}
+
 TEST(TokenizerFolder, ReadsVocabAndMergesOfGpt2AndQwen2) {
   for (const auto& [name, class_name] :
        {std::pair("gpt2", "GPT2Tokenizer"), std::pair("qwen2", "Qwen2TokenizerFast")}) {

@@ -57,6 +57,25 @@ TEST_F(TokenStreamTest, OtherKindsOfFilesAreNoText) {
             TokenFormat::kJsonLines);
 }
 
+TEST_F(TokenStreamTest, WhatLiesInThePlaceOfTokensIsNamed) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
+  const std::string page = "<!DOCTYPE html>\n<html></html>\n";
+  for (const TokenFormat format :
+       {TokenFormat::kAuto, TokenFormat::kText, TokenFormat::kNanogpt, TokenFormat::kLlmc})
+    for (const char* name : {"a.txt", "a.bin"})
+      EXPECT_THAT(error_of<InvalidArgument>(folder_.write_text(name, pointer), format),
+                  HasSubstr("git lfs pull"))
+          << name;
+  for (const TokenFormat format : {TokenFormat::kAuto, TokenFormat::kNanogpt, TokenFormat::kLlmc})
+    EXPECT_THAT(error_of<InvalidArgument>(folder_.write_text("a.bin", page), format),
+                HasSubstr("HTML page"));
+  // A page is text, too.
+  EXPECT_EQ(TokenStream::open(folder_.write_text("page.html", page), TokenFormat::kText).size(),
+            static_cast<std::int64_t>(page.size()));
+  EXPECT_THAT(error_of<InvalidArgument>(folder_.write_text("a.jsonl", pointer), TokenFormat::kAuto),
+              HasSubstr("git lfs pull"));
+}
+
 TEST_F(TokenStreamTest, FolderIsReadInOrderOfNamesWithoutHiddenAndEmptyFiles) {
   folder_.write_text("text/b.txt", "22");
   folder_.write_text("text/a/z.txt", "1");
