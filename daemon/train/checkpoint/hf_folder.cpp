@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "daemon/base/stand_in.h"
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/tensor/execution_context.h"
-#include "daemon/train/checkpoint/hf_names.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -37,6 +37,11 @@ std::string some(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), more);
 }
 
+bool is_of_weights(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16 ||
+         dtype == DType::kFloat64;
+}
+
 }  // namespace
 
 HfFolder HfFolder::open(const fs::path& folder, base::Disk& disk) {
@@ -48,6 +53,7 @@ HfFolder HfFolder::open(const fs::path& folder, base::Disk& disk) {
                    {{"folder", out.label_}});
   try {
     const auto text = disk.open(folder / "config.json").read_text(kMaxConfigBytes);
+    base::refuse_stand_in(text, "config.json");
     out.config_ = nn::parse_hf_config(text);
     out.headless_ = nn::is_headless(text);
   } catch (const NotFound&) {
@@ -57,7 +63,8 @@ HfFolder HfFolder::open(const fs::path& folder, base::Disk& disk) {
   }
 
   if (disk.has(folder / kSingleFile)) {
-    out.add_file(SafetensorsFile::open(folder / kSingleFile, {}, disk));
+    out.add_file(SafetensorsFile::open(folder / kSingleFile, {}, disk),
+                 [](const std::string&) { return true; });
   } else if (disk.has(folder / kIndexFile)) {
     out.read_index(folder, disk.open(folder / kIndexFile).read_text(kMaxIndexBytes), disk);
   } else {
@@ -68,14 +75,11 @@ HfFolder HfFolder::open(const fs::path& folder, base::Disk& disk) {
                     pickled ? " (pickled weights, pytorch_model.bin, are never read)" : ""),
         "FILE_NOT_FOUND", {{"folder", out.label_}, {"file", kSingleFile}});
   }
-  // A tied weight may be stored under its second name only. If both are there, transformers takes
-  // the first.
-  for (auto& [name, source] : out.tied_copies_) out.parameters_.try_emplace(name, source);
-  out.tied_copies_.clear();
   return out;
 }
 
 void HfFolder::read_index(const fs::path& folder, const std::string& text, base::Disk& disk) {
+  base::refuse_stand_in(text, fmt::format("{}/{}", label_, kIndexFile));
   const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto wrong = [&](const std::string& what) {
     fail(label_, fmt::format("{}: {}", kIndexFile, what));
@@ -83,64 +87,130 @@ void HfFolder::read_index(const fs::path& folder, const std::string& text, base:
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     wrong("weight_map, an object of tensor names and files, is expected");
   std::map<std::string, std::vector<std::string>> names_by_file;
+  std::map<std::string, std::string> file_of;
   for (const auto& [name, file] : index["weight_map"].items()) {
     if (!file.is_string()) wrong(fmt::format("the file of '{}' is not a string", name));
     names_by_file[file.get<std::string>()].push_back(name);
+    file_of[name] = file.get<std::string>();
   }
   for (const auto& [file_name, names] : names_by_file) {
     if (file_name.empty() || file_name.find_first_of("/\\") != std::string::npos ||
         !file_name.ends_with(".safetensors"))
       wrong(fmt::format("'{}' does not name a safetensors file of this folder", file_name));
+    if (!disk.has(folder / file_name))
+      throw NotFound(fmt::format("{}: {} names {} (of '{}'{}), which is not there", label_,
+                                 kIndexFile, file_name, names.front(),
+                                 names.size() > 1 ? fmt::format(" and {} more", names.size() - 1)
+                                                  : std::string()),
+                     "FILE_NOT_FOUND", {{"folder", label_}, {"file", file_name}});
     const auto file = SafetensorsFile::open(folder / file_name, {}, disk);
     for (const std::string& name : names)
       if (!file->contains(name)) wrong(fmt::format("{} does not hold '{}'", file_name, name));
-    add_file(file);
+    // A copy that another shard has kept from before counts for nothing.
+    add_file(file, [&, &file_name = file_name](const std::string& tensor) {
+      const auto listed = file_of.find(tensor);
+      return listed == file_of.end() || listed->second == file_name;
+    });
   }
 }
 
-void HfFolder::add_file(const std::shared_ptr<SafetensorsFile>& file) {
+void HfFolder::add_file(const std::shared_ptr<SafetensorsFile>& file,
+                        const std::function<bool(const std::string& tensor)>& wanted) {
   for (const SafetensorsEntry& entry : file->entries()) {
+    if (!wanted(entry.name)) continue;
     const std::string name = hf_parameter_name(config_, entry.name);
     if (hf_is_ignored(config_, name)) continue;
-    const auto tied = hf_tied_parameter(config_, name);
-    auto& target = tied ? tied_copies_ : parameters_;
-    if (!target.emplace(tied.value_or(name), Source{file, &entry}).second)
+    if (!tensors_.emplace(name, StoredTensor{file, &entry}).second)
       fail(label_, fmt::format("'{}' is there twice", name));
   }
 }
 
+const StoredTensor* HfFolder::find(const std::string& parameter) const {
+  for (const std::string& name : hf_tensors_of(config_, parameter))
+    if (const auto found = tensors_.find(name); found != tensors_.end()) return &found->second;
+  return nullptr;
+}
+
+bool HfFolder::differ(const HfTiedNames& names) const {
+  const auto first = tensors_.find(names.parameter), second = tensors_.find(names.tied);
+  if (first == tensors_.end() || second == tensors_.end()) return false;
+  // Others are refused by check_parameters.
+  return is_of_weights(first->second.entry->dtype) && is_of_weights(second->second.entry->dtype) &&
+         !same_values(first->second, second->second);
+}
+
+bool HfFolder::has_own_head() const {
+  return config_.tie_word_embeddings && differ(hf_tied_weights(config_.architecture));
+}
+
+nn::ModelConfig HfFolder::model_config() const {
+  nn::ModelConfig config = config_;
+  if (has_own_head()) config.tie_word_embeddings = false;
+  return config;
+}
+
+std::vector<std::string> HfFolder::tie_notes() const {
+  std::vector<std::string> notes;
+  if (!config_.tie_word_embeddings) return notes;
+  const HfTiedNames weights = hf_tied_weights(config_.architecture);
+  if (has_own_head())
+    notes.push_back(fmt::format(
+        "{}: config.json says tie_word_embeddings, but {} and {} have different values in the "
+        "files: both are kept, the model is not tied, and its exports say so",
+        label_, weights.tied, weights.parameter));
+  if (const auto bias = hf_tied_bias(config_.architecture); bias && differ(*bias))
+    notes.push_back(
+        fmt::format("{}: {} and {} have different values in the files: the first is "
+                    "taken, nothing is computed with the second",
+                    label_, bias->tied, bias->parameter));
+  return notes;
+}
+
+void HfFolder::check_tensor(const std::string& name, const Shape& shape) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return;
+  const SafetensorsEntry& entry = *found->second.entry;
+  if (entry.shape != shape)
+    fail(label_, fmt::format("'{}' has shape {}, but config.json asks for {}", name,
+                             to_string(entry.shape), to_string(shape)));
+  if (!is_of_weights(entry.dtype))
+    fail(label_, fmt::format("'{}' has dtype {}, which weights cannot have: float32, bfloat16, "
+                             "float16 or float64 is expected (quantized weights are not read)",
+                             name, dtype_name(entry.dtype)));
+}
+
 void HfFolder::check_parameters(const std::vector<nn::NamedParameter>& wanted,
                                 MissingHead head) const {
-  std::vector<std::string> missing;
+  std::vector<std::string> missing, unexpected;
   std::set<std::string> known;
   const bool without_head = headless_ && head == MissingHead::kFresh;
   for (const nn::NamedParameter& p : wanted) {
     if (without_head && hf_is_of_head(config_, p.name)) continue;
-    known.insert(p.name);
-    const auto found = parameters_.find(p.name);
-    if (found == parameters_.end()) {
-      missing.push_back(p.name);
-      continue;
+    if (!has(p.name)) missing.push_back(p.name);
+    for (const std::string& name : hf_tensors_of(config_, p.name)) {
+      check_tensor(name, p.parameter->value.shape());
+      known.insert(name);
     }
-    const SafetensorsEntry& entry = *found->second.entry;
-    if (entry.shape != p.parameter->value.shape())
-      fail(label_, fmt::format("'{}' has shape {}, but config.json asks for {}", p.name,
-                               to_string(entry.shape), to_string(p.parameter->value.shape())));
-    const bool convertible = entry.dtype == DType::kFloat32 || entry.dtype == DType::kBFloat16 ||
-                             entry.dtype == DType::kFloat16 || entry.dtype == DType::kFloat64;
-    if (!convertible)
-      fail(label_, fmt::format("'{}' has dtype {}, which weights cannot have", p.name,
-                               dtype_name(entry.dtype)));
   }
-  if (!missing.empty())
-    fail(label_, fmt::format("missing tensors: {}{}", some(missing),
-                             headless_ ? " (its config.json is of a class without an output "
-                                         "head: run.model.fresh_head trains a new one)"
-                                       : ""));
-  std::vector<std::string> unexpected;
-  for (const auto& [name, source] : parameters_)
+  for (const auto& [name, tensor] : tensors_)
     if (!known.contains(name)) unexpected.push_back(name);
-  if (!unexpected.empty()) fail(label_, fmt::format("unexpected tensors: {}", some(unexpected)));
+  if (missing.empty() && unexpected.empty()) return;
+  const std::string wrapper = hf_wrapper_of(config_, missing, unexpected);
+  if (!wrapper.empty())
+    fail(label_, fmt::format("its tensors are not those of the model, but of a wrapper around it: "
+                             "their names have the prefix {}: save the model inside, or take it "
+                             "off (unexpected: {})",
+                             wrapper, some(unexpected)));
+  const auto named = [](const char* which, const std::vector<std::string>& names) {
+    return names.empty() ? std::string() : fmt::format("{} tensors: {}", which, some(names));
+  };
+  const std::string both = missing.empty() || unexpected.empty() ? "" : "; ";
+  fail(label_,
+       fmt::format("{}{}{}{}", named("missing", missing), both, named("unexpected", unexpected),
+                   headless_ && !missing.empty()
+                       ? " (its config.json is of a class without an output head: "
+                         "run.model.fresh_head trains a new one)"
+                       : ""));
 }
 
 void HfFolder::read(const std::string& parameter, const Tensor& dst) const {
@@ -149,29 +219,28 @@ void HfFolder::read(const std::string& parameter, const Tensor& dst) const {
 
 void HfFolder::read(const std::string& parameter, const Shape& whole, const Piece& piece,
                     const Tensor& dst) const {
-  const auto found = parameters_.find(parameter);
-  if (found == parameters_.end())
+  const StoredTensor* found = find(parameter);
+  if (found == nullptr)
     throw NotFound(fmt::format("{}: there is no tensor '{}'", label_, parameter),
                    "TENSOR_NOT_FOUND", {{"folder", label_}, {"tensor", parameter}});
-  const Source& source = found->second;
-  check(source.entry->shape == whole, "{}: '{}' has shape {}, not {}", label_, parameter,
-        source.entry->shape, whole);
+  check(found->entry->shape == whole, "{}: '{}' has shape {}, not {}", label_, parameter,
+        found->entry->shape, whole);
   check_internal(piece.shape() == dst.shape(), "{}: a piece of {} is read into {}", label_,
                  piece.shape(), dst.shape());
-  read_common(dst.context(), dst.view(), piece, *source.file, *source.entry, whole_piece(whole));
+  read_common(dst.context(), dst.view(), piece, *found->file, *found->entry, whole_piece(whole));
 }
 
 bool has_hf_weights(const fs::path& folder, base::Disk& disk) {
   return disk.has(folder / kSingleFile) || disk.has(folder / kIndexFile);
 }
 
-nn::ModelConfig check_hf_folder(const fs::path& folder) {
-  const HfFolder opened = HfFolder::open(folder);
+HfFolder check_hf_folder(const fs::path& folder) {
+  HfFolder opened = HfFolder::open(folder);
   ExecutionContext context;
   const DeferParametersGuard defer(context);
   const auto described = nn::make_model(context, opened.config(), DType::kFloat32);
   opened.check_parameters(described->named_parameters(), MissingHead::kFresh);
-  return opened.config();
+  return opened;
 }
 
 void load_hf_weights(const HfFolder& folder, nn::Module& module) {

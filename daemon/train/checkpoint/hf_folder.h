@@ -12,8 +12,9 @@
 
 #include "daemon/nn/models/model.h"
 #include "daemon/train/checkpoint/carried_files.h"
+#include "daemon/train/checkpoint/hf_names.h"
 #include "daemon/train/checkpoint/piece.h"
-#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/checkpoint/same_values.h"
 
 namespace meshloom::train {
 
@@ -21,8 +22,8 @@ namespace meshloom::train {
 enum class MissingHead { kRefused, kFresh };
 
 /// A folder that transformers' save_pretrained wrote, or Meshloom's save_hf_folder: config.json and
-/// model.safetensors, or several files with model.safetensors.index.json. Weights are read when
-/// they are asked for.
+/// model.safetensors, or several files with model.safetensors.index.json, which then says which of
+/// them holds a tensor. Weights are read when they are asked for.
 class HfFolder {
  public:
   /// Throws NotFound naming the folder or the missing file, InvalidArgument or Unimplemented for a
@@ -31,14 +32,25 @@ class HfFolder {
 
   /// The last part of the path, for messages.
   const std::string& label() const { return label_; }
+  /// As config.json says, which may tie what the weights do not (see model_config).
   const nn::ModelConfig& config() const { return config_; }
 
+  /// Whether the output head is another one than the embedding, though config.json ties them: both
+  /// are in the files, with different values. As transformers does since its version 5, both are
+  /// kept then. Reads both, piece by piece, up to the first difference (same_values).
+  bool has_own_head() const;
+  /// The model that the weights are of: config(), not tied where has_own_head().
+  nn::ModelConfig model_config() const;
+  /// What to say of has_own_head(), and of an output bias that counts while another one is there.
+  std::vector<std::string> tie_notes() const;
+
   /// Throws InvalidArgument unless the folder has exactly these parameters, but for a head that is
-  /// to be made anew, in these shapes, in float32, bfloat16, float16 or float64. Names all that are
-  /// missing or unexpected (the first few).
+  /// to be made anew, in these shapes, in float32, bfloat16, float16 or float64. Names those that
+  /// are missing and those that are unexpected (the first few), and the wrapper around the model
+  /// that made the names so. Reads headers alone.
   void check_parameters(const std::vector<nn::NamedParameter>& parameters,
                         MissingHead head = MissingHead::kRefused) const;
-  bool has(const std::string& parameter) const { return parameters_.contains(parameter); }
+  bool has(const std::string& parameter) const { return find(parameter) != nullptr; }
   /// Copies a parameter into `dst`, converting its dtype. The shapes must be equal.
   void read(const std::string& parameter, const Tensor& dst) const;
   /// The same for a piece of a parameter whose whole shape is `whole`.
@@ -46,28 +58,30 @@ class HfFolder {
             const Tensor& dst) const;
 
  private:
-  struct Source {
-    std::shared_ptr<SafetensorsFile> file;
-    const SafetensorsEntry* entry;
-  };
-  void add_file(const std::shared_ptr<SafetensorsFile>& file);
+  /// `wanted`: whether a tensor of the file is the folder's.
+  void add_file(const std::shared_ptr<SafetensorsFile>& file,
+                const std::function<bool(const std::string& tensor)>& wanted);
   void read_index(const std::filesystem::path& folder, const std::string& text, base::Disk& disk);
+  /// The tensor that counts of those that may hold a parameter; null if there is none.
+  const StoredTensor* find(const std::string& parameter) const;
+  /// Whether both are there, with different values.
+  bool differ(const HfTiedNames& names) const;
+  void check_tensor(const std::string& name, const Shape& shape) const;
 
   std::string label_;
   nn::ModelConfig config_;
   bool headless_ = false;
-  std::map<std::string, Source> parameters_;   ///< by parameter name
-  std::map<std::string, Source> tied_copies_;  ///< by the parameter that they are copies of
+  std::map<std::string, StoredTensor> tensors_;  ///< by hf_parameter_name
 };
 
 /// Whether there are weights beside its config.json, whole or not.
 bool has_hf_weights(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
-/// What the headers of a folder's files say, for one that is to be kept: opens it and checks names,
-/// shapes and dtypes of its tensors against its config. Its head may be missing. Reads no weights
-/// and allocates none.
+/// What the headers of a folder's files say, for one that is to be kept or trained on: opens it and
+/// checks names, shapes and dtypes of its tensors against its config. Its head may be missing.
+/// Reads no weights and allocates none.
 /// Throws as HfFolder::open and check_parameters.
-nn::ModelConfig check_hf_folder(const std::filesystem::path& folder);
+HfFolder check_hf_folder(const std::filesystem::path& folder);
 
 /// check_parameters, then every parameter of the module.
 void load_hf_weights(const HfFolder& folder, nn::Module& module);
@@ -94,10 +108,15 @@ struct HfParameter {
   std::function<Tensor()> value;  ///< called once
 };
 
+/// The reason of an export whose dtype does not reach a value.
+inline constexpr const char* kValueOverflows = "VALUE_OVERFLOWS";
+
 /// Writes config.json, generation_config.json, the weights and the digests of all these
 /// (export_digests.h), so that transformers loads the folder without a warning. Written under
 /// another name and put in place at the end: `folder` is complete, or as it was before; an older
-/// one is replaced. Throws ResourceExhausted if the disk is full, IoError.
+/// one is replaced. Throws FailedPrecondition (kValueOverflows) naming parameter and value if a
+/// finite one would become infinite in options.dtype, ResourceExhausted if the disk is full,
+/// IoError.
 void save_hf_folder(const std::filesystem::path& folder, const nn::ModelConfig& config,
                     const std::vector<NamedTensor>& tensors, const HfSaveOptions& options = {});
 /// The same, one parameter after the other.

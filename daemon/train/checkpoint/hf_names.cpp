@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/checkpoint/hf_names.h"
 
+#include <fmt/format.h>
+
 #include <initializer_list>
+#include <set>
 #include <string_view>
 
 namespace meshloom::train {
@@ -50,24 +53,30 @@ std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& 
   return out;
 }
 
-std::optional<std::string> hf_tied_parameter(const nn::ModelConfig& config,
-                                             const std::string& name) {
-  // BERT's output bias has two names whether the weight is tied or not.
-  if (config.architecture == Architecture::kBert && name == "cls.predictions.decoder.bias")
-    return "cls.predictions.bias";
-  if (!config.tie_word_embeddings) return std::nullopt;
-  switch (config.architecture) {
-    case Architecture::kGpt2:
-      if (name == "lm_head.weight") return "transformer.wte.weight";
-      break;
-    case Architecture::kLlama:
-      if (name == "lm_head.weight") return "model.embed_tokens.weight";
-      break;
+HfTiedNames hf_tied_weights(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kGpt2: return {"transformer.wte.weight", "lm_head.weight"};
+    case Architecture::kLlama: return {"model.embed_tokens.weight", "lm_head.weight"};
     case Architecture::kBert:
-      if (name == "cls.predictions.decoder.weight") return "bert.embeddings.word_embeddings.weight";
-      break;
+      return {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"};
   }
-  return std::nullopt;
+  return {};
+}
+
+std::optional<HfTiedNames> hf_tied_bias(Architecture architecture) {
+  if (architecture != Architecture::kBert) return std::nullopt;
+  return HfTiedNames{"cls.predictions.bias", "cls.predictions.decoder.bias"};
+}
+
+std::vector<std::string> hf_tensors_of(const nn::ModelConfig& config,
+                                       const std::string& parameter) {
+  if (const auto bias = hf_tied_bias(config.architecture); bias && parameter == bias->parameter)
+    return {bias->tied, bias->parameter};
+  // A tied weight may be stored under its second name only.
+  if (const HfTiedNames weights = hf_tied_weights(config.architecture);
+      config.tie_word_embeddings && parameter == weights.parameter)
+    return {weights.parameter, weights.tied};
+  return {parameter};
 }
 
 bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name) {
@@ -85,6 +94,32 @@ bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name) {
 
 bool hf_is_of_head(const nn::ModelConfig& config, const std::string& parameter) {
   return config.architecture == Architecture::kBert && parameter.starts_with("cls.");
+}
+
+std::string hf_wrapper_of(const nn::ModelConfig& config, const std::vector<std::string>& missing,
+                          const std::vector<std::string>& unexpected) {
+  const std::set<std::string> wanted(missing.begin(), missing.end());
+  struct Wrapper {
+    std::string part, maker;
+  };
+  for (const Wrapper& wrapper :
+       {Wrapper{"_orig_mod.", "torch.compile"},
+        Wrapper{"module.", "DataParallel or DistributedDataParallel"},
+        Wrapper{"_fsdp_wrapped_module.", "FullyShardedDataParallel"},
+        Wrapper{"_forward_module.", "a trainer's wrapper"}, Wrapper{"base_model.model.", "PEFT"}})
+    for (const std::string& name : unexpected) {
+      std::string inside = name;
+      for (std::size_t at; (at = inside.find(wrapper.part)) != std::string::npos;)
+        inside.erase(at, wrapper.part.size());
+      if (inside != name && wanted.contains(hf_parameter_name(config, inside)))
+        return fmt::format("\"{}\", which {} puts there", wrapper.part, wrapper.maker);
+    }
+  // Whatever stands before a whole name.
+  for (const std::string& name : unexpected)
+    for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+      if (wanted.contains(hf_parameter_name(config, name.substr(dot + 1))))
+        return fmt::format("\"{}\"", name.substr(0, dot + 1));
+  return {};
 }
 
 }  // namespace meshloom::train

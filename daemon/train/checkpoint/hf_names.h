@@ -8,6 +8,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/nn/models/model_config.h"
 
@@ -16,9 +17,23 @@ namespace meshloom::train {
 /// The parameter that a file's tensor `name` stands for. Unknown names come back as they are.
 std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& name);
 
-/// For the second name of a tied weight: the parameter that it is a copy of.
-std::optional<std::string> hf_tied_parameter(const nn::ModelConfig& config,
-                                             const std::string& name);
+/// Two tensors of a model that hold the same values where they are tied. The model has no parameter
+/// `tied` then.
+struct HfTiedNames {
+  std::string parameter;
+  std::string tied;
+};
+
+/// The input embedding and the output head.
+HfTiedNames hf_tied_weights(nn::Architecture architecture);
+/// BERT's two names of its output bias, of which the models here know the first; nothing for other
+/// architectures. transformers adds the second one to the logits, and ties them where it ties the
+/// weights.
+std::optional<HfTiedNames> hf_tied_bias(nn::Architecture architecture);
+
+/// The tensors that may hold a parameter's values in a file of this config, most often one; the
+/// first that is there counts.
+std::vector<std::string> hf_tensors_of(const nn::ModelConfig& config, const std::string& parameter);
 
 /// Buffers that older versions stored and heads that the model does not have: not read, not an
 /// error. `name` comes from hf_parameter_name.
@@ -26,5 +41,11 @@ bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name);
 
 /// Parameters that the files of a config without a head (nn::is_headless) do not hold.
 bool hf_is_of_head(const nn::ModelConfig& config, const std::string& parameter);
+
+/// What stands before or inside the names of tensors that a wrapper has saved ("_orig_mod.",
+/// "module.") and not the model itself, judged by the names that are missing and those that are
+/// unexpected: empty, or such a part of a name and who makes it, for a message.
+std::string hf_wrapper_of(const nn::ModelConfig& config, const std::vector<std::string>& missing,
+                          const std::vector<std::string>& unexpected);
 
 }  // namespace meshloom::train

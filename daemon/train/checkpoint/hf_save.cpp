@@ -2,6 +2,9 @@
 // save_hf_folder.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "daemon/tensor/host_pieces.h"
@@ -12,6 +15,7 @@
 #include "daemon/train/checkpoint/file_system.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/checkpoint/hf_folder.h"
+#include "daemon/train/checkpoint/hf_names.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -50,6 +54,51 @@ std::vector<Shard> make_shards(const std::vector<HfParameter>& tensors,
   return shards;
 }
 
+/// The first of 16-bit floats that is infinite; their number if there is none.
+std::size_t find_infinite(std::span<const std::byte> values, DType dtype) {
+  const std::uint16_t infinity = dtype == DType::kFloat16 ? 0x7c00u : 0x7f80u;
+  const std::size_t count = values.size() / sizeof infinity;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint16_t bits = 0;
+    std::memcpy(&bits, values.data() + i * sizeof bits, sizeof bits);
+    if ((bits & 0x7fffu) == infinity) return i;
+  }
+  return count;
+}
+
+float element_of(const Tensor& tensor, std::size_t i) {
+  const TensorView& all = tensor.view();
+  float value = 0.0f;
+  HostPieces(tensor.context())
+      .read(make_view(static_cast<std::byte*>(all.data) + i * dtype_size(all.dtype), all.dtype, {1},
+                      all.device),
+            DType::kFloat32, [&](std::span<const std::byte> bytes) {
+              std::memcpy(&value, bytes.data(), sizeof value);
+            });
+  return value;
+}
+
+/// Throws if one of the elements of `tensor` from `first` on is finite, and infinite in `written`.
+void check_range(const std::string& name, const Tensor& tensor, std::size_t first,
+                 std::span<const std::byte> written, DType dtype) {
+  if (dtype_size(dtype) != sizeof(std::uint16_t) || tensor.view().dtype == dtype) return;
+  const std::size_t count = written.size() / sizeof(std::uint16_t);
+  for (std::size_t i = 0; i < count; ++i) {
+    i += find_infinite(written.subspan(i * sizeof(std::uint16_t)), dtype);
+    if (i >= count) return;
+    const float value = element_of(tensor, first + i);
+    if (!std::isfinite(value)) continue;
+    throw FailedPrecondition(
+        fmt::format("export: {} has the value {:g} (element {}), which is infinite in {}, whose "
+                    "largest is {}: export to float32{}",
+                    name, value, first + i, dtype_name(dtype),
+                    dtype == DType::kFloat16 ? "65504" : "3.38953e+38",
+                    dtype == DType::kFloat16 ? " or bfloat16" : ""),
+        kValueOverflows,
+        {{"tensor", name}, {"value", fmt::format("{:g}", value)}, {"dtype", dtype_name(dtype)}});
+  }
+}
+
 /// What is written is digested on the way.
 ManifestFile write_shard(const fs::path& folder, const Shard& shard, DType dtype) {
   std::map<std::string_view, const HfParameter*> values;
@@ -70,7 +119,10 @@ ManifestFile write_shard(const fs::path& folder, const Shard& shard, DType dtype
                            });
   for (const SafetensorsEntry& entry : writer.entries()) {
     const Tensor value = ops::contiguous(values.at(entry.name)->value().detach());
+    std::size_t done = 0;
     HostPieces(value.context()).read(value.view(), dtype, [&](std::span<const std::byte> piece) {
+      check_range(entry.name, value, done, piece, dtype);
+      done += piece.size() / dtype_size(dtype);
       writer.write_part(piece);
     });
   }
@@ -98,6 +150,26 @@ std::string index_text(const std::vector<Shard>& shards, DType dtype) {
   }
   const nlohmann::json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
   return index.dump(2) + "\n";
+}
+
+/// transformers ties BERT's two output biases only where it ties the weights: else both names are
+/// written. The values are made once.
+std::vector<HfParameter> with_second_bias(const nn::ModelConfig& config,
+                                          std::vector<HfParameter> tensors) {
+  const auto bias = hf_tied_bias(config.architecture);
+  if (!bias || config.tie_word_embeddings) return tensors;
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const HfParameter& tensor) {
+    return tensor.name == bias->parameter;
+  });
+  if (found == tensors.end()) return tensors;
+  found->value = [make = found->value, made = std::make_shared<Tensor>()] {
+    if (!made->defined()) *made = make();
+    return *made;
+  };
+  HfParameter second = *found;
+  second.name = bias->tied;
+  tensors.push_back(std::move(second));
+  return tensors;
 }
 
 /// Files of the same name, of which the later is the one that is there.
@@ -146,7 +218,7 @@ void save_hf_folder(const fs::path& folder, const nn::ModelConfig& config,
   files.remove_all(temporary);
   files.create_directories(temporary);
   try {
-    write_files(temporary, config, tensors, options);
+    write_files(temporary, config, with_second_bias(config, tensors), options);
     put_in_place(files, temporary, target);
   } catch (...) {
     std::error_code ignored;

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "daemon/base/files.h"
+#include "daemon/base/stand_in.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -31,6 +32,8 @@ std::string read_header(const base::InputFile& file, const std::string& label) {
   if (file_bytes < sizeof length)
     fail_header(label, fmt::format("a file of {} bytes is too short for one", file_bytes));
   file.read(0, std::as_writable_bytes(std::span(&length, 1)));
+  // Text at the place of the length makes it a huge one.
+  if (length > kMaxSafetensorsHeader) base::refuse_stand_in(file, label);
   if (length > kMaxSafetensorsHeader)
     fail_header(label, fmt::format("its length of {} bytes is more than the {} that are accepted",
                                    length, kMaxSafetensorsHeader));

@@ -21,12 +21,14 @@ namespace meshloom::train {
 /// name ("gpt2_hf/model.safetensors").
 class SafetensorsFile {
  public:
-  /// Throws as base::InputFile, and InvalidArgument (MALFORMED_SAFETENSORS) for what is no
-  /// safetensors file. `label`, if not empty, is what messages call it.
+  /// Throws as base::InputFile, and InvalidArgument for what is no safetensors file
+  /// (MALFORMED_SAFETENSORS, or as base::refuse_stand_in). `label`, if not empty, is what messages
+  /// call it.
   static std::shared_ptr<SafetensorsFile> open(const std::filesystem::path& path,
                                                const std::string& label = {},
                                                base::Disk& disk = base::own_disk());
 
+  const base::InputFile& input() const { return file_; }
   /// "folder/name", for messages.
   const std::string& label() const { return label_; }
   /// In order of their data.

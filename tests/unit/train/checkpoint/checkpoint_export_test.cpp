@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "daemon/train/checkpoint/checkpoint_writer.h"
+#include "daemon/train/checkpoint/hf_folder.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -68,6 +69,41 @@ TEST_F(CheckpointExportTest, AnyMeshsCheckpointGivesTheFolderThatItsRunExports) 
       EXPECT_GT(total, 0);
       EXPECT_EQ(done, total);
     }
+  }
+}
+
+TEST_F(CheckpointExportTest, AWeightThatTheDtypeDoesNotReachIsRefusedByItsName) {
+  // After one step of this rate every weight is far beyond float16.
+  v1::RunConfig c = config(7);
+  c.mutable_optimizer()->set_lr(1e6);
+  c.mutable_lr_scheduler()->set_warmup_steps(0);
+  for (const MeshSize& m : {MeshSize{1, 1, 1}, MeshSize{1, 2, 1}}) {
+    set_mesh(c, m);
+    fs::path checkpoint;
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      ExecutionContext context;
+      const auto run = create(world, context, c, made_ / "checkpoints");
+      Trace trace;
+      steps(*run, 1, trace);
+      try {
+        run->export_hf(made_ / "hf", "float16");
+        ADD_FAILURE() << "rank " << world.rank() << " exported";
+      } catch (const FailedPrecondition& error) {
+        EXPECT_EQ(error.reason(), kValueOverflows);
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("which is infinite in float16"));
+      }
+      run->export_hf(made_ / "hf", "float32");  // goes on
+      const fs::path saved = run->save_state();
+      if (world.rank() == 0) checkpoint = saved;
+    });
+    try {
+      export_checkpoint(checkpoint, made_ / "out", {.dtype = DType::kFloat16});
+      ADD_FAILURE() << "was exported";
+    } catch (const FailedPrecondition& error) {
+      EXPECT_EQ(error.reason(), kValueOverflows);
+    }
+    EXPECT_FALSE(fs::exists(made_ / "out"));
+    fs::remove_all(made_ / "checkpoints");
   }
 }
 

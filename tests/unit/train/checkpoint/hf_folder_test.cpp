@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "daemon/text/tokenizer_folder.h"
@@ -15,77 +15,15 @@
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
 #include "tests/support/file_text.h"
-#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/train/checkpoint/expect_holds.h"
+#include "tests/unit/train/checkpoint/golden_folder.h"
 
 namespace meshloom::train {
 namespace {
 
 namespace fs = std::filesystem;
 using meshloom::test::TempFolder;
-using Values = std::map<std::string, std::vector<double>>;
-
-const fs::path kGolden = test::source_file("tests/golden/model");
-
-Values values_of(nn::Module& module) {
-  Values out;
-  for (const nn::NamedParameter& p : module.named_parameters())
-    out[p.name] = p.parameter->value.to_vector();
-  return out;
-}
-
-std::unique_ptr<nn::Model> load(ExecutionContext& context, const fs::path& path,
-                                DType dtype = DType::kFloat32) {
-  const HfFolder folder = HfFolder::open(path);
-  auto model = nn::make_model(context, folder.config(), dtype);
-  load_hf_weights(folder, *model);
-  return model;
-}
-
-std::string load_error(const fs::path& path) {
-  ExecutionContext context;
-  try {
-    load(context, path);
-    return "";
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-/// The tensors of a golden folder's file, to be renamed, dropped or added to.
-struct Tensors {
-  std::shared_ptr<SafetensorsFile> file;
-  std::vector<NamedView> list;
-
-  explicit Tensors(const std::string& name)
-      : file(SafetensorsFile::open(kGolden / name / "model.safetensors")) {
-    for (const SafetensorsEntry& entry : file->entries())
-      list.push_back({entry.name, file->view(entry)});
-  }
-  void rename(const std::string& from, const std::string& to) {
-    for (NamedView& tensor : list)
-      if (tensor.name == from) tensor.name = to;
-  }
-  void drop(const std::string& name) {
-    std::erase_if(list, [&](const NamedView& tensor) { return tensor.name == name; });
-  }
-};
-
-/// A folder with a golden folder's config and these tensors.
-fs::path make_folder(const TempFolder& temp, const std::string& golden, const Tensors& tensors) {
-  const fs::path folder = temp.path() / "model";
-  fs::create_directories(folder);
-  fs::copy_file(kGolden / golden / "config.json", folder / "config.json",
-                fs::copy_options::overwrite_existing);
-  write_safetensors(folder / "model.safetensors", tensors.list);
-  return folder;
-}
-
 class HfFolders : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Golden, HfFolders,
                          ::testing::Values("gpt2_hf", "llama_hf", "llama3_rope_tied_hf",
@@ -96,9 +34,9 @@ INSTANTIATE_TEST_SUITE_P(Golden, HfFolders,
 TEST_P(HfFolders, SavingAndLoadingKeepsFloat32Exactly) {
   ExecutionContext context;
   TempFolder temp;
-  const auto model = load(context, kGolden / GetParam());
+  const auto model = load_folder(context, kGolden / GetParam());
   save_hf_folder(temp.path() / "out", *model);
-  const auto again = load(context, temp.path() / "out");
+  const auto again = load_folder(context, temp.path() / "out");
   EXPECT_EQ(values_of(*again), values_of(*model));
   EXPECT_EQ(nn::to_hf_config(again->config()), nn::to_hf_config(model->config()));
 
@@ -129,7 +67,7 @@ TEST(CarriedFiles, ThatCannotBeReadAreLeftOutWithANote) {
 TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
   ExecutionContext context;
   TempFolder temp;
-  const auto model = load(context, kGolden / "gpt2_hf");
+  const auto model = load_folder(context, kGolden / "gpt2_hf");
   temp.write("source/tokenizer.json", "{\"version\": \"1.0\"}");
   temp.write("source/tokenizer_config.json", "{}");
   temp.write("source/generation_config.json", "{\"top_k\": 7}");
@@ -153,7 +91,7 @@ TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
 TEST(HfFolder, TheDigestsOfAllItsFilesAreBesideThem) {
   ExecutionContext context;
   TempFolder temp;
-  const auto model = load(context, kGolden / "gpt2_hf");
+  const auto model = load_folder(context, kGolden / "gpt2_hf");
   HfSaveOptions options{.max_file_bytes = 50'000};
   options.carried = {{"tokenizer_config.json", "{}"}, {"generation_config.json", "{\"top_k\": 7}"}};
   const fs::path out = temp.path() / "out";
@@ -186,11 +124,11 @@ TEST(HfFolder, TheDigestsOfAllItsFilesAreBesideThem) {
 TEST_P(HfFolders, HalfPrecisionIsRoundedOnce) {
   ExecutionContext context;
   TempFolder temp;
-  const auto model = load(context, kGolden / GetParam());
+  const auto model = load_folder(context, kGolden / GetParam());
   const Values exact = values_of(*model);
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     save_hf_folder(temp.path() / "out", *model, {.dtype = dtype});
-    const auto again = load(context, temp.path() / "out");
+    const auto again = load_folder(context, temp.path() / "out");
     for (const auto& [name, values] : values_of(*again)) {
       for (std::size_t i = 0; i < values.size(); ++i) {
         const auto value = static_cast<float>(exact.at(name)[i]);
@@ -204,10 +142,48 @@ TEST_P(HfFolders, HalfPrecisionIsRoundedOnce) {
   }
 }
 
+TEST(HfFolder, AValueThatADtypeDoesNotReachRefusesTheExport) {
+  ExecutionContext context;
+  TempFolder temp;
+  const auto model = load_folder(context, kGolden / "gpt2_hf");
+  const fs::path out = temp.path() / "out";
+  const auto refusal = [&](DType dtype) -> std::string {
+    try {
+      save_hf_folder(out, *model, {.dtype = dtype});
+      return "";
+    } catch (const FailedPrecondition& e) {
+      EXPECT_EQ(e.reason(), kValueOverflows);
+      EXPECT_TRUE(fs::is_empty(temp.path())) << "a part of the export is left";
+      return e.what();
+    }
+  };
+  float* const bias = [&] {
+    for (const nn::NamedParameter& p : model->named_parameters())
+      if (p.name == "transformer.ln_f.bias") return p.parameter->value.data<float>();
+    throw NotFound("transformer.ln_f.bias");
+  }();
+  bias[3] = 65519.9f;  // rounds to the largest
+  EXPECT_EQ(refusal(DType::kFloat16), "");
+  fs::remove_all(out);
+  bias[3] = -70000.0f;
+  expect_holds(refusal(DType::kFloat16),
+               {"transformer.ln_f.bias", "-70000", "element 3", "float16", "65504", "bfloat16"});
+  EXPECT_EQ(refusal(DType::kBFloat16), "");
+  fs::remove_all(out);
+  bias[3] = 3.4e38f;
+  expect_holds(refusal(DType::kBFloat16),
+               {"transformer.ln_f.bias", "3.4e+38", "bfloat16", "float32"});
+  EXPECT_EQ(refusal(DType::kFloat32), "");
+  fs::remove_all(out);
+  // What is infinite before is written as it is.
+  bias[3] = -std::numeric_limits<float>::infinity();
+  EXPECT_EQ(refusal(DType::kFloat16), "");
+}
+
 TEST_P(HfFolders, ShardsAndIndex) {
   ExecutionContext context;
   TempFolder temp;
-  const auto model = load(context, kGolden / GetParam());
+  const auto model = load_folder(context, kGolden / GetParam());
   save_hf_folder(temp.path() / "out", *model, {.max_file_bytes = 50'000});
   EXPECT_FALSE(fs::exists(temp.path() / "out" / "model.safetensors"));
   const auto index =
@@ -219,13 +195,13 @@ TEST_P(HfFolders, ShardsAndIndex) {
   EXPECT_GE(files, 4u);
   EXPECT_TRUE(
       fs::exists(temp.path() / "out" / fmt::format("model-00001-of-{:05}.safetensors", files)));
-  EXPECT_EQ(values_of(*load(context, temp.path() / "out")), values_of(*model));
+  EXPECT_EQ(values_of(*load_folder(context, temp.path() / "out")), values_of(*model));
 }
 
 TEST(HfFolder, OlderGpt2Files) {
   ExecutionContext context;
   TempFolder temp;
-  const Values expected = values_of(*load(context, kGolden / "gpt2_hf"));
+  const Values expected = values_of(*load_folder(context, kGolden / "gpt2_hf"));
   Tensors tensors("gpt2_hf");
   for (NamedView& tensor : tensors.list)
     tensor.name = tensor.name.substr(std::string("transformer.").size());
@@ -234,29 +210,25 @@ TEST(HfFolder, OlderGpt2Files) {
       {"h.0.attn.bias", make_view(causal.data(), DType::kFloat32, {1, 1, 32, 32})});
   tensors.list.push_back({"h.1.attn.masked_bias", make_view(causal.data(), DType::kFloat32, {})});
   const fs::path folder = make_folder(temp, "gpt2_hf", tensors);
-  EXPECT_EQ(values_of(*load(context, folder)), expected);
+  EXPECT_EQ(values_of(*load_folder(context, folder)), expected);
 }
 
 TEST(HfFolder, TiedWeightsUnderEitherName) {
   ExecutionContext context;
   TempFolder temp;
-  const Values expected = values_of(*load(context, kGolden / "gpt2_hf"));
+  const Values expected = values_of(*load_folder(context, kGolden / "gpt2_hf"));
   Tensors tensors("gpt2_hf");
   tensors.rename("transformer.wte.weight", "lm_head.weight");
-  EXPECT_EQ(values_of(*load(context, make_folder(temp, "gpt2_hf", tensors))), expected);
+  EXPECT_EQ(values_of(*load_folder(context, make_folder(temp, "gpt2_hf", tensors))), expected);
   std::vector<float> other(131 * 64, 0.0f);
-  tensors.rename("lm_head.weight", "transformer.wte.weight");
-  tensors.list.push_back({"lm_head.weight", make_view(other.data(), DType::kFloat32, {131, 64})});
-  EXPECT_EQ(values_of(*load(context, make_folder(temp, "gpt2_hf", tensors))), expected);
-
-  const Values bert = values_of(*load(context, kGolden / "bert_hf"));
+  const Values bert = values_of(*load_folder(context, kGolden / "bert_hf"));
   Tensors old("bert_hf");
   old.rename("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma");
   old.rename("bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.beta");
   old.rename("cls.predictions.bias", "cls.predictions.decoder.bias");
   old.list.push_back({"bert.pooler.dense.bias", make_view(other.data(), DType::kFloat32, {64})});
   old.list.push_back({"cls.seq_relationship.bias", make_view(other.data(), DType::kFloat32, {2})});
-  EXPECT_EQ(values_of(*load(context, make_folder(temp, "bert_hf", old))), bert);
+  EXPECT_EQ(values_of(*load_folder(context, make_folder(temp, "bert_hf", old))), bert);
 }
 
 TEST(HfFolder, WhatDoesNotFitIsNamed) {
@@ -298,6 +270,73 @@ TEST(HfFolder, WhatDoesNotFitIsNamed) {
   }
 }
 
+TEST(HfFolder, NamesThatAWrapperHasMadeAreRefusedByItsName) {
+  TempFolder temp;
+  const auto error_with = [&](const std::string& golden, const std::string& before) {
+    Tensors tensors(golden);
+    for (NamedView& tensor : tensors.list) tensor.name = before + tensor.name;
+    return load_error(make_folder(temp, golden, tensors));
+  };
+  expect_holds(error_with("llama_hf", "_orig_mod."),
+               {"\"_orig_mod.\"", "torch.compile", "_orig_mod.lm_head.weight"});
+  expect_holds(error_with("gpt2_hf", "module."), {"\"module.\"", "DistributedDataParallel"});
+  expect_holds(error_with("bert_hf", "module._orig_mod."), {"\"module._orig_mod.\""});
+  expect_holds(error_with("llama_hf", "policy."), {"\"policy.\""});
+  // Inside of names, and around names of an older file.
+  Tensors tensors("llama_hf");
+  for (NamedView& tensor : tensors.list)
+    if (tensor.name.starts_with("model.layers.0."))
+      tensor.name.replace(0, 15, "model.layers.0._orig_mod.");
+  expect_holds(load_error(make_folder(temp, "llama_hf", tensors)), {"\"_orig_mod.\""});
+  Tensors old("gpt2_hf");
+  for (NamedView& tensor : old.list)
+    tensor.name = "_orig_mod." + tensor.name.substr(std::string("transformer.").size());
+  expect_holds(load_error(make_folder(temp, "gpt2_hf", old)), {"\"_orig_mod.\""});
+}
+
+TEST(HfFolder, HeadersAloneTellWhatDoesNotFit) {
+  TempFolder temp;
+  const auto refusal = [&](const fs::path& folder) -> std::string {
+    try {
+      check_hf_folder(folder);
+      return "";
+    } catch (const Error& e) {
+      return e.what();
+    }
+  };
+  EXPECT_EQ(refusal(make_folder(temp, "llama_hf", Tensors("llama_hf"))), "");
+  Tensors tensors("llama_hf");
+  tensors.drop("model.norm.weight");
+  std::vector<std::uint8_t> bytes(64);
+  tensors.list.push_back({"model.norm.weight", make_view(bytes.data(), DType::kFloat8E4M3, {64})});
+  tensors.list.push_back({"model.norm.scale", make_view(bytes.data(), DType::kUInt8, {1})});
+  expect_holds(refusal(make_folder(temp, "llama_hf", tensors)),
+               {"model.norm.weight", "float8", "quantized"});
+  tensors.drop("model.norm.weight");
+  expect_holds(refusal(make_folder(temp, "llama_hf", tensors)),
+               {"missing tensors: model.norm.weight", "unexpected tensors: model.norm.scale"});
+}
+
+TEST(HfFolder, WhatLiesInThePlaceOfAFileIsNamed) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+  const std::string page = "<!DOCTYPE html>\n<html><body>Sign in to see this file</body></html>\n";
+  for (const bool indexed : {false, true})
+    for (const std::string file :
+         {"model.safetensors", "config.json", "model.safetensors.index.json"})
+      for (const std::string& text : {pointer, page}) {
+        if (!indexed && file == "model.safetensors.index.json") continue;
+        SCOPED_TRACE(file + ": " + text.substr(0, 12));
+        TempFolder temp;
+        const fs::path folder = make_folder(temp, "gpt2_hf", Tensors("gpt2_hf"));
+        if (indexed && file != "model.safetensors") {
+          fs::rename(folder / "model.safetensors", folder / "part.safetensors");
+          write_text(folder / "model.safetensors.index.json", R"({"weight_map": {}})");
+        }
+        write_text(folder / file, text);
+        expect_holds(load_error(folder), {file, text == pointer ? "git lfs pull" : "HTML page"});
+      }
+}
+
 TEST(HfFolder, BrokenFolders) {
   TempFolder temp;
   expect_holds(load_error(temp.path() / "none_hf"), {"none_hf"});
@@ -329,7 +368,8 @@ TEST(HfFolder, BrokenIndexes) {
       {R"({"weight_map": {"a": 3}})", {"'a'"}},
       {R"({"weight_map": {"a": "../part.safetensors"}})", {"../part.safetensors"}},
       {R"({"weight_map": {"a": "/etc/passwd"}})", {"/etc/passwd"}},
-      {R"({"weight_map": {"a": "absent.safetensors"}})", {"absent.safetensors"}},
+      {R"({"weight_map": {"a": "absent.safetensors"}})",
+       {"model.safetensors.index.json names absent.safetensors", "'a'", "not there"}},
       {R"({"weight_map": {"a": "part.safetensors"}})", {"part.safetensors", "'a'"}},
   };
   for (const auto& [text, words] : cases) {
@@ -337,6 +377,7 @@ TEST(HfFolder, BrokenIndexes) {
     write_text(folder / "model.safetensors.index.json", text);
     expect_holds(load_error(folder), words);
   }
+  // Tensors that the index does not list are in both files.
   fs::copy_file(folder / "part.safetensors", folder / "twice.safetensors");
   write_text(folder / "model.safetensors.index.json",
              R"({"weight_map": {"transformer.wte.weight": "part.safetensors",
@@ -344,10 +385,31 @@ TEST(HfFolder, BrokenIndexes) {
   expect_holds(load_error(folder), {"twice"});
 }
 
+TEST(HfFolder, AnIndexSaysWhichFileHoldsATensor) {
+  ExecutionContext context;
+  TempFolder temp;
+  const Values expected = values_of(*load_folder(context, kGolden / "gpt2_hf"));
+  Tensors tensors("gpt2_hf");
+  nlohmann::json map;
+  for (const NamedView& tensor : tensors.list) map[tensor.name] = "new.safetensors";
+  const fs::path folder = make_folder(temp, "gpt2_hf", tensors);
+  fs::rename(folder / "model.safetensors", folder / "new.safetensors");
+  // A shard of before has other values under the same name.
+  std::vector<float> stale(131 * 64, 1.0f), own(1, 1.0f);
+  Tensors old("gpt2_hf");
+  const NamedView norm = {"transformer.ln_f.bias", old.at("transformer.ln_f.bias")};
+  write_safetensors(
+      folder / "old.safetensors",
+      {{"transformer.wte.weight", make_view(stale.data(), DType::kFloat32, {131, 64})}, norm});
+  map["transformer.ln_f.bias"] = "old.safetensors";
+  write_text(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
+  EXPECT_EQ(values_of(*load_folder(context, folder)), expected);
+}
+
 TEST(HfFolder, SavingReplacesWholeFoldersOrNothing) {
   ExecutionContext context;
   TempFolder temp;
-  const auto model = load(context, kGolden / "gpt2_hf");
+  const auto model = load_folder(context, kGolden / "gpt2_hf");
   const fs::path out = temp.path() / "with space" / "out";
   fs::create_directories(out.parent_path());
   save_hf_folder(out / "", *model, {.max_file_bytes = 50'000});
@@ -370,8 +432,8 @@ TEST(HfFolder, SavingReplacesWholeFoldersOrNothing) {
 
 TEST(HfFolder, LoadsIntoBfloat16) {
   ExecutionContext context;
-  const auto exact = load(context, kGolden / "llama_hf");
-  const auto rounded = load(context, kGolden / "llama_hf", DType::kBFloat16);
+  const auto exact = load_folder(context, kGolden / "llama_hf");
+  const auto rounded = load_folder(context, kGolden / "llama_hf", DType::kBFloat16);
   const Values wanted = values_of(*exact);
   for (const auto& [name, values] : values_of(*rounded))
     for (std::size_t i = 0; i < values.size(); ++i)
