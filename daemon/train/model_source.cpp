@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/model_source.h"
 
+#include <optional>
 #include <utility>
 
 #include "daemon/base/field_error.h"
+#include "daemon/base/stand_in.h"
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/text/tokenizer_folder.h"
@@ -23,6 +25,7 @@ struct FoundConfig {
 
 FoundConfig read_model_config(const std::filesystem::path& file, base::Disk& disk) {
   const std::string text = disk.open(file).read_text(kMaxConfigBytes);
+  base::refuse_stand_in(text, file.filename().string());
   return {nn::parse_hf_config(text), nn::is_headless(text)};
 }
 
@@ -40,9 +43,9 @@ void check_head(const v1::ModelSource& source, bool headless) {
 
 }  // namespace
 
-nn::ModelConfig load_model_config(const v1::ModelSource& source,
-                                  const std::filesystem::path& data_dir,
-                                  const std::filesystem::path& model_folder, base::Disk& disk) {
+DeclaredConfig load_declared_config(const v1::ModelSource& source,
+                                    const std::filesystem::path& data_dir,
+                                    const std::filesystem::path& model_folder, base::Disk& disk) {
   const int given = (source.preset().empty() ? 0 : 1) + (source.config().empty() ? 0 : 1) +
                     (source.hf_folder().empty() ? 0 : 1) + (source.name().empty() ? 0 : 1);
   if (given != 1)
@@ -83,7 +86,36 @@ nn::ModelConfig load_model_config(const v1::ModelSource& source,
     config.embedding_dropout = config.attention_dropout = config.residual_dropout =
         source.dropout();
   }
-  return std::move(found.config);
+  const bool tied = config.tie_word_embeddings;
+  return {std::move(config),
+          tied ? weights_folder(source, data_dir, model_folder, disk) : std::filesystem::path()};
+}
+
+nn::ModelConfig load_model_config(const v1::ModelSource& source,
+                                  const std::filesystem::path& data_dir,
+                                  const std::filesystem::path& model_folder, base::Disk& disk,
+                                  std::vector<std::string>* notes) {
+  const DeclaredConfig declared = load_declared_config(source, data_dir, model_folder, disk);
+  if (declared.tied_weights.empty()) return declared.model;
+  std::optional<HfFolder> weights;
+  try {
+    weights.emplace(HfFolder::open(declared.tied_weights, disk));
+  } catch (const Error&) {
+    return declared.model;
+  }
+  nn::ModelConfig model = declared.model;
+  model.tie_word_embeddings = !weights->has_own_head();
+  if (notes)
+    for (std::string& note : weights->tie_notes()) notes->push_back(std::move(note));
+  return model;
+}
+
+void check_source_weights(const v1::ModelSource& source, const std::filesystem::path& data_dir,
+                          const std::filesystem::path& model_folder) {
+  const std::filesystem::path folder = weights_folder(source, data_dir, model_folder);
+  if (folder.empty()) return;
+  base::with_field(source.name().empty() ? "run.model.hf_folder" : "run.model.name",
+                   [&] { check_hf_folder(folder); });
 }
 
 std::filesystem::path weights_folder(const v1::ModelSource& source,

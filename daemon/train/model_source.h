@@ -4,6 +4,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "daemon/base/disk.h"
 #include "daemon/nn/models/model_config.h"
@@ -11,13 +13,35 @@
 
 namespace meshloom::train {
 
+/// What a config.json says, before its weights are asked.
+struct DeclaredConfig {
+  nn::ModelConfig model;
+  /// The weights that training begins with, where they may show that the output head is not tied
+  /// to the embedding, as the model is declared to be; else empty.
+  std::filesystem::path tied_weights;
+};
+
 /// The architecture that exactly one of preset, config, hf_folder and name names, its dropout
 /// replaced if given, with an output head (fresh_head). `model_folder` is the absolute folder of
 /// the model that `name` names, with its config.json. Throws InvalidArgument or NotFound with the
 /// field in the metadata.
+DeclaredConfig load_declared_config(const v1::ModelSource&, const std::filesystem::path& data_dir,
+                                    const std::filesystem::path& model_folder = {},
+                                    base::Disk& disk = base::own_disk());
+
+/// The same as its weights are (HfFolder::model_config), which are read for it where they have both
+/// head and embedding; `notes` gets what to say of that. Weights that cannot be opened say
+/// nothing: a run that has its checkpoints goes on without them.
 nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem::path& data_dir,
                                   const std::filesystem::path& model_folder = {},
-                                  base::Disk& disk = base::own_disk());
+                                  base::Disk& disk = base::own_disk(),
+                                  std::vector<std::string>* notes = nullptr);
+
+/// Throws, with the field in the metadata, unless the weights that training begins with, if there
+/// are some, are those of the model: names, shapes and dtypes in the headers of their files
+/// (check_hf_folder). For a source that load_model_config takes.
+void check_source_weights(const v1::ModelSource&, const std::filesystem::path& data_dir,
+                          const std::filesystem::path& model_folder = {});
 
 /// The Hugging Face folder whose weights training begins with; empty if it begins from scratch.
 std::filesystem::path weights_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,

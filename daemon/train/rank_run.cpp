@@ -8,7 +8,7 @@
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/generation.h"
 #include "daemon/train/loss_outputs.h"
-#include "daemon/train/model_source.h"
+#include "daemon/train/model_agreement.h"
 #include "daemon/train/optim/step_values.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/resolve.h"
@@ -35,7 +35,9 @@ RankRun::RankRun(const RankResources& resources, const v1::RunConfig& config,
     : world_(*resources.world), resources_(resources), config_(config), options_(options) {
   check_same_text(world_, "the resolved config", to_json_text(config_));
   auto mesh = std::make_unique<RunMesh>(world_, mesh_layout(config_.mesh()));
-  run_agreed(world_, [&] { open(resources, std::move(mesh)); });
+  const nn::ModelConfig model =
+      agree_on_model(world_, config_, options_, resources_.files(), notes_);
+  run_agreed(world_, [&] { open(resources, model, std::move(mesh)); });
   if (checkpoints_)
     checkpoints_->begin(*model_, notes_);
   else if (!options_.state_folder.empty())
@@ -51,10 +53,9 @@ RankRun::RankRun(const RankResources& resources, const v1::RunConfig& config,
 
 RankRun::~RankRun() = default;
 
-void RankRun::open(const RankResources& resources, std::unique_ptr<RunMesh> mesh) {
+void RankRun::open(const RankResources& resources, const nn::ModelConfig& model,
+                   std::unique_ptr<RunMesh> mesh) {
   base::Disk& disk = resources_.files();
-  const nn::ModelConfig model =
-      load_model_config(config_.model(), options_.data_dir, options_.model_folder, disk);
   if (world_.rank() == 0) {
     const fs::path source =
         source_folder(config_.model(), options_.data_dir, options_.model_folder);

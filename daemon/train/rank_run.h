@@ -63,7 +63,8 @@ class RankRun final : public Run {
  private:
   class OwnSample;
 
-  void open(const RankResources& resources, std::unique_ptr<RunMesh> mesh);
+  void open(const RankResources& resources, const nn::ModelConfig& model,
+            std::unique_ptr<RunMesh> mesh);
   /// Throws if the run was made without data of its own.
   const JobData& own_data(const char* verb) const;
   /// Before the gradients of a call are computed: its step begins, if no other call has begun it.

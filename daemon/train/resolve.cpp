@@ -333,7 +333,10 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                                  const fs::path& model_folder, int ranks_per_host,
                                  const fs::path& named_tokenizer) {
   v1::RunConfig config = given;
-  const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
+  // The tie of a checkpoint that it begins with is told by its run (agree_on_model).
+  const nn::ModelConfig model =
+      load_model_config(config.model(), data_dir, model_folder, base::own_disk(),
+                        given.checkpoint().resume_from().empty() ? warnings : nullptr);
   if (balances_documents(config.plan()) && !config.data().document_mask())
     base::refuse_field("run.plan.context_parallel.load_balancer",
                        "is per_document, which needs run.data.document_mask: true");

@@ -31,7 +31,8 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
   refuse(given.training().has_peak_flops(), "run.training.peak_flops");
   refuse(given.training().has_early_stopping(), "run.training.early_stopping");
   v1::RunConfig config = given;
-  const nn::ModelConfig model = load_model_config(config.model(), data_dir, model_folder);
+  const nn::ModelConfig model =
+      load_model_config(config.model(), data_dir, model_folder, base::own_disk(), warnings);
   resolve_mesh_and_plan(config, world_size);
   resolve_dtype(config.mutable_plan(), model);
   const std::vector<std::string> doubts = check_plan_fits(config, model);

@@ -8,7 +8,7 @@
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/micro_batch.h"
-#include "daemon/train/model_source.h"
+#include "daemon/train/model_agreement.h"
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
@@ -133,8 +133,8 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
     if (!given.training().has_micro_batch_size() &&
         run_config_from_json(manifest.run_config, &before))
       keep_micro_batch(before, config);
-    check_resumable(manifest, resolved, load_model_config(resolved.model(), data_dir, model_folder),
-                    label);
+    const DeclaredConfig declared = load_declared_config(resolved.model(), data_dir, model_folder);
+    check_resumable(manifest, resolved, resumed_model(declared, manifest), label);
     if (!manifest.data_identity.empty())
       check_same_data(data_identity_from_json(manifest.data_identity), resolved.data().identity(),
                       resolved.data().allow_changed(), label);

@@ -7,6 +7,7 @@
 #include "daemon/train/rank_run.h"
 #include "daemon/train/resume_check.h"
 #include "kernels/base/error.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::train {
 namespace {
@@ -96,8 +97,9 @@ std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
   auto context = std::make_unique<ExecutionContext>(options);
   if (!holds_checkpoint(folder)) {
     const HfFolder weights = HfFolder::open(folder);
-    auto model = nn::make_model(*context, weights.config(), DType::kFloat32);
+    auto model = nn::make_model(*context, weights.model_config(), DType::kFloat32);
     load_hf_weights(weights, *model);
+    for (const std::string& note : weights.tie_notes()) spdlog::warn("{}", note);
     return std::make_unique<ModelSampler>(std::move(context), std::move(model), 0, folder);
   }
   const Manifest manifest = read_manifest(folder);
@@ -119,7 +121,7 @@ std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {
   const nn::ModelConfig config = holds_checkpoint(folder)
                                      ? nn::parse_hf_config(read_manifest(folder).model_config)
-                                     : HfFolder::open(folder).config();
+                                     : HfFolder::open(folder).model_config();
   return nn::parameter_count(config) * static_cast<std::int64_t>(dtype_size(DType::kFloat32));
 }
 
