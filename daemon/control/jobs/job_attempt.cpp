@@ -11,6 +11,7 @@
 #include "daemon/control/ranks/rank_messages.h"
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/micro_batch.h"
 #include "daemon/train/validation_progress.h"
@@ -110,7 +111,7 @@ void JobAttempt::succeed() {
   const std::string& exported = config_.export_().hf_folder();
   if (!exported.empty()) {
     const auto folder = folders_.job / exported;
-    run_.export_hf(folder, config_.export_().dtype()).get();
+    export_model(folder);
     store_.update(id_, [&](v1::Job* job) { job->set_hf_folder(folder.string()); });
   }
   const v1::SampleConfig& sample = config_.sample();
@@ -130,6 +131,18 @@ void JobAttempt::succeed() {
         saved_ > 0 ? fmt::format("the newest checkpoint is of step {}", saved_)
                    : std::string("there is no checkpoint")));
   delete_run();
+}
+
+void JobAttempt::export_model(const std::filesystem::path& folder) {
+  const std::string& dtype = config_.export_().dtype();
+  try {
+    run_.export_hf(folder, dtype).get();
+  } catch (const Error& error) {
+    if (error.reason() != train::kValueOverflows) throw;
+    // What was trained is not lost for a dtype that was chosen before.
+    add_note(fmt::format("the export is in float32, not in {}: {}", dtype, error.what()));
+    run_.export_hf(folder, "float32").get();
+  }
 }
 
 void JobAttempt::go_by(const JobStore::StepOrder& order, std::int64_t step) {

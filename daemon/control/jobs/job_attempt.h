@@ -76,6 +76,8 @@ class JobAttempt {
   void go_by(const JobStore::StepOrder& order, std::int64_t step);
   bool time_is_up() const;
   void succeed();
+  /// In float32 where a weight is out of the range of the dtype that is asked for, with a note.
+  void export_model(const std::filesystem::path& folder);
   void delete_run() noexcept;
   bool interrupted() const;
   void train();

@@ -94,7 +94,7 @@ train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved, con
   // Its ranks wait meanwhile: the threads of all of them on this host are free.
   const int threads = options_.threads * std::max(1, options_.hosts.front().ranks);
   const nn::ModelConfig config =
-      train::load_model_config(resolved.model(), options_.data_dir, model);
+      train::load_declared_config(resolved.model(), options_.data_dir, model).model;
   return train::tokenize_text(resolved, config.vocab_size, tokenizer, options_.data_dir, cache,
                               threads, progress);
 }
@@ -157,6 +157,8 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
         job->resolved =
             train::resolve_run_config(given, options_.world_size, options_.data_dir, &job->warnings,
                                       folder, ranks_per_host(options_), find_tokenizer(given));
+        if (given.checkpoint().resume_from().empty())
+          train::check_source_weights(given.model(), options_.data_dir, folder);
         job->hold = both(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
                                                               options_.data_dir, folder));
       });
@@ -172,11 +174,13 @@ double LocalAdmission::measured_peak_flops(const v1::RunConfig& resolved) {
 Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
   std::shared_ptr<const void> hold;
   const v1::RunConfig given = with_plan(spec.config(), &hold);
-  Admitted admitted =
-      admit_config(given, spec.overcommit(), [this, given](const fs::path& folder, Admitted* run) {
+  Admitted admitted = admit_config(
+      given, spec.overcommit(),
+      [this, given, reads_weights = spec.state().empty()](const fs::path& folder, Admitted* run) {
         run->resolved =
             train::resolve_stepped_config(given, options_.world_size, options_.data_dir, folder,
                                           &run->warnings, ranks_per_host(options_));
+        if (reads_weights) train::check_source_weights(given.model(), options_.data_dir, folder);
       });
   return with_hold(std::move(admitted), std::move(hold));
 }
@@ -239,6 +243,7 @@ v1::RunConfig LocalAdmission::resolve_as_given(const v1::RunConfig& given, const
   v1::RunConfig resolved =
       train::resolve_run_config(given, options_.world_size, options_.data_dir, nullptr, folder,
                                 ranks_per_host(options_), find_tokenizer(given));
+  train::check_source_weights(given.model(), options_.data_dir, folder);
   const nn::ModelConfig model =
       train::load_model_config(resolved.model(), options_.data_dir, folder);
   if (!text.tokenizer.empty())
@@ -332,7 +337,7 @@ train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved)
   return calls_.run<train::PromptLimits>([this, resolved] {
     const fs::path model = find_model(resolved.model());
     train::PromptLimits limits = train::prompt_limits(
-        train::load_model_config(resolved.model(), options_.data_dir, model), resolved);
+        train::load_declared_config(resolved.model(), options_.data_dir, model).model, resolved);
     train::add_tokenizer(limits, find_tokenizer_folder(resolved, model), tokenizers_);
     return limits;
   });

@@ -51,7 +51,7 @@ CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateRunCommand& 
     if (!folder->empty()) size.source_bytes += bytes_below(*folder);
   const v1::ModelSource& source = command.config().model();
   const nn::ModelConfig model =
-      train::load_model_config(source, command.data_dir(), command.model_folder());
+      train::load_declared_config(source, command.data_dir(), command.model_folder()).model;
   const auto parameters = static_cast<double>(nn::parameter_count(model));
   if (!source.hf_folder().empty()) size.source_bytes += 4 * parameters;
   size.state_bytes = kStateBytes * parameters;

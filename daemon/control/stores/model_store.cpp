@@ -195,8 +195,9 @@ void ModelStore::take_data_folder(const std::string& name, v1::StoredModel* mode
       calls_.run<v1::StoredModel>([name, data_dir = options_.data_dir, found = *model]() mutable {
         const fs::path folder = train::resolve_path(name, data_dir, "data_folder");
         base::with_field("data_folder", [&] {
-          train::check_hf_folder(folder);
+          const train::HfFolder weights = train::check_hf_folder(folder);
           describe_config(config_text(folder), &found);
+          found.set_parameters(nn::parameter_count(weights.model_config()));
         });
         base::with_field("data_folder", [&] { train::check_links(folder, data_dir); });
         found.set_data_folder(name_below(folder, data_dir));
@@ -212,6 +213,7 @@ void ModelStore::take_uploads(const std::string& client, const v1::CreateModelRe
   check(files.size() <= kMostFiles, "uploads.files: {} files, at most {} are taken", files.size(),
         kMostFiles);
   std::set<std::string> names;
+  bool complete = true;
   for (int i = 0; i < files.size(); ++i) {
     const std::string field = fmt::format("uploads.files[{}]", i);
     const std::string& name = files[i].name();
@@ -222,6 +224,7 @@ void ModelStore::take_uploads(const std::string& client, const v1::CreateModelRe
     const UploadStore::Content content =
         uploads_.content(client, parse_upload_name(files[i].upload()));
     check_there(content, field + ".upload", !request.validate_only());
+    complete = complete && content.upload.complete();
     const fs::path link = folder / name;
     // One that was not finished is there for a look at its header alone.
     if (content.upload.complete())
@@ -234,8 +237,10 @@ void ModelStore::take_uploads(const std::string& client, const v1::CreateModelRe
     item.set_sha256(content.upload.sha256());
   }
   base::with_field("uploads", [&] {
-    train::check_hf_folder(folder);
+    const train::HfFolder weights = train::check_hf_folder(folder);
     describe_config(config_text(folder), model);
+    // What has not arrived yet cannot be asked whether the model is tied.
+    if (complete) model->set_parameters(nn::parameter_count(weights.model_config()));
   });
 }
 

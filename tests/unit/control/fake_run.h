@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "daemon/control/ranks/run_factory.h"
+#include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 
@@ -33,6 +34,7 @@ struct FakePlan {
   std::function<void(std::int64_t step)> on_step = [](std::int64_t) {};
   std::function<void(std::int64_t step, const train::JobProgress&)> on_save =
       [](std::int64_t, const train::JobProgress&) {};
+  std::string narrow_dtype;  ///< whose exports of a job are refused: it does not reach a weight
   std::int64_t vocab_size = 256;
   std::string no_tokenizer;  ///< why a model of another vocabulary has none
   std::int64_t context_length = 64;
@@ -263,7 +265,9 @@ class FakeRun final : public FakeRunBase {
       progress.validation.SerializeToOstream(&out);
     }
   }
-  void export_hf(const std::filesystem::path& folder, const std::string&) override {
+  void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
+    if (dtype == plan_.narrow_dtype)
+      throw FailedPrecondition("export: h.weight has the value 1e+06", train::kValueOverflows);
     if (!writes_) return;
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "config.json") << "{}";

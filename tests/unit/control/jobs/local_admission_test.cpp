@@ -12,6 +12,7 @@
 #include "daemon/base/peak_flops.h"
 #include "daemon/base/unique_fd.h"
 #include "daemon/plan/job_memory.h"
+#include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
 #include "kernels/backend.h"
@@ -35,6 +36,17 @@ class LocalAdmissionTest : public ::testing::Test {
                           {.world_size = ranks,
                            .data_dir = data_.path(),
                            .hosts = {{"here", ranks, {ranks * rank_bytes, "a limit"}}}});
+  }
+  /// A Hugging Face folder of the tiny model, `prefix` before the name of each tensor.
+  static void write_model(const std::filesystem::path& folder, const std::string& prefix = {}) {
+    ExecutionContext context;
+    const nn::ModelConfig config = nn::parse_hf_config(testing::tiny_gpt2_config());
+    std::vector<train::NamedTensor> tensors;
+    const auto model = nn::make_model(context, config, DType::kFloat32);
+    for (const nn::NamedParameter& p : model->named_parameters())
+      tensors.push_back(
+          {prefix + p.name, zeros(context, p.parameter->value.shape(), DType::kFloat32)});
+    train::save_hf_folder(folder, config, tensors);
   }
   static v1::JobSpec job(int tp) {
     v1::JobSpec spec;
@@ -69,7 +81,7 @@ TEST_F(LocalAdmissionTest, AnExportThatAJobNamesByItsPathIsHeldUntilTheJobIsTher
   store_.cancel("source", {});
   const auto folder = state_.job("source") / "hf";
   std::filesystem::create_directories(folder);
-  std::ofstream(folder / "config.json") << testing::tiny_gpt2_config();
+  write_model(folder);
   v1::JobSpec spec = job(1);
   spec.mutable_run()->mutable_model()->set_hf_folder("state/jobs/source/hf");
   spec.mutable_run()->mutable_model()->clear_config();
@@ -82,6 +94,41 @@ TEST_F(LocalAdmissionTest, AnExportThatAJobNamesByItsPathIsHeldUntilTheJobIsTher
   EXPECT_THROW(store_.remove("source", {}), JobInUse);
   admitted.reset();
   EXPECT_NO_THROW(store_.remove("source", {}));
+}
+
+TEST_F(LocalAdmissionTest, WeightsThatAreNotTheModelsAreRefusedWhateverReadsThem) {
+  write_model(data_.path() / "good");
+  write_model(data_.path() / "wrapped", "_orig_mod.");
+  auto here = admission(1);
+  const auto refusal = [&](const std::function<void()>& submit) -> std::string {
+    try {
+      submit();
+      return "taken";
+    } catch (const Error& error) {
+      return error.metadata().at("field") + ": " + error.what();
+    }
+  };
+  const auto run_of = [](const v1::JobSpec& spec) {
+    v1::RunSpec run;
+    *run.mutable_config()->mutable_model() = spec.run().model();
+    return run;
+  };
+  for (const std::string name : {"good", "wrapped"}) {
+    v1::JobSpec spec = job(1);
+    spec.mutable_run()->mutable_model()->clear_config();
+    spec.mutable_run()->mutable_model()->set_hf_folder(name);
+    v1::RunConfig evaluated = spec.run();
+    evaluated.mutable_model()->clear_hf_folder();
+    evaluated.mutable_model()->set_name("evaluated");
+    const ::testing::Matcher<std::string> taken = ::testing::StrEq("taken"),
+                                          named = HasSubstr("\"_orig_mod.\"");
+    const auto& wanted = name == "good" ? taken : named;
+    EXPECT_THAT(refusal([&] { here.admit(spec); }), wanted);
+    EXPECT_THAT(refusal([&] { here.admit_run(run_of(spec)); }), wanted);
+    EXPECT_THAT(
+        refusal([&] { here.resolve_evaluation(evaluated, data_.path() / name, false, {}); }),
+        wanted);
+  }
 }
 
 TEST_F(LocalAdmissionTest, AnOpenMicroBatchIsTheLargestEvenPartThatFits) {

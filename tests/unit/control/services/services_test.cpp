@@ -86,6 +86,21 @@ TEST_F(ServicesTest, AJobRunsToItsEnd) {
     EXPECT_TRUE(std::filesystem::exists(daemon_->state().checkpoints("first") / kept)) << kept;
 }
 
+TEST_F(ServicesTest, AJobWhoseWeightsADtypeDoesNotReachIsExportedInFloat32WithANote) {
+  plan_.narrow_dtype = "float16";
+  start();
+  v1::SubmitJobRequest asked = request("first", 4);
+  asked.mutable_spec()->mutable_run()->mutable_export_()->set_dtype("float16");
+  ASSERT_TRUE(submit(asked).ok());
+  const v1::Job job = daemon_->wait_for("first", v1::JOB_STATE_SUCCEEDED);
+  EXPECT_TRUE(std::filesystem::exists(job.hf_folder()));
+  const auto told = std::find_if(job.notes().begin(), job.notes().end(), [](const auto& note) {
+    return note.find("float32, not in float16") != std::string::npos;
+  });
+  ASSERT_NE(told, job.notes().end());
+  EXPECT_NE(told->find("h.weight has the value 1e+06"), std::string::npos) << *told;
+}
+
 TEST_F(ServicesTest, WatchBeginsWithThePresentAndEndsWithTheJob) {
   plan_.step_time = 2ms;
   start();

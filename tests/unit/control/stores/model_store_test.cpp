@@ -119,6 +119,26 @@ TEST_F(ModelStoreTest, ShardsWithAnIndexAreAModel) {
   EXPECT_THAT(refusal(sent("crossed", crossed)), HasSubstr("does not hold"));
 }
 
+TEST_F(ModelStoreTest, AnOutputHeadThatIsNotTheEmbeddingCounts) {
+  open();
+  const std::int64_t tied = make(sent("tied", golden())).parameters();
+  tensors();
+  const TensorView embedding = golden_->view("transformer.wte.weight");
+  const Shape shape = embedding.shape;
+  const std::int64_t size = numel(shape);
+  std::vector<float> head(embedding.as<const float>(), embedding.as<const float>() + size);
+  const auto parameters = [&](const std::string& name) {
+    auto list = tensors();
+    list.push_back({"lm_head.weight", make_view(head.data(), DType::kFloat32, shape)});
+    Files files = golden();
+    files["model.safetensors"] = safetensors(list);
+    return make(sent(name, files)).parameters();
+  };
+  EXPECT_EQ(parameters("same"), tied);
+  head.back() += 1.0f;
+  EXPECT_EQ(parameters("other"), tied + size);
+}
+
 TEST_F(ModelStoreTest, WhatDoesNotFitItsConfigIsRefused) {
   open();
   const auto with = [&](const std::vector<train::NamedView>& list) {
