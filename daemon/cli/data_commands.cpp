@@ -22,7 +22,7 @@ constexpr std::size_t kShownBytes = 2000;
 /// How text is read, as both commands take it.
 struct ReadingOptions {
   std::string tokenizer, field;
-  bool no_end = false;
+  bool no_end = false, no_special_tokens = false, skips_lines = false;
 };
 
 struct TokenizeCommandOptions {
@@ -42,13 +42,18 @@ void set_reading(const ReadingOptions& options, v1::TextReading* reading) {
   reading->set_tokenizer(options.tokenizer);
   reading->set_field(options.field);
   if (options.no_end) reading->set_append_eos(false);
+  if (options.no_special_tokens) reading->set_add_special_tokens(false);
+  reading->set_skip_lines_without_text(options.skips_lines);
 }
 
-void print_text_line(std::int64_t bytes, std::int64_t replaced) {
-  print_line("text", replaced == 0
-                         ? bytes_text(bytes)
-                         : fmt::format("{}; bytes that are no UTF-8 are read as U+FFFD in {}",
-                                       bytes_text(bytes), plural(replaced, "document")));
+void print_text_line(std::int64_t bytes, std::int64_t replaced, std::int64_t skipped) {
+  std::string text = bytes_text(bytes);
+  if (replaced > 0)
+    text += fmt::format(
+        "; bytes that are no UTF-8, or halves of surrogate pairs, are read as U+FFFD in {}",
+        plural(replaced, "document"));
+  if (skipped > 0) text += fmt::format("; {} without text left out", plural(skipped, "line"));
+  print_line("text", text);
 }
 
 ExitCode tokenize(Client& client, bool json, const TokenizeCommandOptions& options) {
@@ -68,7 +73,7 @@ ExitCode tokenize(Client& client, bool json, const TokenizeCommandOptions& optio
   }
   print_line("files", grouped_digits(made.files()));
   print_line("documents", grouped_digits(made.documents()));
-  print_text_line(made.bytes(), made.replaced_documents());
+  print_text_line(made.bytes(), made.replaced_documents(), made.skipped_lines());
   print_line("tokens", grouped_digits(made.tokens()));
   fmt::print("In the job:\n  data: {{path: {}, format: llmc{}}}\n", made.path(),
              made.has_document_end() ? fmt::format(", document_end: {}", made.document_end()) : "");
@@ -106,7 +111,7 @@ ExitCode inspect(Client& client, bool json, const InspectOptions& options) {
   const bool is_text = seen.dtype().empty();
   print_line("files", fmt::format("{}, {}", grouped_digits(seen.files()), seen.format()));
   if (seen.has_documents()) print_line("documents", grouped_digits(seen.documents()));
-  if (is_text) print_text_line(seen.bytes(), seen.replaced_documents());
+  if (is_text) print_text_line(seen.bytes(), seen.replaced_documents(), seen.skipped_lines());
   std::string tokens = grouped_digits(seen.tokens());
   if (!is_text) tokens += ", " + seen.dtype();
   if (seen.has_document_end())
@@ -144,6 +149,12 @@ void add_reading_options(CLI::App& command, ReadingOptions& options) {
   command.add_option("--field", options.field,
                      "Of .jsonl files: which holds the text; default: text");
   command.add_flag("--no-document-end", options.no_end, "No eos token after each document");
+  command.add_flag("--no-special-tokens", options.no_special_tokens,
+                   "None of the tokens around each document that the tokenizer adds to a text (a "
+                   "bos, [CLS] and [SEP])");
+  command.add_flag("--skip-lines-without-text", options.skips_lines,
+                   "Of .jsonl files: lines that hold no text are left out and counted, instead of "
+                   "refused");
 }
 
 void add_tokenize(CLI::App& data, CommandContext& context) {
@@ -162,7 +173,8 @@ void add_tokenize(CLI::App& data, CommandContext& context) {
       ->required();
   command->footer(
       "Bytes that are no UTF-8 count as U+FFFD. A file of text is one document, a line of .jsonl "
-      "too.\nExample: meshloom data tokenize --tokenizer gpt2 --out corpus.bin corpus");
+      "too. A byte-order mark is no part of a text, and its lines end in \\n, but for bytes.\n"
+      "Example: meshloom data tokenize --tokenizer gpt2 --out corpus.bin corpus");
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
       return tokenize(client, context.json, *options);

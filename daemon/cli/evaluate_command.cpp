@@ -23,6 +23,7 @@ struct EvaluateOptions {
   std::string job, checkpoint, hf_folder, model;
   std::string data, plan_file, dtype;
   std::optional<std::int64_t> seq_len, batch, batches;
+  bool no_end = false, no_special_tokens = false, skips_lines = false;
   bool no_wait = false;
 };
 
@@ -33,6 +34,9 @@ v1::EvaluateRequest make_request(const EvaluateOptions& options) {
   if (!options.hf_folder.empty()) request.set_hf_folder(options.hf_folder);
   if (!options.model.empty()) request.set_model(options.model);
   if (!options.data.empty()) request.mutable_data()->set_path(options.data);
+  if (options.no_end) request.mutable_data()->set_append_eos(false);
+  if (options.no_special_tokens) request.mutable_data()->set_add_special_tokens(false);
+  if (options.skips_lines) request.mutable_data()->set_skip_lines_without_text(true);
   if (!options.plan_file.empty()) {
     const v1::PlanFile plan = read_plan_file(options.plan_file, nullptr);
     *request.mutable_mesh() = plan.mesh();
@@ -106,6 +110,13 @@ void add_evaluate_command(CLI::App& app, CommandContext& context) {
   command->add_option("--data", options->data,
                       "A file or folder below the daemon's --data-dir; default: what the job "
                       "validates on");
+  command->add_flag("--no-document-end", options->no_end,
+                    "No eos token after each document of text");
+  command->add_flag("--no-special-tokens", options->no_special_tokens,
+                    "None of the tokens around each document that the tokenizer adds to a text (a "
+                    "bos, [CLS] and [SEP])");
+  command->add_flag("--skip-lines-without-text", options->skips_lines,
+                    "Of .jsonl files: lines that hold no text are left out, instead of refused");
   command
       ->add_option("--seq", options->seq_len,
                    "Tokens of a sample; default: the job's, else the model's context")

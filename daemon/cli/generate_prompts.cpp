@@ -7,7 +7,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "daemon/base/utf8.h"
 #include "daemon/cli/exit_code.h"
+#include "daemon/text/text_mode.h"
 
 namespace meshloom::cli {
 namespace {
@@ -35,6 +37,17 @@ v1::Prompt token_prompt(const std::string& list) {
   return prompt;
 }
 
+/// As text.
+std::string read_text_file(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream bytes;
+  // An empty file gives nothing to insert, which is no error of the file.
+  if (in && in.peek() != std::ifstream::traits_type::eof()) bytes << in.rdbuf();
+  if (in.bad() || !bytes || !in.is_open())
+    throw CliError(kUsage, fmt::format("--prompts-file {}: cannot be read", file));
+  return text::read_text_mode(bytes.str());
+}
+
 }  // namespace
 
 std::vector<v1::Prompt> read_prompts(const PromptOptions& options) {
@@ -45,15 +58,15 @@ std::vector<v1::Prompt> read_prompts(const PromptOptions& options) {
     for (const std::string& list : options.tokens) prompts.push_back(token_prompt(list));
     return prompts;
   }
-  std::ifstream in(file);
-  if (!in) throw CliError(kUsage, fmt::format("--prompts-file {}: cannot be read", file));
-  for (std::string line; std::getline(in, line);) {
-    if (line.empty())
-      throw CliError(kUsage, fmt::format("{}:{}: a prompt is expected, the line is empty", file,
-                                         prompts.size() + 1));
+  std::istringstream lines(read_text_file(file));
+  for (std::string line; std::getline(lines, line);) {
+    const auto refuse = [&](const char* why) {
+      throw CliError(kUsage, fmt::format("{}:{}: {}", file, prompts.size() + 1, why));
+    };
+    if (line.empty()) refuse("a prompt is expected, the line is empty");
+    if (!base::is_utf8(line)) refuse("the line has bytes that are no UTF-8");
     prompts.push_back(text_prompt(line));
   }
-  if (in.bad()) throw CliError(kUsage, fmt::format("--prompts-file {}: cannot be read", file));
   if (prompts.empty()) throw CliError(kUsage, fmt::format("{}: there is no prompt in it", file));
   return prompts;
 }

@@ -33,7 +33,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
                    "Token ids, separated by commas. Given several times: as --prompt")
       ->allow_extra_args(false);
   prompt->add_option("--prompts-file", options.prompts.file,
-                     "A file with one prompt of text in each line");
+                     "A file of UTF-8 with one prompt of text in each line");
   prompt->require_option(1);
   command
       .add_option("--samples", options.samples,

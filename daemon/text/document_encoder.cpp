@@ -11,6 +11,7 @@
 
 #include "daemon/base/input_file.h"
 #include "daemon/base/utf8.h"
+#include "daemon/text/text_mode.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
@@ -26,8 +27,8 @@ constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20;
 
 /// A document, or a part of one that has its tokens by itself.
 struct DocumentPart {
-  std::string text;
-  bool is_last = true;  ///< of its document
+  Document document;
+  bool is_first = true, is_last = true;  ///< of its document
 };
 
 struct Encoded {
@@ -38,8 +39,13 @@ struct Encoded {
 /// Encodes texts in several threads, each with a cache of its own.
 class ParallelEncoder {
  public:
-  ParallelEncoder(const Tokenizer& tokenizer, int threads)
-      : tokenizer_(tokenizer), caches_(static_cast<std::size_t>(std::max(threads, 1))) {}
+  ParallelEncoder(const Tokenizer& tokenizer, const EncodeOptions& options)
+      : tokenizer_(tokenizer),
+        around_(options.add_special_tokens ? tokenizer.around() : Template{}),
+        caches_(static_cast<std::size_t>(std::max(options.threads, 1))) {
+    const bool ends = !around_.after.empty() && options.end == around_.after.back();
+    if (options.end && !ends) around_.after.push_back(*options.end);
+  }
 
   /// Throws what the first thread that failed threw.
   std::vector<Encoded> encode(const std::vector<DocumentPart>& parts) {
@@ -49,7 +55,7 @@ class ParallelEncoder {
     const auto work = [&](std::size_t thread) {
       try {
         for (std::size_t i; (i = next++) < parts.size();)
-          encode(parts[i].text, caches_[thread], encoded[i]);
+          encode(parts[i], caches_[thread], encoded[i]);
       } catch (...) {
         errors[thread] = std::current_exception();
         next = parts.size();
@@ -67,12 +73,18 @@ class ParallelEncoder {
   }
 
  private:
-  void encode(const std::string& text, WordCache& cache, Encoded& out) const {
-    out.is_replaced = !tokenizer_.reads_any_bytes() && !base::is_utf8(text);
+  void encode(const DocumentPart& part, WordCache& cache, Encoded& out) const {
+    const auto& [text, has_lone_surrogates] = part.document;
+    out.is_replaced =
+        has_lone_surrogates || (!tokenizer_.reads_any_bytes() && !base::is_utf8(text));
+    if (part.is_first) out.tokens = around_.before;
     tokenizer_.encode(text, false, cache, out.tokens);
+    if (part.is_last)
+      out.tokens.insert(out.tokens.end(), around_.after.begin(), around_.after.end());
   }
 
   const Tokenizer& tokenizer_;
+  Template around_;  ///< every document
   std::vector<WordCache> caches_;
 };
 
@@ -82,7 +94,7 @@ class PartBatch {
   PartBatch(const Tokenizer& tokenizer, const EncodeOptions& options, const TokenSink& sink)
       : options_(options),
         sink_(sink),
-        encoder_(tokenizer, options.threads),
+        encoder_(tokenizer, options),
         batch_bytes_(
             std::min(kThreadBytes * static_cast<std::uint64_t>(std::max(options.threads, 1)),
                      kMostBatchBytes)) {}
@@ -91,16 +103,18 @@ class PartBatch {
   void begin_file() { ++summary_.files; }
 
   void add(DocumentPart part) {
-    summary_.bytes += part.text.size();
+    const std::size_t bytes = part.document.text.size();
+    summary_.bytes += bytes;
     // Documents of a few bytes take more memory than their text.
-    held_ += part.text.size() + sizeof(part) + sizeof(Encoded);
+    held_ += bytes + sizeof(part) + sizeof(Encoded);
     parts_.push_back(std::move(part));
     if (held_ >= batch_bytes_) flush();
   }
 
   /// A line whose text may be nothing: whoever wants to stop is asked in time.
-  void line_read(std::size_t bytes) {
-    read_ += bytes;
+  void line_read(LineRead line) {
+    summary_.skipped_lines += line.is_skipped;
+    read_ += line.bytes;
     if (read_ < batch_bytes_) return;
     read_ = 0;
     if (options_.progress) options_.progress(summary_.bytes);
@@ -111,7 +125,6 @@ class PartBatch {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       is_replaced_ = is_replaced_ || encoded[i].is_replaced;
       if (parts_[i].is_last) {
-        if (options_.end) encoded[i].tokens.push_back(*options_.end);
         ++summary_.documents;
         summary_.replaced_documents += is_replaced_;
         is_replaced_ = false;
@@ -137,31 +150,38 @@ class PartBatch {
 };
 
 /// Gives out the text of a file in parts.
-void for_each_part(const DocumentFile& document, const TextCuts& cuts,
+void for_each_part(const DocumentFile& document, bool keeps_bytes, const TextCuts& cuts,
                    const std::function<void(DocumentPart)>& body) {
   const base::InputFile file(document.path);
-  std::string text;
+  TextModeReader text_mode;
+  std::string text, bytes;
+  bool is_first = true;
   for (std::uint64_t at = 0; at < file.size();) {
     const std::size_t looked_at = text.size();
-    text.resize(looked_at + std::min(kPartBytes, file.size() - at));
-    file.read(at, std::as_writable_bytes(std::span(text).subspan(looked_at)));
-    at += text.size() - looked_at;
+    bytes.resize(std::min(kPartBytes, file.size() - at));
+    file.read(at, std::as_writable_bytes(std::span(bytes)));
+    at += bytes.size();
+    if (keeps_bytes)
+      text += bytes;
+    else
+      text_mode.read(bytes, text);
     if (at == file.size()) break;
     // The last character was looked at without all that follows it.
     if (const auto cut = last_cut(text, looked_at > 4 ? looked_at - 4 : 0, cuts)) {
       std::string rest = text.substr(*cut);
       text.resize(*cut);
-      body({std::move(text), false});
+      body({{std::move(text)}, is_first, false});
+      is_first = false;
       text = std::move(rest);
     } else if (text.size() > kMostDocumentBytes) {
       throw InvalidArgument(
-          fmt::format("{} has no place to divide it in {} bytes, from byte {} on: divide it, or "
-                      "make it .jsonl",
-                      document.path.string(), text.size(), at - text.size()),
+          fmt::format("{} has no place to divide it in {} bytes up to byte {}: divide it, or make "
+                      "it .jsonl",
+                      document.path.string(), text.size(), at),
           "FILE_TOO_LARGE", {{"path", document.path.string()}});
     }
   }
-  if (file.size() > 0) body({std::move(text), true});
+  if (!text.empty()) body({{std::move(text)}, is_first, true});
 }
 
 [[noreturn]] void throw_no_text(const std::vector<DocumentFile>& files, const std::string& field,
@@ -172,7 +192,8 @@ void for_each_part(const DocumentFile& document, const TextCuts& cuts,
   const std::string why = summary.documents > 0
                               ? fmt::format("{} bytes of text make no token", summary.bytes)
                           : first.format == DocumentFormat::kJsonLines
-                              ? fmt::format("there is no text under \"{}\"", field)
+                              ? fmt::format("there is no text under \"{}\"{}", field,
+                                            summary.skipped_lines > 0 ? " of any line" : "")
                               : std::string("there is no text");
   throw InvalidArgument(fmt::format("{}{}: {}", first.path.string(), more, why), "NO_TEXT",
                         {{"path", first.path.string()}});
@@ -183,21 +204,21 @@ void for_each_part(const DocumentFile& document, const TextCuts& cuts,
 TokenizeSummary encode_documents(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,
                                  const EncodeOptions& options, const TokenSink& sink) {
   PartBatch batch(tokenizer, options, sink);
+  DocumentReading reading = options.reading;
+  reading.keeps_bytes = reading.keeps_bytes || tokenizer.reads_any_bytes();
   for (const DocumentFile& file : files) {
     batch.begin_file();
     const TextCuts cuts = tokenizer.cuts();
     if (file.format == DocumentFormat::kText && cuts.any())
-      for_each_part(file, cuts, [&](DocumentPart part) { batch.add(std::move(part)); });
+      for_each_part(file, reading.keeps_bytes, cuts,
+                    [&](DocumentPart part) { batch.add(std::move(part)); });
     else
       for_each_document(
-          file, options.field,
-          [&](std::string text) {
-            batch.add({std::move(text), true});
-          },
-          [&](std::size_t bytes) { batch.line_read(bytes); });
+          file, reading, [&](Document document) { batch.add({std::move(document)}); },
+          [&](LineRead line) { batch.line_read(line); });
   }
   batch.flush();
-  if (batch.summary().tokens == 0) throw_no_text(files, options.field, batch.summary());
+  if (batch.summary().tokens == 0) throw_no_text(files, reading.field, batch.summary());
   return batch.summary();
 }
 

@@ -14,8 +14,10 @@
 namespace meshloom::text {
 
 struct EncodeOptions {
-  std::string field = "text";                 ///< of JSON lines
-  std::optional<TokenId> end = std::nullopt;  ///< follows every document
+  DocumentReading reading = {};     ///< a tokenizer that reads any bytes gets them as they are
+  bool add_special_tokens = false;  ///< those of the template stand around every document
+  /// Follows every document, unless the template's tokens end in it.
+  std::optional<TokenId> end = std::nullopt;
   int threads = 1;
   /// Called now and then by the caller's thread with the bytes of text so far; what it throws ends
   /// the work. Empty: never.
@@ -26,16 +28,18 @@ struct EncodeOptions {
 struct TokenizeSummary {
   std::int64_t files = 0, documents = 0, tokens = 0;
   std::uint64_t bytes = 0;  ///< of text
-  /// Documents with bytes that are no UTF-8, for which the tokenizer read U+FFFD.
+  /// Documents with bytes that are no UTF-8, for which the tokenizer read U+FFFD, or with halves of
+  /// surrogate pairs in a line of JSON.
   std::int64_t replaced_documents = 0;
+  std::int64_t skipped_lines = 0;  ///< of JSON, that hold no text
 
   bool operator==(const TokenizeSummary&) const = default;
 };
 
 using TokenSink = std::function<void(const std::vector<TokenId>& tokens)>;
 
-/// Gives the tokens of all documents to `sink`, in order, without templates, and the same ones
-/// whatever the number of threads. Calls it on the caller's thread with a part of a document, a
+/// Gives the tokens of all documents to `sink`, in order, and the same ones whatever the number of
+/// threads. Calls it on the caller's thread with a part of a document, a
 /// whole one or several. Throws InvalidArgument (NO_TEXT) naming the files if there are no tokens
 /// in them, what `sink` throws, and as for_each_document.
 TokenizeSummary encode_documents(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,

@@ -3,14 +3,14 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <span>
-#include <vector>
+#include <string>
+#include <string_view>
 
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/stand_in.h"
-#include "daemon/base/utf8.h"
+#include "daemon/text/text_mode.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
@@ -27,43 +27,6 @@ constexpr std::array kOthers = {".npy",         ".npz",     ".bin",   ".idx", ".
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
   throw InvalidArgument(fmt::format("{} {}: expected files of text, or .jsonl", path.string(), why),
                         "NOT_TEXT", {{"path", path.string()}});
-}
-
-/// "\"body\", \"n\"", cut where they are many.
-std::string keys_of(const nlohmann::json& object) {
-  constexpr std::size_t kMostKeys = 12, kMostBytes = 60;
-  std::string keys;
-  std::size_t count = 0;
-  for (const auto& [key, value] : object.items()) {
-    if (count++ == kMostKeys) return keys + ", ...";
-    keys += fmt::format("{}\"{}\"", keys.empty() ? "" : ", ",
-                        base::printable_text(key, kMostBytes, false));
-  }
-  return keys;
-}
-
-std::string what_is_there(const nlohmann::json& json, const std::string& field) {
-  if (!json.is_object()) return fmt::format("it is an {}, expected an object", json.type_name());
-  if (json.contains(field))
-    return fmt::format("what it has there is of the type {}", json.at(field).type_name());
-  return json.empty() ? "the line has no keys" : "the line has " + keys_of(json);
-}
-
-std::string document_of_line(const std::string& line, const std::string& field,
-                             const fs::path& path, std::int64_t number) {
-  const std::string place = fmt::format("{}:{}: ", path.string(), number);
-  const Error::Metadata metadata{{"path", path.string()}, {"line", std::to_string(number)}};
-  const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (json.is_discarded())
-    throw InvalidArgument(place + (base::is_utf8(line) ? "the line is no JSON"
-                                                       : "the line has bytes that are no UTF-8, "
-                                                         "and is therefore no JSON"),
-                          "INVALID_ARGUMENT", metadata);
-  if (!json.is_object() || !json.contains(field) || !json.at(field).is_string())
-    throw NoTextField(
-        place + fmt::format("there is no text under \"{}\": {}", field, what_is_there(json, field)),
-        metadata);
-  return json.at(field).get<std::string>();
 }
 
 /// Until `body` returns false.
@@ -87,15 +50,8 @@ void for_each_line(const base::InputFile& file,
   if (!line.empty()) body(line);
 }
 
-/// The documents of JSON lines, until `body` returns false.
-void for_each_text(const DocumentFile& file, const base::InputFile& input, const std::string& field,
-                   const std::function<bool(std::string document, std::size_t line_bytes)>& body) {
-  std::int64_t number = 0;
-  for_each_line(input, [&](const std::string& line) {
-    ++number;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) return true;
-    return body(document_of_line(line, field, file.path, number), line.size());
-  });
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
 }  // namespace
@@ -109,6 +65,8 @@ DocumentFile document_file(const fs::path& path, std::optional<DocumentFormat> f
   std::string head(std::min(file.size(), kLookedAt), '\0');
   file.read(0, std::as_writable_bytes(std::span(head)));
   base::refuse_git_lfs_pointer(head, path.string());
+  if (head.starts_with("\xFF\xFE") || head.starts_with("\xFE\xFF"))
+    refuse(path, "is UTF-16 by its byte-order mark, not UTF-8");
   if (head.find('\0') != std::string::npos)
     refuse(path, fmt::format("has a zero byte at {}", head.find('\0')));
   if (format) return {path, *format};
@@ -154,28 +112,42 @@ void check_document_size(const DocumentFile& file) {
         "FILE_TOO_LARGE", {{"path", file.path.string()}});
 }
 
-void check_first_lines(const DocumentFile& file, const std::string& field) {
+void check_lines(const DocumentFile& file, const DocumentReading& reading,
+                 const std::function<bool(std::uint64_t bytes)>& goes_on) {
   if (file.format != DocumentFormat::kJsonLines) return;
-  std::size_t seen = 0;
-  for_each_text(file, base::InputFile(file.path), field,
-                [&](const std::string&, std::size_t bytes) {
-                  seen += bytes;
-                  return seen < kLookedAt;
-                });
+  std::uint64_t seen = 0;
+  std::int64_t number = 0;
+  for_each_line(base::InputFile(file.path), [&](const std::string& line) {
+    ++number;
+    if (!plainly_has_text(line, reading.field) && !is_blank(line))
+      document_of_line(line, reading, {file.path, number});
+    seen += line.size();
+    return goes_on(seen);
+  });
 }
 
-void for_each_document(const DocumentFile& file, const std::string& field,
-                       const std::function<void(std::string document)>& body,
-                       const std::function<void(std::size_t bytes)>& read) {
+void check_first_lines(const DocumentFile& file, const DocumentReading& reading) {
+  check_lines(file, reading, [](std::uint64_t bytes) { return bytes < kLookedAt; });
+}
+
+void for_each_document(const DocumentFile& file, const DocumentReading& reading,
+                       const std::function<void(Document document)>& body,
+                       const std::function<void(LineRead line)>& read) {
   const base::InputFile input(file.path);
   if (file.format == DocumentFormat::kText) {
     std::string text = input.read_text(kMostDocumentBytes);
-    if (!text.empty()) body(std::move(text));
+    if (!reading.keeps_bytes) text = read_text_mode(text);
+    if (!text.empty()) body({std::move(text)});
     return;
   }
-  for_each_text(file, input, field, [&](std::string document, std::size_t bytes) {
-    if (!document.empty()) body(std::move(document));
-    read(bytes);
+  std::int64_t number = 0;
+  for_each_line(input, [&](const std::string& line) {
+    ++number;
+    if (is_blank(line)) return true;
+    std::optional<Document> document = document_of_line(line, reading, {file.path, number});
+    const bool is_skipped = !document;
+    if (document && !document->text.empty()) body(std::move(*document));
+    read({line.size(), is_skipped});
     return true;
   });
 }

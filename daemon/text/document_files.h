@@ -6,12 +6,11 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "daemon/base/disk.h"
-#include "kernels/base/error.h"
+#include "daemon/text/document.h"
+#include "daemon/text/json_lines.h"
 
 namespace meshloom::text {
 
@@ -23,13 +22,6 @@ enum class DocumentFormat {
 struct DocumentFile {
   std::filesystem::path path;
   DocumentFormat format = DocumentFormat::kText;
-};
-
-/// A line of JSON has no text under the field that is asked for.
-class NoTextField : public InvalidArgument {
- public:
-  NoTextField(const std::string& message, Metadata metadata)
-      : InvalidArgument(message, "NO_FIELD", std::move(metadata)) {}
 };
 
 /// What a file holds, by its name and its first bytes. Throws InvalidArgument (NOT_TEXT) naming it
@@ -51,18 +43,28 @@ inline constexpr std::uint64_t kMostDocumentBytes = std::uint64_t{128} << 20;
 /// by its size.
 void check_document_size(const DocumentFile& file);
 
-/// Throws as for_each_document where the first lines of a file of JSON lines, as many as are a few
-/// KiB, have no text under `field`.
-void check_first_lines(const DocumentFile& file, const std::string& field);
+/// Reads the lines of a file of JSON lines and makes nothing of them; of another file it reads
+/// nothing. Throws as for_each_document. Ends where goes_on(bytes of the lines so far), which it
+/// asks after each, returns false.
+void check_lines(const DocumentFile& file, const DocumentReading& reading,
+                 const std::function<bool(std::uint64_t bytes)>& goes_on);
 
-/// Calls body(document) for the documents of a file, in order; empty ones are left out. `field` is
-/// that of JSON lines. Throws InvalidArgument naming file and line where a line is no JSON,
-/// NoTextField with what the line has instead of such a text, and InvalidArgument (FILE_TOO_LARGE)
-/// for a document of more than kMostDocumentBytes. Calls read(bytes) for every line of JSON, also
-/// one without text.
+/// The same of as many lines as are a few KiB.
+void check_first_lines(const DocumentFile& file, const DocumentReading& reading);
+
+/// What became of a line of JSON.
+struct LineRead {
+  std::size_t bytes = 0;
+  bool is_skipped = false;  ///< it holds no text, and such lines are skipped
+};
+
+/// Calls body(document) for the documents of a file, in order; empty ones are left out. Throws
+/// InvalidArgument naming file and line where a line is no JSON, NoTextField with what the line has
+/// instead of a text, and InvalidArgument (FILE_TOO_LARGE) for a document of more than
+/// kMostDocumentBytes. Calls read(line) for every line of JSON.
 void for_each_document(
-    const DocumentFile& file, const std::string& field,
-    const std::function<void(std::string document)>& body,
-    const std::function<void(std::size_t bytes)>& read = [](std::size_t) {});
+    const DocumentFile& file, const DocumentReading& reading,
+    const std::function<void(Document document)>& body,
+    const std::function<void(LineRead line)>& read = [](LineRead) {});
 
 }  // namespace meshloom::text

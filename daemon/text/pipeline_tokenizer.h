@@ -19,11 +19,6 @@ namespace meshloom::text {
 
 using TokenModel = std::variant<Bpe, WordPiece, WordLevel, Unigram>;
 
-/// The special tokens around the tokens of one text.
-struct Template {
-  std::vector<TokenId> before = {}, after = {};
-};
-
 class PipelineTokenizer : public Tokenizer {
  public:
   struct Parts {
@@ -43,6 +38,7 @@ class PipelineTokenizer : public Tokenizer {
   void encode(std::string_view bytes, bool with_template, WordCache& cache,
               std::vector<TokenId>& out) const override;
   std::string decode(std::span<const TokenId> tokens, bool skip_special) const override;
+  Template around() const override { return around_; }
   TextCuts cuts() const override { return cuts_; }
   TokenId end() const override { return all_tokens_.end(); }
   std::optional<TokenId> find(std::string_view token) const override {

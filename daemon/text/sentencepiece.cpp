@@ -248,6 +248,12 @@ class SentencePieceTokenizer final : public Tokenizer {
     return text;
   }
 
+  Template around() const override {
+    Template around;
+    if (around_.bos) around.before = {file_.trainer_spec().bos_id()};
+    if (around_.eos) around.after = {file_.trainer_spec().eos_id()};
+    return around;
+  }
   TokenId end() const override { return static_cast<TokenId>(file_.pieces_size()); }
   std::optional<TokenId> find(std::string_view token) const override { return all_.find(token); }
 

@@ -22,8 +22,9 @@ constexpr std::int64_t kMostInFile = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kSummaryWord = 4;
 constexpr std::int32_t kHasSummary = 1;
 
-/// Files, documents, bytes and replaced documents of a summary.
-using SummaryNumbers = std::array<std::int64_t, 4>;
+/// Files, documents, bytes, replaced documents and skipped lines of a summary. Files that were
+/// written before lines were skipped have 0 there.
+using SummaryNumbers = std::array<std::int64_t, 5>;
 
 class TokenWriter {
  public:
@@ -48,7 +49,7 @@ class TokenWriter {
     header[kSummaryWord] = kHasSummary;
     const SummaryNumbers numbers = {summary.files, summary.documents,
                                     static_cast<std::int64_t>(summary.bytes),
-                                    summary.replaced_documents};
+                                    summary.replaced_documents, summary.skipped_lines};
     std::memcpy(&header[kSummaryWord + 2], numbers.data(), sizeof(numbers));
     file_.write_at({reinterpret_cast<const char*>(header.data()), sizeof(header)}, 0);
     file_.commit(existing);
@@ -88,8 +89,9 @@ TokenFile::TokenFile(const fs::path& path) : file_(path) {
   if (header[kSummaryWord] != kHasSummary) return;
   SummaryNumbers numbers{};
   std::memcpy(numbers.data(), &header[kSummaryWord + 2], sizeof(numbers));
-  summary_ = TokenizeSummary{numbers[0], numbers[1], header[2],
-                             static_cast<std::uint64_t>(numbers[2]), numbers[3]};
+  summary_ =
+      TokenizeSummary{numbers[0], numbers[1], header[2], static_cast<std::uint64_t>(numbers[2]),
+                      numbers[3], numbers[4]};
 }
 
 std::vector<TokenId> TokenFile::read(std::int64_t begin, std::int64_t count) const {

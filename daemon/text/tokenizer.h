@@ -14,6 +14,11 @@
 
 namespace meshloom::text {
 
+/// The special tokens around the tokens of one text.
+struct Template {
+  std::vector<TokenId> before = {}, after = {};
+};
+
 /// Const after it was made, and may be used by several threads at once, each with a cache of its
 /// own.
 class Tokenizer {
@@ -29,6 +34,8 @@ class Tokenizer {
   /// `skip_special`. Bytes that make no character become U+FFFD.
   virtual std::string decode(std::span<const TokenId> tokens, bool skip_special) const = 0;
 
+  /// The tokens that encode puts around a text with the template.
+  virtual Template around() const { return {}; }
   /// Where a text that is encoded without the template may be divided.
   virtual TextCuts cuts() const { return {}; }
   /// Whether what is no UTF-8 is encoded as it is.

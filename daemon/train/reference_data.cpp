@@ -62,6 +62,9 @@ void refuse_what_is_tokenized(const v1::DataConfig& data) {
     refuse("tokenizer", fmt::format("\"{}\"", name));
   if (!data.field().empty()) refuse("field", fmt::format("\"{}\"", data.field()));
   if (data.has_append_eos()) refuse("append_eos", data.append_eos() ? "true" : "false");
+  if (data.has_add_special_tokens())
+    refuse("add_special_tokens", data.add_special_tokens() ? "true" : "false");
+  if (data.skip_lines_without_text()) refuse("skip_lines_without_text", "true");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/train/checkpoint/message_json.h"
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/data/text_data.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/micro_batch.h"
 #include "daemon/train/model_agreement.h"
@@ -32,12 +33,15 @@ Json value_of(const Json& object, const std::string& key) {
       "CHECKPOINT_MISMATCH", {{"path", label}, {"key", key}});
 }
 
-/// What decides which sample is at a position; where it is validated is free.
+/// What decides which sample is at a position; where it is validated is free, and so is whether
+/// lines without text end the job, since the text is the same.
 Json data_keys(const Json& config) {
   Json data = value_of(config, "data");
   if (!data.is_object()) return Json::object();
   if (data.contains("validation_path")) data.erase("validation_split");
-  for (const char* free : {"validation_path", "identity", "allow_changed"}) data.erase(free);
+  for (const char* free :
+       {"validation_path", "identity", "allow_changed", "skip_lines_without_text"})
+    data.erase(free);
   return data;
 }
 
@@ -66,6 +70,23 @@ void keep_balancer(const Manifest& manifest, v1::RunConfig* config) {
   plan.set_load_balancer(named                            ? before.get<std::string>()
                          : config->data().document_mask() ? "auto"
                                                           : "head_tail");
+}
+
+/// Runs of tokenized text that do not say whether special tokens stand around documents have the
+/// tokens of a daemon that did not know the field, which left them out (resolve_document_tokens).
+void keep_document_tokens(const v1::RunConfig& given, const Manifest& manifest,
+                          const std::filesystem::path& tokenizer, v1::RunConfig* config) {
+  v1::RunConfig before;
+  if (given.data().has_add_special_tokens() ||
+      !run_config_from_json(manifest.run_config, &before) ||
+      before.data().has_add_special_tokens() || before.data().identity().tokenizer().empty())
+    return;
+  v1::DataConfig& data = *config->mutable_data();
+  data.clear_add_special_tokens();
+  if (data.has_masked_lm())
+    *data.mutable_masked_lm()->mutable_special_tokens() = given.data().masked_lm().special_tokens();
+  if (!data.identity().tokenizer().empty())
+    data.mutable_identity()->set_tokenizer(tokenizer_identity(data, tokenizer));
 }
 
 }  // namespace
@@ -117,7 +138,8 @@ void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
 
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
                         const std::filesystem::path& folder, const std::filesystem::path& data_dir,
-                        const std::filesystem::path& model_folder) {
+                        const std::filesystem::path& model_folder,
+                        const std::filesystem::path& named_tokenizer) {
   const v1::RunConfig& resolved = *config;
   const std::string& label = resolved.checkpoint().resume_from();
   base::with_field(kResumeField, [&] {
@@ -133,6 +155,9 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
     if (!given.training().has_micro_batch_size() &&
         run_config_from_json(manifest.run_config, &before))
       keep_micro_batch(before, config);
+    keep_document_tokens(given, manifest,
+                         tokenizer_folder(resolved, {data_dir, model_folder, named_tokenizer}),
+                         config);
     const DeclaredConfig declared = load_declared_config(resolved.model(), data_dir, model_folder);
     check_resumable(manifest, resolved, resumed_model(declared, manifest), label);
     if (!manifest.data_identity.empty())

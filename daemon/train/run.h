@@ -103,12 +103,14 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
 
 /// Prepares a resolved config to go on from the checkpoint in `folder`: if `given` left the
 /// dtype open, it becomes the checkpoint's, and so does the way in which keys travel between as
-/// many ranks of cp, so that a job goes on in the numbers that it began with. Throws
+/// many ranks of cp, and data.add_special_tokens of a checkpoint that does not know it, so that a
+/// job goes on in the numbers that it began with. Throws
 /// InvalidArgument with the field run.checkpoint.resume_from if a run of the config cannot go on
 /// from it, and with run.training.steps if it would have nothing left to do.
 void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
                         const std::filesystem::path& folder, const std::filesystem::path& data_dir,
-                        const std::filesystem::path& model_folder = {});
+                        const std::filesystem::path& model_folder = {},
+                        const std::filesystem::path& named_tokenizer = {});
 
 /// The loss of a batch.
 struct LossSum {

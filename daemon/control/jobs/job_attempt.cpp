@@ -201,10 +201,18 @@ void JobAttempt::note_choices() {
   for (const auto& [field, summary] : text_)
     if (summary.replaced_documents > 0)
       add_note(
-          fmt::format("{}: {} of {} documents {} bytes that are no UTF-8: the tokenizer has "
-                      "read U+FFFD for them",
+          fmt::format("{}: {} of {} documents {} bytes that are no UTF-8, or halves of surrogate "
+                      "pairs: U+FFFD was read for them",
                       field, summary.replaced_documents, summary.documents,
                       summary.replaced_documents == 1 ? "has" : "have"));
+  for (const auto& [field, summary] : text_)
+    if (summary.skipped_lines > 0)
+      add_note(fmt::format(
+          "{}: {} left out that {} no text under \"{}\", beside {} documents", field,
+          summary.skipped_lines == 1 ? std::string("1 line was")
+                                     : fmt::format("{} lines were", summary.skipped_lines),
+          summary.skipped_lines == 1 ? "holds" : "hold", config_.data().field(),
+          summary.documents));
 }
 
 double JobAttempt::peak_flops() {
@@ -225,6 +233,7 @@ v1::JobData JobAttempt::job_data(const v1::CreateRunResult& created) const {
     if (field != "run.data.path") continue;
     data.set_documents(summary.documents);
     data.set_replaced_documents(summary.replaced_documents);
+    data.set_skipped_lines(summary.skipped_lines);
   }
   return data;
 }

@@ -5,6 +5,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/peak_flops.h"
+#include "daemon/control/host/background_thread.h"
 #include "daemon/control/jobs/memory_admission.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/stores/checkpoint_files.h"
@@ -31,6 +32,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostCalls = 64;
+/// Of a call's time, what is spent on reading lines of JSON: those behind are refused when the job
+/// begins.
+constexpr int kLinesShare = 3;
 constexpr const char* kBeingMade = "a job or run that is being made";  // holds what it names
 
 /// Of the host with the fewest.
@@ -149,18 +153,26 @@ v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given,
   return given;
 }
 
+void LocalAdmission::check_lines(const v1::RunConfig& resolved) const {
+  const auto until = std::chrono::steady_clock::now() + options_.resolve_timeout / kLinesShare;
+  run_in_background([&] { train::check_lines(resolved, options_.data_dir, until); });
+}
+
 Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
   std::shared_ptr<const void> hold;
   const v1::RunConfig given = with_plan(spec.run(), &hold);
   Admitted admitted =
       admit_config(given, spec.overcommit(), [this, given](const fs::path& folder, Admitted* job) {
+        const fs::path tokenizer = find_tokenizer(given);
         job->resolved =
             train::resolve_run_config(given, options_.world_size, options_.data_dir, &job->warnings,
-                                      folder, ranks_per_host(options_), find_tokenizer(given));
+                                      folder, ranks_per_host(options_), tokenizer);
         if (given.checkpoint().resume_from().empty())
           train::check_source_weights(given.model(), options_.data_dir, folder);
-        job->hold = both(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
-                                                              options_.data_dir, folder));
+        job->hold =
+            both(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
+                                                      options_.data_dir, folder, tokenizer));
+        check_lines(job->resolved);
       });
   return with_hold(std::move(admitted), std::move(hold));
 }

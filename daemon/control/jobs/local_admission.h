@@ -84,6 +84,9 @@ class LocalAdmission final : public Admission {
   /// As resolve_evaluation, without halving, on the calling thread.
   v1::RunConfig resolve_as_given(const v1::RunConfig& given, const std::filesystem::path& folder,
                                  const train::TokenizedText& text);
+  /// Throws where a line of the text of a resolved job is none, as far as a part of the time that
+  /// a call has reaches.
+  void check_lines(const v1::RunConfig& resolved) const;
   /// As model_folder, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
   /// Of the model that run.data.tokenizer names; empty if it names none.

@@ -79,7 +79,8 @@ bool may_resume_older(const v1::Job& job) {
 
 std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunConfig* config,
                                            const JobStore& store, const StateDir& state,
-                                           const fs::path& data_dir, const fs::path& model_folder) {
+                                           const fs::path& data_dir, const fs::path& model_folder,
+                                           const fs::path& named_tokenizer) {
   const bool fallback = config->checkpoint().fallback();
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
   if (name.empty()) return nullptr;
@@ -98,7 +99,7 @@ std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunCo
       throw NotFound(fmt::format("{} was deleted", name), train::kCheckpointNotFound,
                      {{"field", kField}});
   }
-  train::settle_resume_from(given, config, folder, data_dir, model_folder);
+  train::settle_resume_from(given, config, folder, data_dir, model_folder, named_tokenizer);
   return pin;
 }
 

@@ -49,14 +49,13 @@ void inspect_text(const train::DataFiles& files, DataReading& reading,
                   const InspectionOptions& options, v1::DataInspection* told) {
   resolve_reading(reading);
   const v1::DataConfig& data = reading.config.data();
+  train::check_skips_lines(data, files.format == train::TokenFormat::kJsonLines, "run.data");
   if (data.append_eos()) told->set_document_end(data.document_end());
   told->set_tokenizer(data.tokenizer());
   const auto wanted = static_cast<std::size_t>(told->seq_len());
   std::vector<text::TokenId> first;
   const std::uint64_t total = bytes_of_files(files.files);
-  text::EncodeOptions encode;
-  encode.field = data.field();
-  if (data.append_eos()) encode.end = static_cast<text::TokenId>(data.document_end());
+  text::EncodeOptions encode = train::encode_options(data, reading.tokenizer);
   encode.threads = options.threads;
   encode.progress = [&](std::uint64_t bytes) { options.progress(bytes, total); };
   const text::TokenizeSummary summary = train::with_text_field("run.data", [&] {
@@ -70,6 +69,7 @@ void inspect_text(const train::DataFiles& files, DataReading& reading,
   told->set_documents(summary.documents);
   told->set_bytes(static_cast<std::int64_t>(summary.bytes));
   told->set_replaced_documents(summary.replaced_documents);
+  told->set_skipped_lines(summary.skipped_lines);
   tell_size(summary.tokens, told);
   tell_sample(reading, first, told);
 }

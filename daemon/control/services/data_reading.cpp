@@ -51,6 +51,8 @@ DataReading open_reading(const v1::TextReading& given, Admission& admission,
   data.set_format(given.format());
   data.set_field(given.field().empty() ? "text" : given.field());
   if (given.has_append_eos()) data.set_append_eos(given.append_eos());
+  if (given.has_add_special_tokens()) data.set_add_special_tokens(given.add_special_tokens());
+  data.set_skip_lines_without_text(given.skip_lines_without_text());
   const std::string& name = given.tokenizer();
   if (name.empty()) return reading;
   if (name == "auto")
@@ -81,8 +83,8 @@ void resolve_reading(DataReading& reading) {
     reading.tokenizer = train::byte_tokenizer();
     reading.config.mutable_data()->set_tokenizer("bytes");
   }
-  train::resolve_document_end(*reading.config.mutable_data(), reading.tokenizer.eos,
-                              reading.config.data().tokenizer() == "bytes", "run.data");
+  train::resolve_document_tokens(*reading.config.mutable_data(), reading.tokenizer,
+                                 reading.config.data().tokenizer() == "bytes", "run.data");
 }
 
 train::DataFiles find_files(const DataReading& reading, const std::string& path,

@@ -25,8 +25,8 @@ struct DataReading {
 DataReading open_reading(const v1::TextReading& given, Admission& admission,
                          const std::filesystem::path& data_dir);
 
-/// Text without a tokenizer that was named is read as bytes. Fills in whether and by which token
-/// documents end, as a job does; throws with the field where there is none.
+/// Text without a tokenizer that was named is read as bytes. Fills in which tokens stand around
+/// documents, as a job does; throws with the field where there are none.
 void resolve_reading(DataReading& reading);
 
 /// The files of `path`, as a job with this reading takes them.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/data_streams.h"
 
+#include <algorithm>
+
 #include "daemon/base/field_error.h"
 #include "daemon/control/services/data_inspection.h"
 #include "daemon/text/token_file.h"
@@ -24,6 +26,11 @@ std::vector<text::DocumentFile> find_documents(const v1::TokenizeDataRequest& re
     for (text::DocumentFile& file : train::documents_of(files, reading.config.data().format()))
       documents.push_back(std::move(file));
   }
+  const bool has_json_lines =
+      std::any_of(documents.begin(), documents.end(), [](const text::DocumentFile& file) {
+        return file.format == text::DocumentFormat::kJsonLines;
+      });
+  train::check_skips_lines(reading.config.data(), has_json_lines, "run.data");
   return documents;
 }
 
@@ -59,8 +66,7 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading
   std::uint64_t total = 0;
   for (const text::DocumentFile& file : documents) total += bytes_of_files({file.path});
   text::TokenFileOptions options;
-  options.encode.field = data.field();
-  if (data.append_eos()) options.encode.end = static_cast<text::TokenId>(data.document_end());
+  options.encode = train::encode_options(data, reading.tokenizer);
   options.encode.threads = world_.threads;
   options.encode.progress = [&](std::uint64_t bytes) {
     part_done(request_.paths(0), bytes, total);
@@ -81,6 +87,7 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading
   told.set_bytes(static_cast<std::int64_t>(summary.bytes));
   told.set_tokens(summary.tokens);
   told.set_replaced_documents(summary.replaced_documents);
+  told.set_skipped_lines(summary.skipped_lines);
   told.set_path(world_.outputs.name_for_jobs(out.path));
   if (data.append_eos()) told.set_document_end(data.document_end());
   return told;

@@ -66,6 +66,7 @@ std::string source_text(const v1::EvaluateRequest& request, const fs::path& fold
 
 /// `data`: those of the job; empty if there is none.
 void set_data(const v1::DataConfig& given, v1::DataConfig* data) {
+  const std::string tokenizer = data->identity().tokenizer();
   data->clear_identity();
   if (!given.path().empty()) {
     // They are of the job's text, which this one need not be like.
@@ -73,9 +74,15 @@ void set_data(const v1::DataConfig& given, v1::DataConfig* data) {
     data->clear_format();
     data->clear_field();
     data->clear_append_eos();
+    data->clear_add_special_tokens();
+    data->clear_skip_lines_without_text();
     data->clear_document_end();
   } else if (data->path().empty()) {
     base::refuse_field("data.path", "is needed: no job says what to evaluate the model on");
+  } else if (!data->has_add_special_tokens() && !tokenizer.empty()) {
+    // A job of an older daemon: its text keeps the tokens that it had (resolve_document_tokens).
+    data->mutable_identity()->set_tokenizer(tokenizer);
+    data->set_allow_changed(true);
   }
   data->MergeFrom(given);
   if (!given.path().empty()) data->set_validation_path(given.path());

@@ -32,14 +32,23 @@ TokenFormat format_of(v1::DataFormat format) {
   }
 }
 
-/// Tokens of the same text are the same where this is.
+/// Tokens of the same text are the same where this is. A config without add_special_tokens has the
+/// identity that it had before the field was there.
 std::string identity_of(const v1::DataConfig& data, const text::FolderTokenizer& tokenizer) {
   base::Sha256 digest;
-  const std::string parts =
+  std::string parts =
       fmt::format("{}\n{}\n{}\n{}", tokenizer.identity, data.field(), data.append_eos(),
                   data.append_eos() ? tokenizer.eos.value_or(-1) : -1);
+  if (data.has_add_special_tokens()) parts += fmt::format("\n{}", data.add_special_tokens());
   digest.update(std::as_bytes(std::span(parts)));
   return digest.hex();
+}
+
+/// Tokens that stand around documents in any case are nothing to be found again.
+void never_hide(const std::vector<text::TokenId>& tokens, v1::MaskedLmConfig* masked) {
+  auto& special = *masked->mutable_special_tokens();
+  for (const text::TokenId token : tokens)
+    if (std::find(special.begin(), special.end(), token) == special.end()) special.Add(token);
 }
 
 [[noreturn]] void throw_tokenizer_needed(const v1::DataConfig& data, std::int64_t vocab_size,
@@ -74,17 +83,28 @@ void check_vocabulary(const text::Tokenizer& tokenizer, const fs::path& folder,
                      "tokenizer_config.json, or say false");
 }
 
-/// That each file will be read as documents.
-void check_documents(const DataFiles& files, const v1::DataConfig& data,
-                     const text::Tokenizer& tokenizer, const std::string& field,
-                     const std::string& path_field) {
-  if (!is_tokenized(data, files.format)) return;
-  base::with_field(path_field, [&] {
-    for (const text::DocumentFile& document : documents_of(files, data.format())) {
-      if (!tokenizer.cuts().any()) text::check_document_size(document);
-      with_text_field(field, [&] { text::check_first_lines(document, data.field()); });
-    }
-  });
+text::DocumentReading reading_of(const v1::DataConfig& data) {
+  return {.field = data.field(),
+          .skips_lines_without_text = data.skip_lines_without_text(),
+          .keeps_bytes = !data.has_add_special_tokens()};
+}
+
+/// Calls body(document) for each file that is read as documents, of all paths of a config; errors
+/// get the field of the path, or that of the text in lines of JSON.
+template <typename Body>
+void for_each_file(const v1::DataConfig& data, const RunFiles& files, const std::string& field,
+                   Body&& body) {
+  const auto of_path = [&](const DataFiles& found, const std::string& path_field) {
+    if (!is_tokenized(data, found.format)) return;
+    base::with_field(path_field, [&] {
+      for (const text::DocumentFile& document : documents_of(found, data.format()))
+        with_text_field(field, [&] { body(document); });
+    });
+  };
+  of_path(files.training, field + ".path");
+  if (files.validation) of_path(*files.validation, field + ".validation_path");
+  for (std::size_t i = 0; i < files.sets.size(); ++i)
+    of_path(files.sets[i], validation_set_field(i));
 }
 
 }  // namespace
@@ -102,13 +122,46 @@ std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFor
   return documents;
 }
 
-void resolve_document_end(v1::DataConfig& data, std::optional<text::TokenId> eos, bool is_bytes,
-                          const std::string& field) {
+void resolve_document_tokens(v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
+                             bool is_bytes, const std::string& field) {
   if (!data.has_append_eos()) data.set_append_eos(!is_bytes);
-  if (!data.append_eos()) return;
-  if (is_bytes) base::refuse_field(field + ".append_eos", "bytes have no token of end");
-  if (!eos) refuse_without_eos(field);
-  if (!data.has_document_end()) data.set_document_end(*eos);
+  if (data.append_eos()) {
+    if (is_bytes) base::refuse_field(field + ".append_eos", "bytes have no token of end");
+    if (!tokenizer.eos) refuse_without_eos(field);
+    if (!data.has_document_end()) data.set_document_end(*tokenizer.eos);
+  }
+  if (!data.has_add_special_tokens()) {
+    if (!data.identity().tokenizer().empty()) return;
+    data.set_add_special_tokens(!is_bytes);
+  }
+  if (is_bytes && data.add_special_tokens())
+    base::refuse_field(field + ".add_special_tokens", "bytes have no special tokens");
+  if (!data.has_masked_lm()) return;
+  v1::MaskedLmConfig* const masked = data.mutable_masked_lm();
+  if (data.add_special_tokens()) {
+    const text::Template around = tokenizer.tokenizer->around();
+    never_hide(around.before, masked);
+    never_hide(around.after, masked);
+  }
+  if (data.append_eos()) never_hide({*tokenizer.eos}, masked);
+}
+
+text::EncodeOptions encode_options(const v1::DataConfig& data,
+                                   const text::FolderTokenizer& tokenizer) {
+  text::EncodeOptions options;
+  options.reading = reading_of(data);
+  options.add_special_tokens = data.add_special_tokens();
+  if (data.append_eos()) options.end = tokenizer.eos;
+  return options;
+}
+
+void check_skips_lines(const v1::DataConfig& data, bool has_json_lines, const std::string& field) {
+  if (data.skip_lines_without_text() && !has_json_lines)
+    base::refuse_field(field + ".skip_lines_without_text", "is for .jsonl, there is none");
+}
+
+std::string tokenizer_identity(const v1::DataConfig& data, const fs::path& folder) {
+  return identity_of(data, folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder));
 }
 
 fs::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source) {
@@ -163,14 +216,22 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
                          const std::string& field) {
   if (folder.empty() && data.tokenizer() == kAuto && vocab_size == kByteVocabulary)
     data.set_tokenizer(kBytes);
-  const auto is_text = [&](const DataFiles& of) { return is_tokenized(data, of.format); };
-  const bool has_text = is_text(files.training) ||
-                        (files.validation && is_text(*files.validation)) ||
-                        std::any_of(files.sets.begin(), files.sets.end(), is_text);
-  if (!has_text) {
+  const auto any_is = [&](const std::function<bool(TokenFormat)>& wanted) {
+    return wanted(files.training.format) ||
+           (files.validation && wanted(files.validation->format)) ||
+           std::any_of(files.sets.begin(), files.sets.end(),
+                       [&](const DataFiles& set) { return wanted(set.format); });
+  };
+  check_skips_lines(
+      data, any_is([](TokenFormat format) { return format == TokenFormat::kJsonLines; }), field);
+  if (!any_is([&](TokenFormat format) { return is_tokenized(data, format); })) {
     if (!data.field().empty()) base::refuse_field(field + ".field", "is for .jsonl, there is none");
-    if (data.has_append_eos())
-      base::refuse_field(field + ".append_eos", "is for text that is tokenized, there is none");
+    const auto refuse = [&](const char* name) {
+      base::refuse_field(fmt::format("{}.{}", field, name),
+                         "is for text that is tokenized, there is none");
+    };
+    if (data.has_append_eos()) refuse("append_eos");
+    if (data.has_add_special_tokens()) refuse("add_special_tokens");
     return {};
   }
   const bool is_bytes = data.tokenizer() == kBytes;
@@ -181,7 +242,7 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
     return folder.empty() ? byte_tokenizer() : opened.open(folder);
   });
   check_vocabulary(*tokenizer.tokenizer, folder, vocab_size, field);
-  resolve_document_end(data, tokenizer.eos, is_bytes, field);
+  resolve_document_tokens(data, tokenizer, is_bytes, field);
   const bool finds_documents = !data.pack_documents() || data.document_mask();
   if (finds_documents && !data.has_document_end())
     base::refuse_field(
@@ -189,14 +250,21 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
         "is needed to find documents in tokens of text that have no eos between them "
         "({}.append_eos: true puts one there)",
         field);
-  const auto check_files = [&](const DataFiles& found, const std::string& path_field) {
-    check_documents(found, data, *tokenizer.tokenizer, field, path_field);
-  };
-  check_files(files.training, field + ".path");
-  if (files.validation) check_files(*files.validation, field + ".validation_path");
-  for (std::size_t i = 0; i < files.sets.size(); ++i)
-    check_files(files.sets[i], validation_set_field(i));
+  for_each_file(data, files, field, [&](const text::DocumentFile& document) {
+    if (!tokenizer.tokenizer->cuts().any()) text::check_document_size(document);
+    text::check_first_lines(document, reading_of(data));
+  });
   return identity_of(data, tokenizer);
+}
+
+void check_lines(const v1::RunConfig& resolved, const fs::path& data_dir,
+                 std::chrono::steady_clock::time_point until) {
+  const v1::DataConfig& data = resolved.data();
+  const auto goes_on = [&](std::uint64_t) { return std::chrono::steady_clock::now() < until; };
+  for_each_file(data, find_run_files(resolved, data_dir, "run.data"), "run.data",
+                [&](const text::DocumentFile& document) {
+                  if (goes_on(0)) text::check_lines(document, reading_of(data), goes_on);
+                });
 }
 
 TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_size,
@@ -220,12 +288,11 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_si
   const auto tokens_of = [&](const DataFiles& found, const std::string& field) -> fs::path {
     if (!is_tokenized(data, found.format)) return {};
     if (!tokenizer) open();
-    const TokenCache::Text text{.files = documents_of(found, data.format()),
-                                .field = data.field(),
-                                .end = data.append_eos() ? tokenizer->eos : std::nullopt,
-                                .tokenizer = tokenizer->tokenizer.get(),
-                                .identity = made.tokenizer,
-                                .threads = threads};
+    TokenCache::Text text{.files = documents_of(found, data.format()),
+                          .tokenizer = tokenizer->tokenizer.get(),
+                          .encode = encode_options(data, *tokenizer),
+                          .identity = made.tokenizer};
+    text.encode.threads = threads;
     fs::path tokens = with_text_field("run.data", [&] {
       return cache.get(
           text, [&](std::uint64_t bytes, std::uint64_t total) { progress(field, bytes, total); });

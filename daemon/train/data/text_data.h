@@ -2,6 +2,7 @@
 // Text as training data: which tokenizer makes its tokens, and the tokens.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -64,9 +65,21 @@ RunFiles find_run_files(const v1::RunConfig& config, const std::filesystem::path
                         const std::string& field, base::Disk& disk = base::own_disk());
 /// Each file as it will be read. `format`: DataConfig.format. Throws as text::document_file.
 std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format);
-/// Fills in and checks data.append_eos and document_end, for a tokenizer with or without an eos.
-void resolve_document_end(v1::DataConfig& data, std::optional<text::TokenId> eos, bool is_bytes,
-                          const std::string& field);
+/// Fills in and checks which tokens stand around documents: data.append_eos, document_end and
+/// add_special_tokens. Those are never hidden from a masked language model (masked_lm).
+/// add_special_tokens stays as it is, left out, where data.identity says that text was tokenized
+/// without it: by a daemon that did not know the field, whose tokens such a config keeps.
+void resolve_document_tokens(v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
+                             bool is_bytes, const std::string& field);
+/// How text is encoded by a config that was resolved so; in one thread. One without
+/// add_special_tokens has the tokens of a daemon that did not know the field: none around
+/// documents, and files of text as their bytes are.
+text::EncodeOptions encode_options(const v1::DataConfig& data,
+                                   const text::FolderTokenizer& tokenizer);
+/// Refuses data.skip_lines_without_text where none of the files have such lines.
+void check_skips_lines(const v1::DataConfig& data, bool has_json_lines, const std::string& field);
+/// DataIdentity.tokenizer of a resolved config whose text the tokenizer of `folder` reads.
+std::string tokenizer_identity(const v1::DataConfig& data, const std::filesystem::path& folder);
 /// What `body` throws about lines of JSON without the field of text gets that field of the section
 /// `data`.
 template <typename Body>
@@ -81,15 +94,20 @@ auto with_text_field(const std::string& data, Body&& body) {
 /// "run.validation.sets[1].path"
 std::string validation_set_field(std::size_t set);
 
-/// If some of the data are to be tokenized: fills in data.tokenizer, field, append_eos and
-/// document_end, and checks the tokenizer against the model's vocabulary. `folder` comes from
-/// tokenizer_folder, `files` from find_run_files. Returns the tokenizer's identity; empty if
-/// nothing is to be tokenized. Throws InvalidArgument with the field: TOKENIZER_NEEDED,
+/// If some of the data are to be tokenized: fills in data.tokenizer, field and what
+/// resolve_document_tokens does, and checks the tokenizer against the model's vocabulary. `folder`
+/// comes from tokenizer_folder, `files` from find_run_files. Returns the tokenizer's identity;
+/// empty if nothing is to be tokenized. Throws InvalidArgument with the field: TOKENIZER_NEEDED,
 /// TOKENIZER_TOO_LARGE, NO_FIELD where the first lines of JSON lines have no text under data.field,
 /// what text::open_tokenizer, document_file and check_document_size throw.
 std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
                          const std::filesystem::path& folder, text::TokenizerCache& opened,
                          const RunFiles& files, const std::string& field);
+
+/// Reads all lines of JSON of a resolved config, until `until` at most. Throws with the field as
+/// resolve_text does for the first ones, of which it reads a few KiB.
+void check_lines(const v1::RunConfig& resolved, const std::filesystem::path& data_dir,
+                 std::chrono::steady_clock::time_point until);
 
 /// What `progress` is told: of which field, and how much of its bytes.
 using TextProgress =

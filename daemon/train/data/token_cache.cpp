@@ -43,6 +43,8 @@ std::string digest_of_text(const TokenCache::Text& text, const std::function<voi
     digest.update(std::as_bytes(std::span(part)));
   };
   update(text.identity);
+  // The same tokens, but of text that others refuse.
+  if (text.encode.reading.skips_lines_without_text) update("\nskips lines");
   std::vector<std::byte> part(kReadBytes);
   for (const text::DocumentFile& document : text.files) {
     const base::InputFile file(document.path);
@@ -135,7 +137,8 @@ fs::path TokenCache::get(const Text& text, const Progress& progress) {
       if (stamps_of(text.files) != stamps)
         throw FailedPrecondition("files of text change while they are tokenized", "DATA_CHANGED");
     };
-    text::TokenFileOptions options{{text.field, text.end, text.threads, told}};
+    text::TokenFileOptions options{text.encode};
+    options.encode.progress = told;
     const std::int64_t most = text::tokens_of_file(most_bytes_);
     const bool is_less = most < options.most_tokens;
     if (is_less) options.most_tokens = most;

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/text/document_encoder.h"
 #include "daemon/text/document_files.h"
 #include "daemon/text/tokenizer.h"
 
@@ -27,11 +27,9 @@ class TokenCache {
 
   struct Text {
     std::vector<text::DocumentFile> files;
-    std::string field;                 ///< of JSON lines
-    std::optional<text::TokenId> end;  ///< follows every document
     const text::Tokenizer* tokenizer = nullptr;
-    std::string identity;  ///< of the tokenizer, field and end
-    int threads = 1;
+    text::EncodeOptions encode;  ///< without progress
+    std::string identity;        ///< of the tokenizer and what of `encode` decides about tokens
   };
   /// The part of the work that is done; what it throws ends the work, and nothing is left.
   using Progress = std::function<void(std::uint64_t bytes, std::uint64_t total_bytes)>;

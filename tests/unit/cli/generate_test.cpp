@@ -40,6 +40,16 @@ TEST(GeneratePrompts, AreTextsTokensOrLines) {
   EXPECT_EQ(lines[2].prompt(), "last without an end");
 }
 
+TEST(GeneratePrompts, AFileIsReadAsText) {
+  const test::TempFolder folder;
+  std::ofstream(folder / "prompts.txt", std::ios::binary) << "\xEF\xBB\xBFone\r\n two \rthree\r\n";
+  const auto lines = read_prompts({.file = (folder / "prompts.txt").string()});
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0].prompt(), "one");
+  EXPECT_EQ(lines[1].prompt(), " two ");
+  EXPECT_EQ(lines[2].prompt(), "three");
+}
+
 TEST(GeneratePrompts, MistakesAreNamed) {
   EXPECT_THAT(prompt_refusal({.tokens = {"1", "2,,3"}}),
               HasSubstr("--tokens 2,,3: \"\" is no token id"));
@@ -53,8 +63,14 @@ TEST(GeneratePrompts, MistakesAreNamed) {
               HasSubstr("gap.txt:2: a prompt is expected, the line is empty"));
   EXPECT_THAT(prompt_refusal({.file = (folder / "empty.txt").string()}),
               HasSubstr("there is no prompt in it"));
-  EXPECT_THAT(prompt_refusal({.file = "/no/such/file"}),
-              HasSubstr("/no/such/file: cannot be read"));
+  std::ofstream(folder / "gap.txt") << "one\r\n\r\nthree\r\n";
+  EXPECT_THAT(prompt_refusal({.file = (folder / "gap.txt").string()}),
+              HasSubstr("gap.txt:2: a prompt is expected, the line is empty"));
+  std::ofstream(folder / "latin.txt") << "one\ncaf\xE9\n";
+  EXPECT_THAT(prompt_refusal({.file = (folder / "latin.txt").string()}),
+              HasSubstr("latin.txt:2: the line has bytes that are no UTF-8"));
+  for (const std::string file : {std::string("/no/such/file"), folder.path().string()})
+    EXPECT_THAT(prompt_refusal({.file = file}), HasSubstr(file + ": cannot be read"));
 }
 
 v1::GenerateResponse token(int index, char letter) {

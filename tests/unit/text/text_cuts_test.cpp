@@ -121,6 +121,7 @@ TEST_P(CutTokenizer, AFileIsReadInPartsWithTheTokensOfTheWhole) {
   EncodeOptions options;
   options.threads = 3;
   options.end = 99999;
+  options.reading.keeps_bytes = true;
   std::vector<TokenId> tokens;
   int calls = 0;
   const TokenizeSummary summary =

@@ -28,10 +28,11 @@ PipelineTokenizer letters() {
   return read_tokenizer(json, "letters");
 }
 
-std::vector<std::string> documents_of(const fs::path& path, const std::string& field = "text") {
+std::vector<std::string> documents_of(const fs::path& path, const DocumentReading& reading = {}) {
   std::vector<std::string> documents;
   for (const DocumentFile& file : find_document_files(path))
-    for_each_document(file, field, [&](std::string text) { documents.push_back(std::move(text)); });
+    for_each_document(file, reading,
+                      [&](Document document) { documents.push_back(std::move(document.text)); });
   return documents;
 }
 
@@ -53,13 +54,15 @@ TEST(DocumentFiles, OfOtherKindsAreRefusedByName) {
   for (const fs::path& path : {folder.write("x.npy", "text"), folder.write("x.bin", "text"),
                                folder.write("x.json", "{}"), folder.write("x.txt", zero)})
     EXPECT_EQ(reason_of([&] { find_document_files(path); }), "NOT_TEXT") << path;
+  const fs::path wide = folder.write("wide.txt", "\xFF\xFE" + std::string("a\0b\0", 4));
+  EXPECT_EQ(reason_of([&] { find_document_files(wide); }), "NOT_TEXT");
   EXPECT_EQ(reason_of([&] { find_document_files(folder / "nothing"); }), "NOT_FOUND");
   for (const std::string line : {"no json", "[1]", "{\"other\": \"x\"}", "{\"text\": 5}"}) {
     const fs::path path = folder.write("bad.jsonl", "{\"text\": \"good\"}\n" + line + "\n");
     EXPECT_THROW(documents_of(path), InvalidArgument) << line;
   }
   const fs::path other = folder.write("good.jsonl", "{\"body\": \"x\"}\n");
-  EXPECT_EQ(documents_of(other, "body"), std::vector<std::string>{"x"});
+  EXPECT_EQ(documents_of(other, {.field = "body"}), std::vector<std::string>{"x"});
 }
 
 TEST(DocumentFiles, BehindLinksAreFilesAndNoFolders) {
@@ -167,24 +170,109 @@ TEST(TokenFile, SaysHowManyDocumentsAreNoUtf8) {
 
 TEST(DocumentFiles, LinesWithoutTheFieldTellWhatTheyHave) {
   const test::TempFolder folder;
+  const std::string kAdvice = " (skip_lines_without_text: true leaves such lines out)";
   const auto error_of = [&](const std::string& lines) -> std::string {
     const fs::path path = folder.write("a.jsonl", lines);
     try {
-      check_first_lines(document_file(path), "text");
+      check_first_lines(document_file(path), {});
     } catch (const Error& error) {
       return error.reason() + std::string(error.what()).substr(path.string().size());
     }
     return "";
   };
   EXPECT_EQ(error_of("\n{\"text\": \"good\"}\n{\"body\": \"x\", \"id\": 1}\n"),
-            "NO_FIELD:3: there is no text under \"text\": the line has \"body\", \"id\"");
+            "NO_FIELD:3: there is no text under \"text\": the line has \"body\", \"id\"" + kAdvice);
   EXPECT_EQ(error_of("{\"text\": 5}"),
-            "NO_FIELD:1: there is no text under \"text\": what it has there is of the type number");
-  EXPECT_EQ(error_of("[1]"),
-            "NO_FIELD:1: there is no text under \"text\": it is an array, expected an object");
+            "NO_FIELD:1: there is no text under \"text\": what it has there is of the type number" +
+                kAdvice);
+  EXPECT_EQ(
+      error_of("[1]"),
+      "NO_FIELD:1: there is no text under \"text\": it is an array, expected an object" + kAdvice);
   EXPECT_EQ(error_of("{\"text\": \"\xFF\"}"),
             "INVALID_ARGUMENT:1: the line has bytes that are no UTF-8, and is therefore no JSON");
   EXPECT_EQ(error_of("{\"text\": \"good\"}\n"), "");
+}
+
+TEST(DocumentFiles, OfTextAreReadAsTextUnlessTheirBytesAreKept) {
+  const test::TempFolder folder;
+  const std::string bytes = "\xEF\xBB\xBFone\r\ntwo\rthree\n\xEF\xBB\xBF";
+  const fs::path path = folder.write("a.txt", bytes);
+  EXPECT_EQ(documents_of(path), std::vector<std::string>{"one\ntwo\nthree\n\xEF\xBB\xBF"})
+      << "in the middle it is a character";
+  EXPECT_EQ(documents_of(path, {.keeps_bytes = true}), std::vector<std::string>{bytes});
+  EXPECT_TRUE(documents_of(folder.write("mark.txt", "\xEF\xBB\xBF")).empty());
+  EXPECT_EQ(documents_of(folder.write("a.jsonl", "\xEF\xBB\xBF{\"text\": \"x\\r\\ny\"}\r\n")),
+            std::vector<std::string>{"x\r\ny"})
+      << "what a line of JSON spells out is its text";
+}
+
+TEST(DocumentFiles, LinesWithoutTextAreSkippedAndCountedWhereThatIsWanted) {
+  const test::TempFolder folder;
+  folder.write("text/a.jsonl",
+               "{\"text\": \"ab\"}\n{\"text\": null}\n{\"body\": \"x\"}\n[1]\n\n{\"text\": \"\"}\n"
+               "{\"text\": [\"x\"]}\n{\"text\": \"c\"}\n");
+  const auto files = find_document_files(folder / "text");
+  TokenFileOptions options;
+  EXPECT_EQ(reason_of([&] { write_token_file(files, letters(), options, folder / "out.bin"); }),
+            "NO_FIELD");
+  options.encode.reading.skips_lines_without_text = true;
+  EXPECT_NO_THROW(check_first_lines(files.front(), options.encode.reading));
+  const TokenizeSummary summary = write_token_file(files, letters(), options, folder / "out.bin");
+  EXPECT_EQ(summary.skipped_lines, 4) << "an empty text is one";
+  EXPECT_EQ(summary.documents, 2);
+  const TokenFile file(folder / "out.bin");
+  EXPECT_EQ(file.summary(), summary);
+  EXPECT_EQ(file.read(0, 10), (std::vector<TokenId>{0, 1, 2}));
+  folder.write("text/b.jsonl", "{\"text\": \"cut");
+  EXPECT_EQ(reason_of([&] {
+              write_token_file(find_document_files(folder / "text"), letters(), options,
+                               folder / "out.bin");
+            }),
+            "INVALID_ARGUMENT")
+      << "what is no JSON may have lost its text";
+  folder.write("text/b.jsonl", "");
+  folder.write("text/a.jsonl", "{\"text\": null}\n");
+  EXPECT_EQ(reason_of([&] {
+              write_token_file(find_document_files(folder / "text"), letters(), options,
+                               folder / "out.bin");
+            }),
+            "NO_TEXT");
+}
+
+TEST(DocumentFiles, EveryLineIsCheckedAsFarAsIsWanted) {
+  const test::TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 1000; ++i) lines += "{\"text\": \"" + std::string(1000, 'x') + "\"}\n";
+  const DocumentFile file = document_file(folder.write("a.jsonl", lines + "{\"text\": null}\n"));
+  const auto error_within = [&](std::uint64_t most) -> std::string {
+    try {
+      check_lines(file, {}, [&](std::uint64_t bytes) { return bytes < most; });
+    } catch (const NoTextField& error) {
+      return error.metadata().at("line");
+    }
+    return "";
+  };
+  EXPECT_EQ(error_within(1 << 30), "1001");
+  EXPECT_EQ(error_within(1000), "");
+  EXPECT_NO_THROW(check_first_lines(file, {}));
+}
+
+TEST(TokenFile, CountsDocumentsWithHalvesOfSurrogatePairs) {
+  const test::TempFolder folder;
+  folder.write("text/a.jsonl", R"({"text": "a\ud83d"})"
+                               "\n"
+                               R"({"text": "b\ud83d\ude00"})"
+                               "\n"
+                               R"({"text": "c", "other": "\udc00"})"
+                               "\n");
+  const auto files = find_document_files(folder / "text");
+  EXPECT_EQ(documents_of(folder / "text"),
+            (std::vector<std::string>{"a\xEF\xBF\xBD", "b\xF0\x9F\x98\x80", "c"}));
+  const auto summary = write_token_file(files, letters(), {}, folder / "out.bin");
+  EXPECT_EQ(summary.documents, 3);
+  EXPECT_EQ(summary.replaced_documents, 1);
+  EXPECT_EQ(write_token_file(files, ByteTokenizer(), {}, folder / "out.bin").replaced_documents, 1)
+      << "bytes have no such half either";
 }
 
 }  // namespace

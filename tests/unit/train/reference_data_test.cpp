@@ -149,6 +149,12 @@ TEST_F(ReferenceDataTest, WhatIsNotThereIsATypedErrorOnAllRanks) {
       batch = reference(0, 1);
       batch.mutable_reference()->mutable_data()->set_append_eos(false);
       EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
+      batch = reference(0, 1);
+      batch.mutable_reference()->mutable_data()->set_add_special_tokens(false);
+      EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
+      batch = reference(0, 1);
+      batch.mutable_reference()->mutable_data()->set_skip_lines_without_text(true);
+      EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
     });
   }
 }

@@ -73,6 +73,25 @@ TEST_F(LocalAdmissionTest, AJobIsResolvedAndItsDoubtsAreTold) {
   EXPECT_THAT(admitted.warnings, ElementsAre(HasSubstr("3 ranks share 2 attention heads")));
 }
 
+TEST_F(LocalAdmissionTest, ALineWithoutTextIsRefusedAtSubmissionWhereverItIs) {
+  std::ofstream lines(data_.path() / "lines.jsonl");
+  for (int i = 0; i < 300; ++i) lines << R"({"text": ")" << std::string(1000, 'x') << "\"}\n";
+  lines << "{\"text\": null}\n";
+  lines.close();
+  auto here = admission(1);
+  v1::JobSpec spec = job(1);
+  spec.mutable_run()->mutable_data()->set_path("lines.jsonl");
+  try {
+    here.admit(spec);
+    ADD_FAILURE() << "taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.reason(), "NO_FIELD");
+    EXPECT_THAT(error.what(), HasSubstr("lines.jsonl:301: there is no text under \"text\""));
+  }
+  spec.mutable_run()->mutable_data()->set_skip_lines_without_text(true);
+  EXPECT_TRUE(here.admit(spec).resolved.data().skip_lines_without_text());
+}
+
 TEST_F(LocalAdmissionTest, AnExportThatAJobNamesByItsPathIsHeldUntilTheJobIsThere) {
   std::filesystem::create_directory_symlink(state_.root(), data_.path() / "state");
   v1::JobSpec source = job(1);

@@ -91,6 +91,7 @@ TEST_F(TextDataTest, TheModelsTokenizerIsTaken) {
   EXPECT_EQ(resolved.data().tokenizer(), "auto");
   EXPECT_EQ(resolved.data().field(), "text");
   EXPECT_TRUE(resolved.data().append_eos());
+  EXPECT_TRUE(resolved.data().add_special_tokens());
   EXPECT_EQ(resolved.data().document_end(), 26);
   EXPECT_EQ(resolved.data().identity().tokens(), 0);
   EXPECT_EQ(resolved.data().identity().file_count(), 2);
@@ -317,6 +318,8 @@ TEST_F(TextDataTest, BytesOfJsonLinesAreThoseOfTheirDocuments) {
   const v1::RunConfig resolved = resolve(given);
   EXPECT_EQ(resolved.data().tokenizer(), "bytes");
   EXPECT_FALSE(resolved.data().append_eos());
+  EXPECT_TRUE(resolved.data().has_add_special_tokens());
+  EXPECT_FALSE(resolved.data().add_special_tokens());
   const TokenizedText text = tokenize(resolved);
   std::vector<std::int64_t> tokens(3);
   const TokenStream stream = TokenStream::open(text.tokens, TokenFormat::kLlmc);

@@ -29,11 +29,9 @@ class TokenCacheTest : public ::testing::Test {
  protected:
   TokenCache::Text text(const std::string& content, const std::string& name = "a.txt") const {
     return {.files = {text::document_file(folder_.write(name, content))},
-            .field = "text",
-            .end = 7,
             .tokenizer = &tokenizer_,
-            .identity = "bytes",
-            .threads = 2};
+            .encode = {.end = 7, .threads = 2},
+            .identity = "bytes"};
   }
   static void nothing(std::uint64_t, std::uint64_t) {}
   std::size_t files() const {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/text/json_lines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "daemon/base/utf8.h"
+
+namespace meshloom::text {
+namespace {
+
+/// "\"body\", \"n\"", cut where they are many.
+std::string keys_of(const nlohmann::json& object) {
+  constexpr std::size_t kMostKeys = 12, kMostBytes = 60;
+  std::string keys;
+  std::size_t count = 0;
+  for (const auto& [key, value] : object.items()) {
+    if (count++ == kMostKeys) return keys + ", ...";
+    keys += fmt::format("{}\"{}\"", keys.empty() ? "" : ", ",
+                        base::printable_text(key, kMostBytes, false));
+  }
+  return keys;
+}
+
+std::string what_is_there(const nlohmann::json& json, const std::string& field) {
+  if (!json.is_object()) return fmt::format("it is an {}, expected an object", json.type_name());
+  if (json.contains(field))
+    return fmt::format("what it has there is of the type {}", json.at(field).type_name());
+  return json.empty() ? "the line has no keys" : "the line has " + keys_of(json);
+}
+
+bool is_high_half(unsigned unit) { return unit >= 0xD800 && unit < 0xDC00; }
+bool is_low_half(unsigned unit) { return unit >= 0xDC00 && unit < 0xE000; }
+
+constexpr std::size_t kEscapeBytes = 6;  ///< "\uXXXX"
+
+/// What an escape "\uXXXX" at `at` stands for.
+std::optional<unsigned> escaped_unit(std::string_view line, std::size_t at) {
+  const std::string_view escape = line.substr(std::min(at, line.size()), kEscapeBytes);
+  if (escape.size() < kEscapeBytes || !escape.starts_with("\\u")) return std::nullopt;
+  unsigned unit = 0;
+  const char* const end = escape.data() + kEscapeBytes;
+  const auto [stopped, error] = std::from_chars(escape.data() + 2, end, unit, 16);
+  if (error != std::errc() || stopped != end) return std::nullopt;
+  return unit;
+}
+
+/// The line with `escape` instead of every escape of half a surrogate pair; nothing if there is
+/// none.
+std::optional<std::string> with_halves_replaced(std::string_view line, std::string_view escape) {
+  std::string out;
+  std::size_t done = 0;
+  for (std::size_t at = line.find('\\'); at < line.size(); at = line.find('\\', at)) {
+    const std::optional<unsigned> unit = escaped_unit(line, at);
+    if (!unit) {
+      at += 2;
+    } else if (is_high_half(*unit) &&
+               is_low_half(escaped_unit(line, at + kEscapeBytes).value_or(0))) {
+      at += 2 * kEscapeBytes;
+    } else {
+      if (is_high_half(*unit) || is_low_half(*unit)) {
+        out.append(line, done, at - done).append(escape);
+        done = at + kEscapeBytes;
+      }
+      at += kEscapeBytes;
+    }
+  }
+  if (done == 0) return std::nullopt;
+  return out.append(line, done);
+}
+
+const nlohmann::json* text_of(const nlohmann::json& json, const std::string& field) {
+  if (!json.is_object()) return nullptr;
+  const auto found = json.find(field);
+  return found != json.end() && found->is_string() ? &*found : nullptr;
+}
+
+nlohmann::json parsed(std::string_view line) { return nlohmann::json::parse(line, nullptr, false); }
+
+}  // namespace
+
+std::optional<Document> document_of_line(std::string_view line, const DocumentReading& reading,
+                                         const LinePlace& place) {
+  nlohmann::json json = parsed(line);
+  std::optional<std::string> repaired;
+  if (json.is_discarded()) {
+    repaired = with_halves_replaced(line, "\\ufffd");
+    if (repaired) json = parsed(*repaired);
+  }
+  const auto at = [&] { return fmt::format("{}:{}: ", place.path.string(), place.number); };
+  const Error::Metadata metadata{{"path", place.path.string()},
+                                 {"line", std::to_string(place.number)}};
+  if (json.is_discarded())
+    throw InvalidArgument(at() + (base::is_utf8(line) ? "the line is no JSON"
+                                                      : "the line has bytes that are no UTF-8, "
+                                                        "and is therefore no JSON"),
+                          "INVALID_ARGUMENT", metadata);
+  const nlohmann::json* const text = text_of(json, reading.field);
+  if (!text) {
+    if (reading.skips_lines_without_text) return std::nullopt;
+    throw NoTextField(
+        at() + fmt::format("there is no text under \"{}\": {} (skip_lines_without_text: true "
+                           "leaves such lines out)",
+                           reading.field, what_is_there(json, reading.field)),
+        metadata);
+  }
+  Document document{text->get<std::string>()};
+  if (repaired) {
+    // The halves may lie under other keys.
+    const nlohmann::json other = parsed(*with_halves_replaced(line, "\\ufffe"));
+    const nlohmann::json* const other_text = text_of(other, reading.field);
+    document.has_lone_surrogates = !other_text || *other_text != *text;
+  }
+  return document;
+}
+
+}  // namespace meshloom::text

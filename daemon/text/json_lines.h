@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lines of .jsonl files as documents.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "daemon/text/document.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::text {
+
+/// A line of JSON has no text under the field that is asked for.
+class NoTextField : public InvalidArgument {
+ public:
+  NoTextField(const std::string& message, Metadata metadata)
+      : InvalidArgument(message, "NO_FIELD", std::move(metadata)) {}
+};
+
+/// For errors.
+struct LinePlace {
+  const std::filesystem::path& path;
+  std::int64_t number = 0;  ///< the first is 1
+};
+
+/// The text that a line holds under reading.field; nothing if it holds none and such lines are
+/// skipped. An escape of half a surrogate pair ("\ud83d") counts as U+FFFD. Throws InvalidArgument
+/// naming the place for a line that is no JSON, and NoTextField with what the line has instead.
+std::optional<Document> document_of_line(std::string_view line, const DocumentReading& reading,
+                                         const LinePlace& place);
+
+/// True only for a line that document_of_line takes, and for nearly all of those; many times as
+/// fast, since it makes nothing of it.
+bool plainly_has_text(std::string_view line, std::string_view field);
+
+}  // namespace meshloom::text
