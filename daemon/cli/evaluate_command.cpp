@@ -119,11 +119,16 @@ void add_evaluate_command(CLI::App& app, CommandContext& context) {
                     "Of .jsonl files: lines that hold no text are left out, instead of refused");
   command
       ->add_option("--seq", options->seq_len,
-                   "Tokens of a sample; default: the job's, else the model's context")
+                   "Tokens of a sample, the last of which may have fewer; default: the job's, else "
+                   "the model's context")
       ->check(command_line::positive());
-  command->add_option("--batch", options->batch, "Samples at once over all ranks")
+  command
+      ->add_option("--batch", options->batch,
+                   "Samples at once over all ranks, at most all that there are")
       ->check(command_line::positive());
-  command->add_option("--batches", options->batches, "At most so many; default: all data")
+  command
+      ->add_option("--batches", options->batches,
+                   "At most so many; default: all data, every token once")
       ->check(command_line::positive());
   command->add_option("--plan", options->plan_file,
                       "A YAML file with mesh and plan (configs/plans); default: the job's, else dp "

@@ -62,6 +62,7 @@ class JobBeginning {
     JobProgress progress;
     /// The step whose checkpoint lies in checkpoint_dir; -1: it did not begin with one of those.
     std::int64_t saved_step = -1;
+    bool validates_all = true;
   };
   /// Fills in the model. Every rank of the world calls it; what one throws all throw.
   Begun begin();
@@ -129,6 +130,7 @@ JobBeginning::Begun JobBeginning::begin() {
     begun.progress = {manifest.data_position, manifest.tokens, {}, {}};
     if (own) {
       begun.saved_step = model_.step();
+      begun.validates_all = manifest.validates_all;
       begun.progress.validation = validation_progress_from_json(manifest.validation_progress);
     } else {
       note_other_schedule(manifest);
@@ -161,7 +163,7 @@ v1::ValidationProgress JobBeginning::taken_over(const Manifest& manifest) {
   if (!config_.training().has_early_stopping() || manifest.validation_progress.empty() ||
       !run_config_from_json(manifest.run_config, &before))
     return {};
-  if (!counts_alike(before, config_)) {
+  if (!counts_alike(before, config_) || !manifest.validates_all) {
     notes_.push_back("early stopping begins anew: the checkpoint's job counted by other data");
     return {};
   }
@@ -213,6 +215,7 @@ void JobCheckpoints::begin(ModelRun& model, std::vector<std::string>& notes) {
   const JobBeginning::Begun begun = beginning.begin();
   progress_ = begun.progress;
   saved_step_ = begun.saved_step;
+  validates_all_ = begun.validates_all;
   saved_validation_ = validation_progress_to_json(progress_.validation);
 }
 
@@ -228,6 +231,7 @@ void JobCheckpoints::save(ModelRun& model, const JobProgress& progress, int keep
   } else {
     Manifest manifest;
     manifest.validation_progress = validation;
+    manifest.validates_all = validates_all_;
     manifest.data_position = progress.data_position;
     manifest.tokens = progress.tokens;
     manifest.data_identity = to_json_text(data_);

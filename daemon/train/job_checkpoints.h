@@ -24,6 +24,9 @@ class JobCheckpoints {
   void begin(ModelRun& model, std::vector<std::string>& notes);
   /// Of the checkpoint that it began with.
   const JobProgress& progress() const { return progress_; }
+  /// Validations count every token of their data (Manifest::validates_all). Not those of a job
+  /// whose checkpoints say that its losses so far are others.
+  bool validates_all() const { return validates_all_; }
   /// As Run::save_checkpoint; `carried` on rank 0.
   void save(ModelRun& model, const JobProgress& progress, int keep_latest_k,
             const std::vector<CarriedFile>& carried);
@@ -35,6 +38,7 @@ class JobCheckpoints {
   const v1::DataIdentity& data_;
   JobProgress progress_;
   std::int64_t saved_step_ = -1;  ///< whose checkpoint is in checkpoint_dir
+  bool validates_all_ = true;
   std::string saved_validation_;  ///< that checkpoint's progress, as text
 };
 

@@ -8,7 +8,7 @@ namespace meshloom::train {
 JobCourse::JobCourse(const v1::RunConfig& config, Begin begin)
     : config_(config),
       schedule_(make_lr_schedule(config.lr_scheduler(), config.training().steps())),
-      flops_per_token_(begin.flops_per_token),
+      flops_(begin.flops),
       peak_flops_(begin.peak_flops),
       step_(begin.step),
       next_position_(begin.progress.data_position),
@@ -24,21 +24,21 @@ JobCourse::Step JobCourse::next() {
   return step;
 }
 
-v1::StepMetrics JobCourse::done(std::int64_t tokens, const StepOutput& output) {
-  const v1::TrainingConfig& training = config_.training();
-  position_ += training.global_batch_size();
-  tokens_ += tokens;
+v1::StepMetrics JobCourse::done(const BatchWork& work, const StepOutput& output) {
+  position_ += config_.training().global_batch_size();
+  tokens_ += work.tokens;
   v1::StepMetrics metrics;
   metrics.set_step(output.values.step());
   metrics.set_loss(output.values.loss());
   metrics.set_grad_norm(output.values.grad_norm());
   metrics.set_lr(output.values.lr());
   metrics.set_tokens(tokens_);
-  metrics.set_tokens_per_second(static_cast<double>(tokens) / output.step_seconds);
+  metrics.set_tokens_per_second(static_cast<double>(work.tokens) / output.step_seconds);
   if (peak_flops_ > 0.0) {
     const double peak = peak_flops_ * mesh_layout(config_.mesh()).size();
-    const auto positions = static_cast<double>(training.global_batch_size() * training.seq_len());
-    metrics.set_mfu(positions * flops_per_token_ / (output.step_seconds * peak));
+    const double flops = static_cast<double>(work.work_tokens) * flops_.per_token +
+                         work.attention_pairs * flops_.per_pair;
+    metrics.set_mfu(flops / (output.step_seconds * peak));
   }
   for (const v1::CollectiveMetrics& item : output.collectives) *metrics.add_collectives() = item;
   return metrics;

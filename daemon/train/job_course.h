@@ -15,10 +15,10 @@ class JobCourse {
  public:
   /// What it has to know of the run as it was made.
   struct Begin {
-    std::int64_t step = 0;         ///< Run::step()
-    JobProgress progress = {};     ///< Run::job_progress()
-    double flops_per_token = 0.0;  ///< Run::flops_per_token()
-    double peak_flops = 0.0;  ///< of a rank, per second: what mfu is a share of; 0: none is told
+    std::int64_t step = 0;      ///< Run::step()
+    JobProgress progress = {};  ///< Run::job_progress()
+    nn::ModelFlops flops = {};  ///< Run::flops()
+    double peak_flops = 0.0;    ///< of a rank, per second: what mfu is a share of; 0: none is told
   };
   /// `config` is the job's, resolved.
   JobCourse(const v1::RunConfig& config, Begin begin);
@@ -30,9 +30,10 @@ class JobCourse {
   };
   /// Of the step after the one that this returned before.
   Step next();
-  /// The oldest step on its way is done: `tokens` and `output` are what its verbs returned. Returns
-  /// the step's metrics, but for the memory.
-  v1::StepMetrics done(std::int64_t tokens, const StepOutput& output);
+  /// The oldest step on its way is done: `work` and `output` are what its verbs returned. Returns
+  /// the step's metrics, but for the memory. mfu is of the model's work: padding is none, nor are
+  /// keys that a query does not see.
+  v1::StepMetrics done(const BatchWork& work, const StepOutput& output);
 
   /// Of the steps that are done; the validations are the caller's.
   JobProgress progress(const v1::ValidationProgress& validation) const;
@@ -42,7 +43,8 @@ class JobCourse {
  private:
   v1::RunConfig config_;
   LrSchedule schedule_;
-  double flops_per_token_, peak_flops_;
+  nn::ModelFlops flops_;
+  double peak_flops_;
   std::int64_t step_;               ///< of which next() was asked last
   std::int64_t next_position_;      ///< of the step behind it
   std::int64_t position_, tokens_;  ///< of the steps that are done

@@ -18,7 +18,7 @@ DataFeed open_feed(const RankResources& resources, const v1::RunConfig& config,
       open_run_data(config, model, options.data_dir, "run.data", options.text, resources.files());
   check_internal(data.training != nullptr, "the run's text is not tokenized");
   check_enough(config, data);
-  return DataFeed(config, data, data_ranks);
+  return DataFeed(config, data, model, data_ranks);
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ class JobData {
 
   const v1::DataIdentity& identity() const { return feed_.identity(); }
   DataSize size() const { return {identity().tokens(), feed_.training_samples()}; }
+  /// As DataFeed::leave_out_rests.
+  bool leave_out_rests() { return feed_.leave_out_rests(); }
   /// As DataFeed::training_batch.
   FedBatch training_batch(const TrainingBatch& batch, const RunMesh& mesh) const;
   /// As Run::forward of such batches. Every rank of the world calls it.
@@ -30,7 +32,7 @@ class JobData {
  private:
   comm::ProcessGroup& world_;
   const std::int64_t seq_len_;
-  const DataFeed feed_;
+  DataFeed feed_;
 };
 
 }  // namespace meshloom::train

@@ -39,7 +39,7 @@ RankRun::RankRun(const RankResources& resources, const v1::RunConfig& config,
       agree_on_model(world_, config_, options_, resources_.files(), notes_);
   run_agreed(world_, [&] { open(resources, model, std::move(mesh)); });
   if (checkpoints_)
-    checkpoints_->begin(*model_, notes_);
+    begin_job();
   else if (!options_.state_folder.empty())
     load_state(options_.state_folder, options_.with_optimizer);
   else
@@ -71,6 +71,16 @@ void RankRun::open(const RankResources& resources, const nn::ModelConfig& model,
   snapshots_ = std::make_unique<WeightSnapshots>(model_->state(), disk);
 }
 
+void RankRun::begin_job() {
+  checkpoints_->begin(*model_, notes_);
+  if (checkpoints_->validates_all() || !data_->leave_out_rests()) return;
+  if (config_.validation().interval() > 0)
+    notes_.push_back(
+        "validations leave out the last tokens of their data, which fill no sample, as this job's "
+        "did before its checkpoint: its losses stay comparable. New jobs and \"meshloom "
+        "evaluate\" count every token");
+}
+
 PromptLimits RankRun::prompt_limits() const {
   return train::prompt_limits(model_->model_config(), config_);
 }
@@ -81,9 +91,7 @@ LossBatchLimits RankRun::limits() const {
           config_.training().micro_batch_size()};
 }
 
-double RankRun::flops_per_token() const {
-  return nn::flops_per_token(model_->model_config(), config_.training().seq_len());
-}
+nn::ModelFlops RankRun::flops() const { return nn::model_flops(model_->model_config()); }
 
 DataSize RankRun::data_size() const { return data_ ? data_->size() : DataSize(); }
 
@@ -118,7 +126,7 @@ v1::LossOutput RankRun::forward_backward(const v1::LossBatch& batch, const Whole
   }
 }
 
-std::int64_t RankRun::forward_backward(const TrainingBatch& batch) {
+BatchWork RankRun::forward_backward(const TrainingBatch& batch) {
   const JobData& data = own_data("forward_backward");
   if (model_->has_gradients())
     throw FailedPrecondition(
@@ -142,7 +150,7 @@ std::int64_t RankRun::forward_backward(const TrainingBatch& batch) {
     reduction.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
     reduction.set_tokens(fed.labels);
     window_.add(reduction, config_.training().global_batch_size(), fed.labels);
-    return fed.tokens;
+    return fed.work;
   } catch (const std::exception& error) {
     window_.poison(error.what());
     throw;

@@ -32,13 +32,13 @@ class RankRun final : public Run {
   std::string plan_text() const override { return model_->state().description(); }
   PromptLimits prompt_limits() const override;
   LossBatchLimits limits() const override;
-  double flops_per_token() const override;
+  nn::ModelFlops flops() const override;
   DataSize data_size() const override;
   JobProgress job_progress() const override;
   bool weights_undefined() const override { return undefined_; }
 
   v1::LossOutput forward_backward(const v1::LossBatch& batch, const WholeBatch& whole) override;
-  std::int64_t forward_backward(const TrainingBatch& batch) override;
+  BatchWork forward_backward(const TrainingBatch& batch) override;
   v1::LossOutput forward(const v1::LossBatch& batch, const WholeBatch& whole, bool train) override;
   std::vector<LossSum> forward(const ValidationBatches& batches) override;
   void poison(const std::string& cause) override { window_.poison(cause); }
@@ -65,6 +65,7 @@ class RankRun final : public Run {
 
   void open(const RankResources& resources, const nn::ModelConfig& model,
             std::unique_ptr<RunMesh> mesh);
+  void begin_job();
   /// Throws if the run was made without data of its own.
   const JobData& own_data(const char* verb) const;
   /// Before the gradients of a call are computed: its step begins, if no other call has begun it.

@@ -32,6 +32,8 @@ v1::Datum datum_of(const HostBatch& host, std::int64_t row, std::int64_t seq_len
     if (!all_count) datum.add_weights(host.labels[at] == kIgnoredLabel ? 0.0f : 1.0f);
     if (!host.documents.empty())
       datum.add_document_ids(static_cast<std::int32_t>(host.documents[at]));
+    if (!host.positions.empty())
+      datum.add_position_ids(static_cast<std::int32_t>(host.positions[at]));
   }
   return datum;
 }

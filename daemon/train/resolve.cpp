@@ -9,6 +9,7 @@
 #include "daemon/train/data/batch_plan.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/data/text_data.h"
+#include "daemon/train/data/wide_tokens.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_checks.h"
 #include "daemon/train/micro_batch.h"
@@ -145,6 +146,10 @@ void check_stream(const v1::DataConfig& data, const TokenStream& stream, std::in
   if (wants_documents && stream.format() != TokenFormat::kText && !data.has_document_end())
     base::refuse_field(field + ".document_end", "is needed to find the documents of a {} file",
                        token_format_name(stream.format()));
+  // Upper halves of the ids of a large vocabulary are more than 0.
+  if (vocab_size > kNarrowVocabulary)
+    base::with_field(field + ".path",
+                     [&] { refuse_wide_tokens(stream, (vocab_size - 1) / kNarrowVocabulary); });
   if (stream.format() == TokenFormat::kText && vocab_size < kByteVocabulary)
     base::refuse_field(field + ".path", "text has 256 byte tokens, the model's vocab_size is {}",
                        vocab_size);
@@ -157,6 +162,7 @@ DatasetOptions dataset_options(const v1::RunConfig& config, const nn::ModelConfi
   options.vocab_size = model.vocab_size;
   options.pack_documents = data.pack_documents();
   options.document_mask = data.document_mask();
+  options.reset_positions = data.reset_positions();
   if (data.has_document_end()) options.document_end = data.document_end();
   if (data.has_masked_lm()) {
     const v1::MaskedLmConfig& masked = data.masked_lm();
@@ -241,6 +247,12 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std:
   if (!data.has_pack_documents()) data.set_pack_documents(true);
   if (data.has_document_end() && data.document_end() < 0)
     base::refuse_field(field + ".document_end", "must be a token id, got {}", data.document_end());
+  if (data.reset_positions() && !data.document_mask())
+    base::refuse_field(
+        field + ".reset_positions",
+        "is true, but {}.document_mask is false: a position that begins anew is told "
+        "from the same one of another document by the mask alone",
+        field);
   resolve_masked_lm(data, model, field + ".masked_lm");
 }
 
@@ -262,8 +274,11 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
     return opened;
   };
   const DatasetOptions options = dataset_options(config, model);
-  const auto whole = [&](const std::shared_ptr<const TokenStream>& stream) {
-    return std::make_shared<const Dataset>(stream, TokenRange{0, stream->size()}, options);
+  DatasetOptions all = options;  // losses are of every token
+  all.keep_rest = true;
+  const auto whole = [](const std::shared_ptr<const TokenStream>& stream,
+                        const DatasetOptions& as) {
+    return std::make_shared<const Dataset>(stream, TokenRange{0, stream->size()}, as);
   };
   const OpenedPath training = open(files.training, text.tokens, field + ".path");
   const RunData not_tokenized{nullptr, nullptr, {}, training.identity};
@@ -273,14 +288,14 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
     const fs::path tokens = i < text.set_tokens.size() ? text.set_tokens[i] : fs::path();
     const OpenedPath set = open(files.sets[i], tokens, validation_set_field(i));
     if (!set.stream) return not_tokenized;
-    data_of_run.validation_sets.push_back(whole(set.stream));
+    data_of_run.validation_sets.push_back(whole(set.stream, all));
   }
   if (files.validation) {
     const OpenedPath other =
         open(*files.validation, text.validation_tokens, field + ".validation_path");
     if (!stream || !other.stream) return not_tokenized;
-    data_of_run.training = whole(stream);
-    data_of_run.validation = whole(other.stream);
+    data_of_run.training = whole(stream, options);
+    data_of_run.validation = whole(other.stream, all);
     return data_of_run;
   }
   if (!stream) return not_tokenized;
@@ -290,32 +305,39 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
   if (!options.pack_documents && held_out > 0) split = next_document_start(*stream, options, split);
   data_of_run.training = std::make_shared<const Dataset>(stream, TokenRange{0, split}, options);
   data_of_run.validation =
-      std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, options);
+      std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, all);
   return data_of_run;
 }
 
-void check_enough(const v1::RunConfig& config, const RunData& data) {
-  if (!data.training) return;  // its tokens are not made yet
-  const std::int64_t needed = config.training().seq_len() + 1;
+namespace {
+
+void check_trained_on(const v1::RunConfig& config, const RunData& data) {
   if (data.training->size() == 0)
     base::refuse_field("run.data.path",
                        "{} training tokens hold no sample of seq_len + 1 = {} tokens",
-                       data.training->tokens(), needed);
+                       data.training->tokens(), config.training().seq_len() + 1);
   if (data.training->size() < config.training().global_batch_size())
     base::refuse_field("run.training.global_batch_size",
                        "{} is more than the {} samples of {} tokens that the data holds",
                        config.training().global_batch_size(), data.training->size(),
                        config.training().seq_len());
-  if (config.validation().interval() > 0 && data.validation->size() == 0)
-    base::refuse_field(config.data().validation_path().empty() ? "run.data.validation_split"
-                                                               : "run.data.validation_path",
-                       "{} validation tokens hold no sample of seq_len + 1 = {} tokens",
-                       data.validation->tokens(), needed);
+}
+
+}  // namespace
+
+void check_enough(const v1::RunConfig& config, const RunData& data) {
+  if (!data.training) return;  // its tokens are not made yet
+  if (config.training().steps() > 0) check_trained_on(config, data);
+  const auto check_validated_on = [](const Dataset& dataset, const std::string& field) {
+    if (dataset.size() == 0)
+      base::refuse_field(field, "{} validation tokens hold nothing to predict", dataset.tokens());
+  };
+  const bool has_path = !config.data().validation_path().empty();
+  if (config.validation().interval() > 0)
+    check_validated_on(*data.validation,
+                       has_path ? "run.data.validation_path" : "run.data.validation_split");
   for (std::size_t i = 0; i < data.validation_sets.size(); ++i)
-    if (data.validation_sets[i]->size() == 0)
-      base::refuse_field(validation_set_field(i),
-                         "its {} tokens hold no sample of seq_len + 1 = {} tokens",
-                         data.validation_sets[i]->tokens(), needed);
+    check_validated_on(*data.validation_sets[i], validation_set_field(i));
 }
 
 void resolve_settings(v1::RunConfig& config, const fs::path& data_dir,

@@ -49,8 +49,8 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const RunFiles& files, const std::string& field, const TokenizedText& text,
                       base::Disk& disk = base::own_disk());
-/// Throws with the field if the data hold fewer samples than a step, or no validation sample that
-/// is asked for. Data whose tokens are not made yet may.
+/// Throws with the field if the data hold fewer samples than a step of a config that has any, or
+/// nothing to predict where it validates. Data whose tokens are not made yet may.
 void check_enough(const v1::RunConfig& config, const RunData& data);
 
 }  // namespace meshloom::train

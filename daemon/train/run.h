@@ -14,6 +14,7 @@
 #include "daemon/base/disk.h"
 #include "daemon/comm/process_group.h"
 #include "daemon/tensor/execution_context.h"
+#include "daemon/train/data/batch_work.h"
 #include "daemon/train/data/text_data.h"
 #include "daemon/train/loss_batch.h"
 #include "daemon/train/sampling_params.h"
@@ -229,8 +230,8 @@ class Run {
   virtual LossBatchLimits limits() const = 0;
   /// Tokens of config.data.path and samples to train on; zeros without data of its own.
   virtual DataSize data_size() const { return {}; }
-  /// Of one token of a sample of config.training.seq_len, forward and backward; 0: not known.
-  virtual double flops_per_token() const { return 0.0; }
+  /// Forward and backward; zeros: not known.
+  virtual nn::ModelFlops flops() const { return {}; }
   /// That of the checkpoint that a job began with.
   virtual JobProgress job_progress() const { return {}; }
   /// A verb has failed after it began to overwrite the weights: they are undefined on this rank,
@@ -243,9 +244,9 @@ class Run {
   /// (NON_FINITE_LOSS) naming datum and token. Whatever it throws poisons those gradients.
   virtual v1::LossOutput forward_backward(const v1::LossBatch&, const WholeBatch&) = 0;
   /// The same of the run's own data, summed over ranks while backward runs: no other call comes
-  /// before optim_step. Returns the tokens that are trained on. Throws FailedPrecondition if there
-  /// are gradients already, or no data (NO_DATA), and InvalidArgument if no label counts.
-  virtual std::int64_t forward_backward(const TrainingBatch&) = 0;
+  /// before optim_step. Throws FailedPrecondition if there are gradients already, or no data
+  /// (NO_DATA), and InvalidArgument if no label counts.
+  virtual BatchWork forward_backward(const TrainingBatch&) = 0;
   /// The same outputs, bit for bit, without gradients. `train`: with the dropout that the next
   /// forward_backward would draw.
   virtual v1::LossOutput forward(const v1::LossBatch&, const WholeBatch&, bool train) = 0;

@@ -55,12 +55,43 @@ TEST_F(EvaluateE2e, TheJobsOwnValidationLossBitForBitOnEveryPlan) {
       client({"checkpoint", "download", "checkpoints/tp2/hf", (data_ / "hf").string()}).exit_code,
       0);
   const Json all = evaluate({"--hf-folder", "hf", "--data", "text.txt", "--seq", "32"});
-  EXPECT_GT(all["tokens"].get<int>(), 2 * 4 * 32);
+  const auto bytes = static_cast<std::int64_t>(fs::file_size(data_ / "text.txt"));
+  EXPECT_EQ(all["tokens"], bytes - 1) << "every byte but the first, which nothing predicts";
   EXPECT_NEAR(all["loss"], evaluate({"--job", "tp2", "--data", "text.txt"})["loss"], 1e-4);
   const auto text = client({"evaluate", "--job", "dp2"});
   ASSERT_EQ(text.exit_code, 0) << text.errors;
   EXPECT_NE(text.output.find("perplexity  "), std::string::npos) << text.output;
   EXPECT_TRUE(!fs::exists(state_ / "evaluations") || fs::is_empty(state_ / "evaluations"));
+}
+
+TEST_F(EvaluateE2e, ATextThatFillsNoSampleIsAShortOne) {
+  start();
+  submit({}, "first");
+  ASSERT_TRUE(reaches("first", "succeeded"));
+  std::ofstream(data_ / "short.txt") << "in the ";
+  std::ofstream(data_ / "one.txt") << "i";
+  const Json alone = evaluate({"--job", "first", "--data", "short.txt", "--seq", "6"});
+  EXPECT_EQ(alone["tokens"], 6);
+  const double loss = alone["loss"];
+  const Json padded = evaluate({"--job", "first", "--data", "short.txt", "--seq", "64"});
+  EXPECT_EQ(padded["tokens"], 6);
+  EXPECT_NEAR(padded["loss"], loss, 1e-5 * loss);
+  const Json at_once =
+      evaluate({"--job", "first", "--data", "short.txt", "--seq", "4", "--batch", "100000"});
+  EXPECT_EQ(at_once["tokens"], 6);
+  EXPECT_EQ(at_once["global_batch_size"], 2) << "as many samples as there are";
+  // Refusals speak of what was asked.
+  for (const Arguments& wrong : {Arguments{"--data", "one.txt"},
+                                 {"--data", "nothing.txt"},
+                                 {"--seq", "1000000"},
+                                 {"--batch", "1000000000000"}}) {
+    Arguments all{"evaluate", "--job", "first", "--json"};
+    all.insert(all.end(), wrong.begin(), wrong.end());
+    const auto result = client(all);
+    EXPECT_NE(result.exit_code, 0) << wrong[1];
+    EXPECT_EQ(result.output.find("run."), std::string::npos) << result.output;
+    EXPECT_EQ(result.output.find("training"), std::string::npos) << result.output;
+  }
 }
 
 TEST_F(EvaluateE2e, ItWaitsForTheRanksAndRefusalsDisturbNobody) {
@@ -72,7 +103,11 @@ TEST_F(EvaluateE2e, ItWaitsForTheRanksAndRefusalsDisturbNobody) {
   expect_refused_for({"evaluate", "--job", "nobody"}, "JOB_NOT_FOUND");
   expect_refused_for({"evaluate", "--job", "first", "--data", "nothing.txt"}, "nothing.txt");
   expect_refused_for({"evaluate", "--hf-folder", "nothing", "--data", "text.txt"}, "nothing");
-  expect_refused_for({"evaluate", "--job", "first", "--batch", "100000"}, "global_batch_size");
+  expect_refused_for({"evaluate", "--job", "first", "--batch", "100000000"}, "global_batch_size");
+  std::string wide;
+  for (int i = 0; i < 500; ++i) wide += {static_cast<char>('a' + i % 20), '\0', '\0', '\0'};
+  std::ofstream(data_ / "wide.bin") << wide;
+  expect_refused_for({"evaluate", "--job", "first", "--data", "wide.bin"}, "TOKENS_TOO_WIDE");
   Process waiting({test::program("meshloom"), "--address", address_, "evaluate", "--job", "first"},
                   folder_ / "waiting.out", folder_ / "waiting.err");
   EXPECT_TRUE(eventually(20s, [&] {

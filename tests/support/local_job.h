@@ -29,9 +29,9 @@ class LocalJob {
       : world_(*resources.world), config_(resolved), checkpoints_(options.checkpoint_dir) {
     options.with_data = true;
     train::run_in_step(world_, [&] { run_ = train::Run::create(resources, resolved, options); });
-    course_.emplace(resolved, train::JobCourse::Begin{run_->step(), run_->job_progress(),
-                                                      run_->flops_per_token(),
-                                                      resolved.training().peak_flops()});
+    course_.emplace(resolved,
+                    train::JobCourse::Begin{run_->step(), run_->job_progress(), run_->flops(),
+                                            resolved.training().peak_flops()});
   }
 
   const v1::RunConfig& config() const { return config_; }
@@ -45,13 +45,13 @@ class LocalJob {
   /// On the next global batch; on the same one again if its step has failed.
   void forward_backward() {
     if (!next_) next_ = course_->next();
-    train::run_in_step(world_, [&] { tokens_ = run_->forward_backward(next_->batch); });
+    train::run_in_step(world_, [&] { work_ = run_->forward_backward(next_->batch); });
   }
   v1::StepMetrics optim_step() {
     const v1::OptimStepParams params = next_ ? next_->update : v1::OptimStepParams();
     train::run_in_step(world_, [&] { output_ = run_->optim_step(params); });
     next_.reset();
-    v1::StepMetrics metrics = course_->done(tokens_, output_);
+    v1::StepMetrics metrics = course_->done(work_, output_);
     struct rusage usage {};
     ::getrusage(RUSAGE_SELF, &usage);
     metrics.set_memory_bytes(static_cast<std::int64_t>(usage.ru_maxrss) * 1024);
@@ -108,7 +108,7 @@ class LocalJob {
   std::unique_ptr<train::Run> run_;
   std::optional<train::JobCourse> course_;
   std::optional<train::JobCourse::Step> next_;  ///< under way
-  std::int64_t tokens_ = 0;                     ///< of the last forward_backward
+  train::BatchWork work_;                       ///< of the last forward_backward
   train::StepOutput output_;                    ///< of the last optim_step
 };
 

@@ -43,10 +43,10 @@ class Admission {
   /// A resolved config with other settings (train::resolve_settings), checked and filled in.
   virtual v1::RunConfig admit_settings(const v1::RunConfig& changed) = 0;
   /// What an evaluation of the weights in `folder`, which run.model.name stands for, makes of its
-  /// config; with `may_halve` the batch is halved until the data have so many samples, which of
-  /// text is known with its tokens (`text`) alone.
+  /// config (train::resolve_evaluation_config), checked against the memory once the tokens of its
+  /// text are made (`text`).
   virtual v1::RunConfig resolve_evaluation(const v1::RunConfig& given,
-                                           const std::filesystem::path& folder, bool may_halve,
+                                           const std::filesystem::path& folder,
                                            const train::TokenizedText& text) = 0;
   /// Counts its memory while it has the ranks, until the result is let go.
   virtual std::shared_ptr<const void> hold_evaluation(const v1::RunConfig& resolved,

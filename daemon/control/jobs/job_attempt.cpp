@@ -256,8 +256,11 @@ bool JobAttempt::prepare() {
   if (job_.attempt() == 1) note_choices();
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
   submitted_ = done_ = saved_ = created.step_count();
-  course_.emplace(config_, train::JobCourse::Begin{done_, to_progress(created.job()),
-                                                   created.flops_per_token(), peak_flops()});
+  course_.emplace(config_,
+                  train::JobCourse::Begin{done_,
+                                          to_progress(created.job()),
+                                          {created.flops_per_token(), created.flops_per_pair()},
+                                          peak_flops()});
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
@@ -338,7 +341,7 @@ void JobAttempt::finish_step() {
   const StepInFlight step = in_flight_.front();
   in_flight_.pop_front();
   const auto begin = Clock::now();
-  const std::int64_t tokens = step.verbs.forward_backward.get().tokens();
+  const v1::DataLoss batch = step.verbs.forward_backward.get();
   const v1::ApplyGradientsResult result = step.verbs.optim_step.get();
   trained_until_ = Clock::now();
   step_time_ = trained_until_ - begin;
@@ -347,7 +350,8 @@ void JobAttempt::finish_step() {
                                     result.step_seconds(),
                                     {result.seconds().begin(), result.seconds().end()},
                                     {result.collectives().begin(), result.collectives().end()}};
-  v1::StepMetrics metrics = course_->done(tokens, output);
+  v1::StepMetrics metrics =
+      course_->done({batch.tokens(), batch.work_tokens(), batch.attention_pairs()}, output);
   metrics.set_memory_bytes(result.memory_bytes());
   metrics_->step(metrics, output.phase_seconds);
   store_.publish_step(id_, metrics);

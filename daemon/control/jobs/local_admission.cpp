@@ -19,6 +19,7 @@
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "daemon/train/resolve.h"
+#include "daemon/train/resolve_evaluation.h"
 #include "daemon/train/resolve_stepped.h"
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
@@ -250,37 +251,19 @@ v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
   });
 }
 
-v1::RunConfig LocalAdmission::resolve_as_given(const v1::RunConfig& given, const fs::path& folder,
-                                               const train::TokenizedText& text) {
-  v1::RunConfig resolved =
-      train::resolve_run_config(given, options_.world_size, options_.data_dir, nullptr, folder,
-                                ranks_per_host(options_), find_tokenizer(given));
-  train::check_source_weights(given.model(), options_.data_dir, folder);
-  const nn::ModelConfig model =
-      train::load_model_config(resolved.model(), options_.data_dir, folder);
-  if (!text.tokenizer.empty())
-    train::check_enough(resolved,
-                        train::open_run_data(resolved, model, options_.data_dir, "run.data", text));
-  memory_.check_job(resolved, model, /*overcommit=*/false);
-  return resolved;
-}
-
 v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, const fs::path& folder,
-                                                 bool may_halve, const train::TokenizedText& text) {
-  return calls_.run<v1::RunConfig>([this, config = given, folder, may_halve, text]() mutable {
-    constexpr const char* kBatch = "run.training.global_batch_size";
-    v1::TrainingConfig& training = *config.mutable_training();
-    while (true) {
-      try {
-        return resolve_as_given(config, folder, text);
-      } catch (const InvalidArgument& error) {
-        const auto field = error.metadata().find("field");
-        const bool too_large = field != error.metadata().end() && field->second == kBatch;
-        if (!may_halve || !too_large || training.global_batch_size() <= 1) throw;
-        training.set_global_batch_size(training.global_batch_size() / 2);
-        training.clear_micro_batch_size();
-      }
-    }
+                                                 const train::TokenizedText& text) {
+  return calls_.run<v1::RunConfig>([this, given, folder, text] {
+    const train::EvaluationPlace place{options_.world_size, options_.data_dir, folder,
+                                       find_tokenizer(given), ranks_per_host(options_)};
+    v1::RunConfig resolved = train::resolve_evaluation_config(given, place, text);
+    train::check_source_weights(given.model(), options_.data_dir, folder);
+    // Until text is tokenized nobody knows how many samples a batch has at most.
+    if (resolved.data().identity().tokens() > 0)
+      memory_.check_job(resolved,
+                        train::load_model_config(resolved.model(), options_.data_dir, folder),
+                        /*overcommit=*/false);
+    return resolved;
   });
 }
 

@@ -43,7 +43,7 @@ class LocalAdmission final : public Admission {
   std::optional<v1::RunConfig> refit(const v1::Job& job) override;
   v1::RunConfig admit_settings(const v1::RunConfig& changed) override;
   v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path& folder,
-                                   bool may_halve, const train::TokenizedText& text) override;
+                                   const train::TokenizedText& text) override;
   std::shared_ptr<const void> hold_evaluation(const v1::RunConfig& resolved,
                                               const std::filesystem::path& folder) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
@@ -81,9 +81,6 @@ class LocalAdmission final : public Admission {
   /// with it.
   using Resolve = std::function<void(const std::filesystem::path& folder, Admitted* admitted)>;
   Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
-  /// As resolve_evaluation, without halving, on the calling thread.
-  v1::RunConfig resolve_as_given(const v1::RunConfig& given, const std::filesystem::path& folder,
-                                 const train::TokenizedText& text);
   /// Throws where a line of the text of a resolved job is none, as far as a part of the time that
   /// a call has reaches.
   void check_lines(const v1::RunConfig& resolved) const;

@@ -98,8 +98,10 @@ Advice advice_for(const v1::RunConfig& run, const planner::MemoryEstimate& m) {
   };
   for (const auto& [name, bytes] : parts_of(need.rank))
     metadata[fmt::format("{}_bytes", name)] = std::to_string(bytes);
-  throw ResourceExhausted(fmt::format("{}: {}; {}, or try anyway with overcommit: true",
-                                      advice.field, describe(need), advice.text),
+  // What is only evaluated cannot ask for it.
+  const bool evaluates = run.training().steps() == 0 && run.training().global_batch_size() > 0;
+  throw ResourceExhausted(fmt::format("{}: {}; {}{}", advice.field, describe(need), advice.text,
+                                      evaluates ? "" : ", or try anyway with overcommit: true"),
                           kMemoryEstimate, std::move(metadata));
 }
 

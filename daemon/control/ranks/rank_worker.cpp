@@ -24,7 +24,9 @@ void describe(const train::Run& run, v1::CreateRunResult* result) {
   result->set_context_length(prompts.context_length);
   for (const auto& note : run.notes()) result->add_notes(note);
   result->set_plan(run.plan_text());
-  result->set_flops_per_token(run.flops_per_token());
+  const nn::ModelFlops flops = run.flops();
+  result->set_flops_per_token(flops.per_token);
+  result->set_flops_per_pair(flops.per_pair);
   result->set_data_tokens(run.data_size().tokens);
   result->set_training_samples(run.data_size().samples);
   const train::LossBatchLimits batches = run.limits();

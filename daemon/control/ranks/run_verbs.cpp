@@ -11,8 +11,12 @@ namespace {
 
 void compute_loss(train::Run& run, const v1::LossCommand& verb, v1::RankResult* result) {
   if (verb.has_training()) {
-    result->mutable_data_loss()->set_tokens(
-        run.forward_backward(train::TrainingBatch{verb.training().first_sample()}));
+    const train::BatchWork work =
+        run.forward_backward(train::TrainingBatch{verb.training().first_sample()});
+    v1::DataLoss& told = *result->mutable_data_loss();
+    told.set_tokens(work.tokens);
+    told.set_work_tokens(work.work_tokens);
+    told.set_attention_pairs(work.attention_pairs);
     return;
   }
   if (verb.has_validation()) {

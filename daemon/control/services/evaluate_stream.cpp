@@ -3,6 +3,7 @@
 
 #include "daemon/base/given_number.h"
 #include "daemon/control/host/background_thread.h"
+#include "daemon/control/services/evaluate_terms.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_export.h"
@@ -139,7 +140,6 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
   config.mutable_plan()->MergeFrom(request_.plan());
   config.mutable_plan()->clear_name();
   v1::TrainingConfig& training = *config.mutable_training();
-  training.set_steps(1);
   // They are about a training, and the patterns about the job's own model.
   training.clear_early_stopping();
   training.clear_frozen();
@@ -153,7 +153,6 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
     training.clear_micro_batch_size();
   // No gradient is computed: the optimizer is the one that keeps nothing.
   config.mutable_optimizer()->set_type(v1::OPTIMIZER_TYPE_SGD);
-  config.mutable_validation()->set_interval(1);
   return config;
 }
 
@@ -192,16 +191,14 @@ std::shared_ptr<const void> EvaluateStream::pin_checkpoint(const fs::path& folde
 void EvaluateStream::prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const {
   v1::RunConfig config = config_for(job);
   config.mutable_model()->set_name("evaluated");
-  const bool may_halve = !request_.has_global_batch_size();
-  work->config = world_.admission.resolve_evaluation(config, work->model_folder, may_halve, {});
+  work->config = world_.admission.resolve_evaluation(config, work->model_folder, {});
   work->tokenizer_folder = world_.admission.tokenizer_folder(work->config, work->model_folder);
   work->text = world_.admission.tokenize(
       work->config, work->model_folder, work->tokenizer_folder,
       [this](const auto&, std::uint64_t, std::uint64_t) { check_wanted(); });
   // How many samples there are is known now.
   if (!work->text.tokenizer.empty())
-    work->config =
-        world_.admission.resolve_evaluation(config, work->model_folder, may_halve, work->text);
+    work->config = world_.admission.resolve_evaluation(config, work->model_folder, work->text);
 }
 
 void EvaluateStream::check_wanted() const {
@@ -258,7 +255,7 @@ v1::Evaluation EvaluateStream::evaluate() {
 
 bool EvaluateStream::produce() {
   v1::EvaluateResponse last;
-  *last.mutable_result() = evaluate();
+  *last.mutable_result() = in_request_terms(request_, [&] { return evaluate(); });
   write(std::move(last));
   finish();
   return false;

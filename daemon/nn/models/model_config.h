@@ -74,9 +74,19 @@ std::string to_hf_generation_config(const ModelConfig&);
 
 /// Parameters in all, a tied weight once.
 std::int64_t parameter_count(const ModelConfig&);
-/// Flops of forward and backward per token: 6 N + 6 L C T, N without look-up tables (positions,
-/// token types, an input embedding that the output does not share), the causal half of attention
-/// counted (BERT: 12 L C T; a layer with a window W < T: 6 C (2 W - W^2 / T)).
+/// Flops of forward and backward, attention apart from the rest.
+struct ModelFlops {
+  double per_token = 0.0;  ///< 6 N: N without look-up tables (positions, token types, an input
+                           ///< embedding that the output does not share)
+  double per_pair = 0.0;   ///< 12 L C: of a query and a key, in all layers
+};
+ModelFlops model_flops(const ModelConfig&);
+/// Pairs of a query and a key that see each other among `length` tokens that see nothing else, mean
+/// over the layers. A token and itself are half a pair where keys behind it are not seen: T^2 / 2,
+/// in a layer with a window W < T: T W - W^2 / 2. BERT: T^2.
+double attention_pairs(const ModelConfig&, std::int64_t length);
+/// The same of both, per token of a sequence of one document: 6 N + 6 L C T (BERT: 12 L C T; a
+/// layer with a window W < T: 6 C (2 W - W^2 / T)).
 double flops_per_token(const ModelConfig&, std::int64_t sequence_length);
 
 }  // namespace meshloom::nn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// parameter_count and flops_per_token, by formula: no model is made.
+// Parameters and flops by formula: no model is made.
 #include "daemon/nn/models/model_config.h"
 #include "kernels/base/error.h"
 
@@ -36,23 +36,32 @@ std::int64_t parameter_count(const ModelConfig& c) {
   throw InternalError("parameter_count: unknown architecture");
 }
 
-double flops_per_token(const ModelConfig& c, std::int64_t sequence_length) {
+ModelFlops model_flops(const ModelConfig& c) {
   std::int64_t multiplied = parameter_count(c);
   if (c.architecture != Architecture::kLlama)
     multiplied -= c.max_position_embeddings * c.hidden_size;
   if (c.architecture == Architecture::kBert) multiplied -= c.type_vocab_size * c.hidden_size;
   if (!c.tie_word_embeddings) multiplied -= c.vocab_size * c.hidden_size;
-  const double width = static_cast<double>(c.num_heads * c.head_dim);
-  const auto length = static_cast<double>(sequence_length);
-  // Positions that a layer multiplies per token, those of the causal half counted twice.
-  double positions = static_cast<double>(c.num_layers) * length;
-  if (c.sliding_window < sequence_length) {
-    const auto window = static_cast<double>(c.sliding_window);
-    positions += static_cast<double>(c.windowed_layer_count()) *
-                 (2.0 * window - window * window / length - length);
-  }
-  return 6.0 * static_cast<double>(multiplied) +
-         (c.architecture == Architecture::kBert ? 12.0 : 6.0) * width * positions;
+  return {6.0 * static_cast<double>(multiplied),
+          12.0 * static_cast<double>(c.num_layers * c.num_heads * c.head_dim)};
+}
+
+double attention_pairs(const ModelConfig& c, std::int64_t length) {
+  const auto n = static_cast<double>(length);
+  if (c.architecture == Architecture::kBert) return n * n;
+  const double all = n * n / 2.0;
+  if (c.sliding_window >= length) return all;
+  const auto window = static_cast<double>(c.sliding_window);
+  const double windowed = n * window - window * window / 2.0;
+  const double share =
+      static_cast<double>(c.windowed_layer_count()) / static_cast<double>(c.num_layers);
+  return all + share * (windowed - all);
+}
+
+double flops_per_token(const ModelConfig& c, std::int64_t sequence_length) {
+  const ModelFlops flops = model_flops(c);
+  return flops.per_token + flops.per_pair * attention_pairs(c, sequence_length) /
+                               static_cast<double>(sequence_length);
 }
 
 }  // namespace meshloom::nn

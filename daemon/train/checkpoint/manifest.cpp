@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 constexpr const char* kFormat = "meshloom.checkpoint";
 constexpr std::string_view kFolderPrefix = "step-";
 constexpr const char* kValidationProgress = "validation_progress";
+constexpr const char* kValidatesAll = "validates_all";
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{1} << 30;
 
 Json to_json(const ManifestFile& file) {
@@ -79,6 +80,7 @@ Json to_json(const Manifest& manifest) {
                {"data_position", manifest.data_position},
                {"tokens", manifest.tokens},
                {"seed", manifest.seed},
+               {kValidatesAll, manifest.validates_all},
                {"compute",
                 {{"cpu_class", compute.cpu_class},
                  {"matmul_table", compute.matmul_table},
@@ -124,6 +126,7 @@ Manifest from_json(const Json& json, int version) {
   if (json.contains("data_identity")) manifest.data_identity = json.at("data_identity").dump();
   if (json.contains(kValidationProgress))
     manifest.validation_progress = json.at(kValidationProgress).dump();
+  manifest.validates_all = json.value(kValidatesAll, false);
   if (json.contains("user_metadata")) json.at("user_metadata").get_to(manifest.user_metadata);
   for (const Json& tensor : json.at("tensors")) {
     const auto sizes = tensor.at("shape").get<std::vector<std::int64_t>>();

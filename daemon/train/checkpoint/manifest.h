@@ -73,6 +73,9 @@ struct Manifest {
   std::string run_config;                ///< resolved RunConfig as JSON
   std::string data_identity = {};        ///< DataIdentity as JSON; empty in older checkpoints
   std::string validation_progress = {};  ///< v1::ValidationProgress as JSON; empty: nothing yet
+  /// The job's validations count every token; false in older checkpoints, whose validations left
+  /// out the tokens at the end of packed data that fill no sample.
+  bool validates_all = true;
   std::map<std::string, std::string> user_metadata = {};  ///< of a client, kept as it is
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;

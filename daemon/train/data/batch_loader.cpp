@@ -5,6 +5,31 @@
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
+namespace {
+
+/// Lengths of the documents among the first `inputs` positions of a row; of all of them together
+/// where no documents are told.
+void add_spans(std::span<const std::int64_t> documents, std::int64_t inputs,
+               std::vector<std::int64_t>& spans) {
+  const auto length = static_cast<std::size_t>(inputs);
+  std::size_t begin = 0;
+  for (std::size_t s = 1; s <= length; ++s) {
+    if (s < length && (documents.empty() || documents[s] == documents[begin])) continue;
+    spans.push_back(static_cast<std::int64_t>(s - begin));
+    begin = s;
+  }
+}
+
+/// Positions of a row that begin anew at each of its documents.
+void set_positions(std::span<const std::int64_t> documents, std::span<std::int64_t> positions) {
+  std::size_t begin = 0;
+  for (std::size_t s = 0; s < positions.size(); ++s) {
+    if (documents[s] != documents[begin]) begin = s;
+    positions[s] = static_cast<std::int64_t>(s - begin);
+  }
+}
+
+}  // namespace
 
 BatchLoader::BatchLoader(std::shared_ptr<const Dataset> dataset, BatchPlan plan, std::uint64_t seed,
                          bool shuffle)
@@ -22,34 +47,43 @@ std::vector<HostBatch> BatchLoader::load(std::int64_t position, std::int64_t ran
                                          std::int64_t limit) const {
   BatchPlan plan = plan_;
   plan.global_batch_size = limit;
-  const std::int64_t seq_len = dataset_->options().seq_len;
-  const bool documents = dataset_->options().document_mask;
   std::vector<HostBatch> batches(static_cast<std::size_t>(plan.micro_batches()));
   for (std::size_t k = 0; k < batches.size(); ++k) {
     HostBatch& batch = batches[k];
     const planner::ShardRange range = plan.of(static_cast<std::int64_t>(k), rank);
     batch.rows = range.size();
     batch.first_sample = range.begin;
-    const auto values = static_cast<std::size_t>(batch.rows * seq_len);
-    batch.inputs.resize(values);
-    batch.labels.resize(values);
-    if (documents) batch.documents.resize(values);
-    for (std::int64_t row = 0; row < batch.rows; ++row) {
-      const auto part = [&](std::vector<std::int64_t>& all) {
-        return std::span(all).subspan(static_cast<std::size_t>(row * seq_len),
-                                      static_cast<std::size_t>(seq_len));
-      };
-      const Dataset::Row target = {part(batch.inputs), part(batch.labels),
-                                   documents ? part(batch.documents) : std::span<std::int64_t>()};
-      const std::int64_t place = position + range.begin + row;
-      const std::int64_t labels = dataset_->read(sample_at(place), target);
-      batch.tokens += labels;
-      const auto& masked = dataset_->options().masked;
-      batch.counted +=
-          masked ? mask_sample(*masked, seed_, place, target.inputs, target.labels) : labels;
-    }
+    fill(batch, position + range.begin);
   }
   return batches;
+}
+
+void BatchLoader::fill(HostBatch& batch, std::int64_t place) const {
+  const DatasetOptions& options = dataset_->options();
+  const auto length = static_cast<std::size_t>(options.seq_len);
+  const std::size_t values = static_cast<std::size_t>(batch.rows) * length;
+  batch.inputs.resize(values);
+  batch.labels.resize(values);
+  // A model that sees both sides must not see padding.
+  if (options.document_mask || options.masked) batch.documents.resize(values);
+  if (options.reset_positions) batch.positions.resize(values);
+  bool padded = false;
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    const auto part = [&](std::vector<std::int64_t>& all) {
+      return all.empty() ? std::span<std::int64_t>()
+                         : std::span(all).subspan(static_cast<std::size_t>(row) * length, length);
+    };
+    const Dataset::Row target = {part(batch.inputs), part(batch.labels), part(batch.documents)};
+    const Dataset::RowCounts read = dataset_->read(sample_at(place + row), target);
+    batch.tokens += read.labels;
+    batch.counted += options.masked ? mask_sample(*options.masked, seed_, place + row,
+                                                  target.inputs, target.labels)
+                                    : read.labels;
+    add_spans(target.documents, read.inputs, batch.spans);
+    if (options.reset_positions) set_positions(target.documents, part(batch.positions));
+    padded = padded || read.inputs < options.seq_len;
+  }
+  if (!options.document_mask && !padded) batch.documents.clear();
 }
 
 nn::Batch to_batch(ExecutionContext& context, const HostBatch& host, std::int64_t seq_len) {
@@ -59,6 +93,8 @@ nn::Batch to_batch(ExecutionContext& context, const HostBatch& host, std::int64_
   batch.labels = from_values(context, shape, std::span<const std::int64_t>(host.labels));
   if (!host.documents.empty())
     batch.document_ids = from_values(context, shape, std::span<const std::int64_t>(host.documents));
+  if (!host.positions.empty())
+    batch.position_ids = from_values(context, shape, std::span<const std::int64_t>(host.positions));
   return batch;
 }
 

@@ -18,8 +18,12 @@ struct HostBatch {
   std::int64_t first_sample = 0;  ///< index of row 0 inside the global batch
   std::int64_t counted = 0;       ///< labels that count
   std::int64_t tokens = 0;  ///< that are trained on: as counted, with `masked` all but padding
-  /// [B,T] each; documents is empty without document_mask.
-  std::vector<std::int64_t> inputs, labels, documents;
+  /// Lengths of what sees itself alone, padding left out: of the documents of each row with
+  /// document_mask, else of the rows.
+  std::vector<std::int64_t> spans;
+  /// [B,T] each; documents is empty where a row is all one document, or padding behind it is not
+  /// seen anyway; positions without reset_positions.
+  std::vector<std::int64_t> inputs, labels, documents, positions;
 };
 
 class BatchLoader {
@@ -43,6 +47,9 @@ class BatchLoader {
   }
 
  private:
+  /// Reads the rows of a micro batch, of which the first is at a place of the training.
+  void fill(HostBatch& batch, std::int64_t place) const;
+
   std::shared_ptr<const Dataset> dataset_;
   BatchPlan plan_;
   std::uint64_t seed_;

@@ -12,13 +12,14 @@
 
 namespace meshloom::train {
 
-DataFeed::DataFeed(const v1::RunConfig& config, const RunData& data,
+DataFeed::DataFeed(const v1::RunConfig& config, const RunData& data, const nn::ModelConfig& model,
                    const comm::ProcessGroup& data_ranks)
-    : identity_(data.identity), data_rank_(data_ranks.rank()) {
+    : model_(model), identity_(data.identity), data_rank_(data_ranks.rank()) {
   const v1::TrainingConfig& training = config.training();
   const BatchPlan plan = {training.global_batch_size(), training.micro_batch_size(),
                           data_ranks.size()};
-  training_ = std::make_unique<BatchLoader>(data.training, plan, training.seed(), true);
+  if (data.training->size() > 0)
+    training_ = std::make_unique<BatchLoader>(data.training, plan, training.seed(), true);
   const auto add = [&](const std::string& set, const std::shared_ptr<const Dataset>& dataset) {
     if (dataset->size() > 0)
       validation_[set] = std::make_unique<BatchLoader>(dataset, plan, 0, true);
@@ -28,8 +29,22 @@ DataFeed::DataFeed(const v1::RunConfig& config, const RunData& data,
     add(config.validation().sets(static_cast<int>(i)).name(), data.validation_sets[i]);
 }
 
+bool DataFeed::leave_out_rests() {
+  bool has_rests = false;
+  for (auto& [set, loader] : validation_) {
+    auto whole = std::make_shared<const Dataset>(loader->dataset().without_rest());
+    if (whole->size() == loader->dataset().size()) continue;
+    has_rests = true;
+    loader =
+        whole->size() > 0 ? std::make_unique<BatchLoader>(whole, loader->plan(), 0, true) : nullptr;
+  }
+  std::erase_if(validation_, [](const auto& item) { return !item.second; });
+  return has_rests;
+}
+
 FedBatch DataFeed::training_batch(std::int64_t position, comm::ProcessGroup& world,
                                   bool counts) const {
+  if (!training_) throw FailedPrecondition("forward_backward: the run has no data to train on");
   FedBatch batch;
   std::exception_ptr error;
   try {
@@ -38,17 +53,21 @@ FedBatch DataFeed::training_batch(std::int64_t position, comm::ProcessGroup& wor
     error = std::current_exception();
   }
   // One small exchange carries the counts and whether a rank's data were bad.
-  std::array<double, 3> sums = {0.0, error ? 1.0 : 0.0, 0.0};
+  std::array<double, 5> sums = {0.0, error ? 1.0 : 0.0, 0.0, 0.0, 0.0};
   if (counts) {
     for (const HostBatch& part : batch.micro_batches) {
       sums[0] += static_cast<double>(part.counted);
       sums[2] += static_cast<double>(part.tokens);
+      for (const std::int64_t length : part.spans) {
+        sums[3] += static_cast<double>(length);
+        sums[4] += nn::attention_pairs(model_, length);
+      }
     }
   }
   all_reduce(world, sums, comm::ReduceOp::kSum);
   if (sums[1] > 0.0) agree(world, error);
   batch.labels = static_cast<std::int64_t>(sums[0]);
-  batch.tokens = static_cast<std::int64_t>(sums[2]);
+  batch.work = {static_cast<std::int64_t>(sums[2]), static_cast<std::int64_t>(sums[3]), sums[4]};
   if (batch.labels == 0)
     throw InvalidArgument(
         fmt::format("data: the global batch at sample {} has no label that counts", position));

@@ -58,15 +58,15 @@ Dataset::Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
                  "data: range [{}, {}) is outside the stream of {} tokens", range_.begin,
                  range_.end, stream_->size());
   if (options_.pack_documents) {
-    size_ = range_.size() > options_.seq_len ? (range_.size() - 1) / options_.seq_len : 0;
+    size_ = packed_size();
     return;
   }
   std::int64_t begin = range_.begin;
   const auto close = [&](std::int64_t end) {
-    if (end - begin >= 2) {
+    if (const std::int64_t inputs = end - begin - tokens_behind(); inputs >= 1) {
       documents_.push_back({begin, end});
       samples_before_.push_back(size_);
-      size_ += divide_up(end - begin - 1, options_.seq_len);
+      size_ += divide_up(inputs, options_.seq_len);
     }
     begin = end;
     return true;
@@ -75,17 +75,29 @@ Dataset::Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
   close(range_.end);
 }
 
+Dataset Dataset::without_rest() const {
+  DatasetOptions options = options_;
+  options.keep_rest = false;
+  return Dataset(stream_, range_, options);
+}
+
+std::int64_t Dataset::packed_size() const {
+  const std::int64_t inputs = std::max<std::int64_t>(0, range_.size() - tokens_behind());
+  return options_.keep_rest ? divide_up(inputs, options_.seq_len) : inputs / options_.seq_len;
+}
+
 TokenRange Dataset::sample_range(std::int64_t sample) const {
   const std::int64_t step = options_.seq_len;
+  const std::int64_t length = step + tokens_behind();
   if (options_.pack_documents) {
     const std::int64_t begin = range_.begin + sample * step;
-    return {begin, begin + step + 1};
+    return {begin, std::min(begin + length, range_.end)};
   }
   const auto after = std::upper_bound(samples_before_.begin(), samples_before_.end(), sample);
   const auto index = static_cast<std::size_t>(after - samples_before_.begin()) - 1;
   const TokenRange document = documents_[index];
   const std::int64_t begin = document.begin + (sample - samples_before_[index]) * step;
-  return {begin, std::min(begin + step + 1, document.end)};
+  return {begin, std::min(begin + length, document.end)};
 }
 
 std::int64_t Dataset::mask_documents(TokenRange range, std::span<const std::int64_t> tokens,
@@ -94,7 +106,7 @@ std::int64_t Dataset::mask_documents(TokenRange range, std::span<const std::int6
   const std::vector<std::int64_t>& file_starts = stream_->file_starts();
   std::int64_t document = 0;
   std::int64_t ignored = 0;
-  const auto length = static_cast<std::size_t>(range.size() - 1);
+  const auto length = static_cast<std::size_t>(range.size() - tokens_behind());
   for (std::size_t s = 0; s < length; ++s) {
     if (!row.documents.empty()) row.documents[s] = document;
     const bool ends =
@@ -114,7 +126,7 @@ std::int64_t Dataset::mask_documents(TokenRange range, std::span<const std::int6
   return ignored;
 }
 
-std::int64_t Dataset::read(std::int64_t sample, const Row& row) const {
+Dataset::RowCounts Dataset::read(std::int64_t sample, const Row& row) const {
   check_internal(sample >= 0 && sample < size_, "data: sample {} is outside [0, {})", sample,
                  size_);
   const TokenRange range = sample_range(sample);
@@ -130,13 +142,15 @@ std::int64_t Dataset::read(std::int64_t sample, const Row& row) const {
           {{"token", std::to_string(tokens[i])},
            {"vocab_size", std::to_string(options_.vocab_size)}});
     }
-  const auto counted = static_cast<std::ptrdiff_t>(tokens.size() - 1);
-  std::copy_n(tokens.begin(), counted, row.inputs.begin());
-  std::copy_n(tokens.begin() + (options_.masked ? 0 : 1), counted, row.labels.begin());
-  std::fill(row.inputs.begin() + counted, row.inputs.end(), 0);
-  std::fill(row.labels.begin() + counted, row.labels.end(), kIgnoredLabel);
-  const std::int64_t ignored = options_.document_mask ? mask_documents(range, tokens, row) : 0;
-  return counted - ignored;
+  const std::int64_t inputs = range.size() - tokens_behind();
+  std::copy_n(tokens.begin(), inputs, row.inputs.begin());
+  std::copy_n(tokens.begin() + (options_.masked ? 0 : 1), inputs, row.labels.begin());
+  std::fill(row.inputs.begin() + inputs, row.inputs.end(), 0);
+  std::fill(row.labels.begin() + inputs, row.labels.end(), kIgnoredLabel);
+  if (options_.document_mask) return {inputs - mask_documents(range, tokens, row), inputs};
+  for (std::size_t s = 0; s < row.documents.size(); ++s)
+    row.documents[s] = static_cast<std::int64_t>(s) < inputs ? 0 : 1;
+  return {inputs, inputs};
 }
 
 }  // namespace meshloom::train

@@ -27,6 +27,12 @@ struct DatasetOptions {
   /// Number documents inside a sample, and ignore labels that are the first token of another
   /// document.
   bool document_mask = false;
+  /// Positions begin anew at each document of a sample. With document_mask alone.
+  bool reset_positions = false;
+  /// What is left behind the last whole sample of a packed range is a sample, too, padded as a
+  /// short document is; with `masked`, also the last token of the range or document, which has no
+  /// token behind it. For losses that are to be of all data; what is trained on has whole windows.
+  bool keep_rest = false;
   /// A token that ends its document. Files of text end one in any case.
   std::optional<std::int64_t> document_end = std::nullopt;
   /// For models that see both sides: a sample is its first T tokens, and its labels are those same
@@ -51,7 +57,10 @@ class Dataset {
   Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
           const DatasetOptions& options);
 
-  /// Samples; 0 if the range is shorter than one.
+  /// The same range in whole samples: as it would be without keep_rest.
+  Dataset without_rest() const;
+
+  /// Samples; 0 if the range is shorter than one, or with keep_rest has nothing to predict.
   std::int64_t size() const { return size_; }
   /// Tokens of the range.
   std::int64_t tokens() const { return range_.size(); }
@@ -59,15 +68,22 @@ class Dataset {
 
   /// One row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the token
   /// after inputs[s], the same ones with `masked`), and documents [T], the number of the position's
-  /// document inside the sample (may be empty: not wanted).
+  /// document inside the sample, padding one of its own (may be empty: not wanted).
   struct Row {
     std::span<std::int64_t> inputs, labels, documents;
   };
-  /// Fills a row; returns the number of labels that count. Throws InvalidArgument naming file and
-  /// position where a token is not below vocab_size.
-  std::int64_t read(std::int64_t sample, const Row& row) const;
+  struct RowCounts {
+    std::int64_t labels = 0;  ///< that count
+    std::int64_t inputs = 0;  ///< that are no padding, which is behind them
+  };
+  /// Fills a row. Throws InvalidArgument naming file and position where a token is not below
+  /// vocab_size.
+  RowCounts read(std::int64_t sample, const Row& row) const;
 
  private:
+  /// Tokens of a sample behind its inputs: the last one's label.
+  std::int64_t tokens_behind() const { return options_.masked && options_.keep_rest ? 0 : 1; }
+  std::int64_t packed_size() const;
   TokenRange sample_range(std::int64_t sample) const;
   std::int64_t mask_documents(TokenRange range, std::span<const std::int64_t> tokens,
                               const Row& row) const;

@@ -10,6 +10,7 @@
 #include "daemon/base/files.h"
 #include "daemon/base/stand_in.h"
 #include "daemon/text/document_files.h"
+#include "daemon/train/data/wide_tokens.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
 
@@ -169,6 +170,7 @@ TokenStream TokenStream::open(const DataFiles& files, base::Disk& disk) {
   }
   check(stream.size_ > 0, "data {} is empty",
         files.files.size() == 1 ? files.files.front().string() : files.folder.string());
+  refuse_wide_tokens(stream, 0);
   return stream;
 }
 

@@ -20,7 +20,7 @@ namespace meshloom::train {
 /// - kLlmc: llm.c's .bin: a header of 256 int32 (magic, version, token count, rest unused), then
 /// tokens. Magic
 ///   20240520 version 1: uint16; magic 20240801 version 7: uint32. Little endian.
-/// - kNanogpt: nanoGPT's .bin: uint16 tokens and nothing else.
+/// - kNanogpt: nanoGPT's .bin: uint16 tokens and nothing else (refuse_wide_tokens).
 enum class TokenFormat { kAuto, kText, kJsonLines, kLlmc, kNanogpt };
 
 const char* token_format_name(TokenFormat format);

@@ -43,7 +43,7 @@ class FakeAdmission final : public Admission {
   }
   std::filesystem::path find_hf_folder(const std::string& name) override { return folder_ / name; }
   std::filesystem::path model_folder(const v1::RunConfig&) override { return {}; }
-  v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path&, bool,
+  v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path&,
                                    const train::TokenizedText&) override {
     return given;
   }

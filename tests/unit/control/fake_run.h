@@ -162,7 +162,7 @@ class FakeRunBase : public train::Run {
   v1::LossOutput forward_backward(const v1::LossBatch&, const train::WholeBatch&) override {
     no_verb();
   }
-  std::int64_t forward_backward(const train::TrainingBatch&) override { no_verb(); }
+  train::BatchWork forward_backward(const train::TrainingBatch&) override { no_verb(); }
   v1::LossOutput forward(const v1::LossBatch&, const train::WholeBatch&, bool) override {
     no_verb();
   }
@@ -226,10 +226,10 @@ class FakeRun final : public FakeRunBase {
   static double loss_at(std::int64_t step) { return 5.0 / (1.0 + static_cast<double>(step)); }
 
   train::JobProgress job_progress() const override { return progress_; }
-  std::int64_t forward_backward(const train::TrainingBatch&) override {
+  train::BatchWork forward_backward(const train::TrainingBatch&) override {
     std::this_thread::sleep_for(plan_.step_time);
     if (writes_) plan_.on_step(step_ + 1);
-    return 1;
+    return {1, 1, 0.5};
   }
   train::StepOutput optim_step(const v1::OptimStepParams& params) override {
     if (step_ + 1 == plan_.fail_at_step)

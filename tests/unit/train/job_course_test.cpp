@@ -43,35 +43,36 @@ TEST(JobCourse, StepsFollowEachOtherHoweverManyAreOnTheirWay) {
   }
   // Nothing is done yet: a checkpoint would begin with the first sample.
   EXPECT_EQ(course.progress({}).data_position, 0);
-  course.done(40, output_of(1, 1));
+  course.done({40}, output_of(1, 1));
   EXPECT_EQ(course.progress({}).data_position, 6);
   EXPECT_EQ(course.progress({}).tokens, 40);
   EXPECT_EQ(course.next().batch.first_sample, 18);
 }
 
 TEST(JobCourse, GoesOnWhereACheckpointWas) {
-  JobCourse course(falling(), {4, {100, 700, {}}, 0.0});
+  JobCourse course(falling(), {4, {100, 700, {}}});
   const JobCourse::Step step = course.next();
   EXPECT_EQ(step.batch.first_sample, 100);
   EXPECT_DOUBLE_EQ(step.update.lr(), 0.6);
-  EXPECT_EQ(course.done(30, output_of(5, 1)).tokens(), 730);
+  EXPECT_EQ(course.done({30}, output_of(5, 1)).tokens(), 730);
   EXPECT_EQ(course.progress({}).data_position, 106);
 }
 
 TEST(JobCourse, TellsWhatAStepDidAndHowFastItWas) {
   v1::RunConfig config = falling();
-  JobCourse course(config, {0, {}, 10.0, 1000.0});
+  JobCourse course(config, {0, {}, {10.0, 0.5}, 1000.0});
   course.next();
   StepOutput output = output_of(1, 0.5);
   output.collectives.emplace_back().set_collective("all_reduce");
-  const v1::StepMetrics metrics = course.done(40, output);
+  const v1::StepMetrics metrics = course.done({40, 44, 80.0}, output);
   EXPECT_EQ(metrics.step(), 1);
   EXPECT_EQ(metrics.loss(), 2.5);
   EXPECT_EQ(metrics.grad_norm(), 0.5);
   EXPECT_EQ(metrics.lr(), 0.25);
   EXPECT_EQ(metrics.tokens(), 40);
   EXPECT_DOUBLE_EQ(metrics.tokens_per_second(), 80);
-  // 48 positions of 10 operations in half a second, of 1000 a second on two ranks.
+  // 44 tokens of 10 operations and 80 pairs of a half in half a second, of 1000 a second on two
+  // ranks; what is padding among the 48 positions is no work.
   EXPECT_DOUBLE_EQ(metrics.mfu(), 0.48);
   ASSERT_EQ(metrics.collectives_size(), 1);
   EXPECT_EQ(metrics.collectives(0).collective(), "all_reduce");

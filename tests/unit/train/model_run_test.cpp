@@ -44,7 +44,8 @@ class ModelRunTest : public RunFixture {
     const nn::ModelConfig model = load_model_config(c.model(), folder_.path());
     Fed fed;
     fed.batch_size = c.training().global_batch_size();
-    fed.feed = std::make_unique<DataFeed>(c, open_run_data(c, model, folder_.path()), mesh->data());
+    fed.feed =
+        std::make_unique<DataFeed>(c, open_run_data(c, model, folder_.path()), model, mesh->data());
     RankResources resources{&context, &world};
     fed.run = std::make_unique<ModelRun>(resources, c, model, std::move(mesh));
     std::vector<std::string> notes;

@@ -137,6 +137,19 @@ TEST(ModelConfig, FlopsPerToken) {
                    6.0 * (109'514'298.0 - 514.0 * 768.0) + 12.0 * 12.0 * 768.0 * 512.0);
 }
 
+TEST(ModelConfig, PairsThatSeeEachOther) {
+  ModelConfig config = preset_config("mistral_7b");
+  config.sliding_window = 4;
+  EXPECT_DOUBLE_EQ(attention_pairs(config, 3), 4.5) << "a token and itself are half a pair";
+  EXPECT_DOUBLE_EQ(attention_pairs(config, 10), 10.0 * 4.0 - 8.0);
+  config.windowed_layers.assign(static_cast<std::size_t>(config.num_layers), false);
+  config.windowed_layers[0] = true;
+  const double share = 1.0 / static_cast<double>(config.num_layers);
+  EXPECT_DOUBLE_EQ(attention_pairs(config, 10), share * 32.0 + (1.0 - share) * 50.0);
+  EXPECT_DOUBLE_EQ(attention_pairs(preset_config("bert_base"), 10), 100.0);
+  EXPECT_DOUBLE_EQ(model_flops(preset_config("gpt2_124m")).per_pair, 12.0 * 12.0 * 768.0);
+}
+
 TEST(ModelConfig, BothSpellingsOfRope) {
   const Json llama3 = {{"factor", 8.0},
                        {"low_freq_factor", 1.0},

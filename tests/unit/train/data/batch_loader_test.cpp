@@ -87,6 +87,52 @@ TEST(BatchLoader, WithoutShuffleItIsTheStreamsOrder) {
   EXPECT_EQ(global_order(loader, 8), (std::vector<std::int64_t>{16, 18, 0, 2}));
 }
 
+/// The only micro batch of all samples of "ab.cdefg.hi" (and what follows) in windows of 8.
+HostBatch all_of(DatasetOptions options, const std::string& text = "ab.cdefg.hi") {
+  const testing::DataFolder folder;
+  const auto stream = std::make_shared<const TokenStream>(
+      TokenStream::open(folder.write_text("a.txt", text), TokenFormat::kText));
+  options.seq_len = 8;
+  options.vocab_size = 256;
+  options.document_end = '.';
+  const auto dataset =
+      std::make_shared<const Dataset>(stream, TokenRange{0, stream->size()}, options);
+  const BatchLoader loader(dataset, {dataset->size(), dataset->size(), 1}, 3, false);
+  return loader.load(0, 0).front();
+}
+
+using Values = std::vector<std::int64_t>;
+
+TEST(BatchLoader, SpansAreWhatSeesItself) {
+  EXPECT_EQ(all_of({}).spans, (Values{8})) << "a packed window, whatever is in it";
+  EXPECT_EQ(all_of({.keep_rest = true}).spans, (Values{8, 2}));
+  EXPECT_EQ(all_of({.pack_documents = false}).spans, (Values{2, 5, 1})) << "without padding";
+  EXPECT_EQ(all_of({.document_mask = true, .keep_rest = true}).spans, (Values{3, 5, 1, 1}));
+  DatasetOptions masked = {.pack_documents = false, .document_mask = true, .keep_rest = true};
+  masked.masked = MaskedLmOptions{.vocab_size = 256};
+  EXPECT_EQ(all_of(masked).spans, (Values{3, 6, 2}));
+}
+
+TEST(BatchLoader, PositionsBeginAnewAtEachDocument) {
+  EXPECT_TRUE(all_of({.document_mask = true}).positions.empty());
+  const DatasetOptions reset = {.document_mask = true, .reset_positions = true, .keep_rest = true};
+  EXPECT_EQ(all_of(reset).positions, (Values{0, 1, 2, 0, 1, 2, 3, 4, 0, 0, 0, 1, 2, 3, 4, 5}));
+  // What goes on from the sample before begins with 0: no more of it is seen.
+  EXPECT_EQ(all_of(reset, "abcdefghij.k").positions,
+            (Values{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 0, 1, 2, 3, 4}));
+}
+
+TEST(BatchLoader, AModelThatSeesBothSidesIsToldThePadding) {
+  DatasetOptions options = {.keep_rest = true};
+  EXPECT_TRUE(all_of(options).documents.empty()) << "no key behind a query is seen";
+  options.masked = MaskedLmOptions{.vocab_size = 256, .mask_token = 'm', .probability = 1.0};
+  const HostBatch padded = all_of(options);
+  EXPECT_EQ(padded.documents, (Values{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(padded.counted, 11);
+  EXPECT_EQ(padded.tokens, 11);
+  EXPECT_TRUE(all_of(options, "abcdefgh").documents.empty()) << "there is none";
+}
+
 TEST(BatchLoader, ALimitCutsTheBatch) {
   const testing::DataFolder folder;
   const BatchLoader loader(counting_dataset(folder, 10), {4, 1, 2}, 3, false);

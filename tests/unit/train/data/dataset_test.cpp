@@ -18,13 +18,15 @@ using Tokens = std::vector<std::int64_t>;
 
 struct Sample {
   Tokens inputs, labels, documents;
-  std::int64_t counted = 0;
+  std::int64_t counted = 0, real = 0;
 };
 
 Sample read(const Dataset& dataset, std::int64_t index) {
   const auto length = static_cast<std::size_t>(dataset.options().seq_len);
-  Sample sample = {Tokens(length), Tokens(length), Tokens(length), 0};
-  sample.counted = dataset.read(index, {sample.inputs, sample.labels, sample.documents});
+  Sample sample = {Tokens(length), Tokens(length), Tokens(length), 0, 0};
+  const auto counts = dataset.read(index, {sample.inputs, sample.labels, sample.documents});
+  sample.counted = counts.labels;
+  sample.real = counts.inputs;
   return sample;
 }
 
@@ -59,6 +61,51 @@ TEST_F(DatasetTest, CountsPackedSamples) {
     std::int64_t expected = 0;
     while ((expected + 1) * 3 + 1 <= tokens) ++expected;
     EXPECT_EQ(dataset.size(), expected) << tokens << " tokens";
+  }
+}
+
+TEST_F(DatasetTest, TheRestOfARangeIsAShortSample) {
+  const auto stream = stream_of({"abcdefgh"});
+  const DatasetOptions options = {.seq_len = 3, .vocab_size = 256, .keep_rest = true};
+  const Dataset dataset(stream, {0, 8}, options);
+  ASSERT_EQ(dataset.size(), 3);
+  EXPECT_THAT(read(dataset, 1).labels, ElementsAre('e', 'f', 'g'));
+  const Sample rest = read(dataset, 2);
+  EXPECT_THAT(rest.inputs, ElementsAre('g', 0, 0));
+  EXPECT_THAT(rest.labels, ElementsAre('h', kIgnore, kIgnore));
+  EXPECT_THAT(rest.documents, ElementsAre(0, 1, 1)) << "padding is a document of its own";
+  EXPECT_EQ(rest.counted, 1);
+  EXPECT_EQ(rest.real, 1);
+  EXPECT_EQ(dataset.without_rest().size(), 2);
+  // Less than a sample is one; one token has nothing to predict.
+  EXPECT_EQ(Dataset(stream, {0, 2}, {.seq_len = 100, .vocab_size = 256, .keep_rest = true}).size(),
+            1);
+  EXPECT_EQ(Dataset(stream, {0, 1}, options).size(), 0);
+  EXPECT_EQ(Dataset(stream, {4, 4}, options).size(), 0);
+}
+
+// Every token of a range but the first is a label once, whatever the sizes; of a masked model every
+// token, also the last of each document.
+TEST_F(DatasetTest, WithTheRestEveryTokenCountsOnce) {
+  const std::vector<std::string> files = {"abcdefghijk", "l", "mnopq"};
+  const auto stream = stream_of(files);
+  for (std::int64_t seq_len = 1; seq_len < 20; ++seq_len) {
+    for (const bool masked : {false, true}) {
+      for (const bool pack : {false, true}) {
+        DatasetOptions options = {.seq_len = seq_len, .vocab_size = 256, .pack_documents = pack};
+        options.keep_rest = true;
+        if (masked) options.masked = MaskedLmOptions{.vocab_size = 256};
+        const Dataset dataset(stream, {0, stream->size()}, options);
+        std::string labels;
+        for (std::int64_t i = 0; i < dataset.size(); ++i)
+          for (const std::int64_t label : read(dataset, i).labels)
+            if (label != kIgnore) labels.push_back(static_cast<char>(label));
+        EXPECT_EQ(labels, masked ? "abcdefghijklmnopq"
+                          : pack ? "bcdefghijklmnopq"
+                                 : "bcdefghijknopq")
+            << "seq_len " << seq_len << (pack ? ", packed" : "");
+      }
+    }
   }
 }
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a batch asks of a model: what tokens_per_second and mfu count.
+#pragma once
+
+#include <cstdint>
+
+namespace meshloom::train {
+
+/// Of all ranks together, what several of them compute counted once.
+struct BatchWork {
+  std::int64_t tokens = 0;       ///< that are trained on: HostBatch::tokens
+  std::int64_t work_tokens = 0;  ///< that are no padding
+  double attention_pairs = 0.0;  ///< of a query and a key that see each other (nn::attention_pairs)
+};
+
+}  // namespace meshloom::train
