@@ -94,8 +94,7 @@ ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
   std::unique_ptr<GeneratePrinter> printer;
   v1::GenerateResponse response;
   while (stream->Read(&response)) {
-    if (!printer)
-      printer = std::make_unique<GeneratePrinter>(json, texts_of(options, prompts), options.seed);
+    if (!printer) printer = std::make_unique<GeneratePrinter>(json, texts_of(options, prompts));
     if (tokenizer) tokenizer->add_text(response);
     printer->print(response);
   }
@@ -129,7 +128,9 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       ->excludes("--stop");
   command->footer(
       "Models without bytes and without a tokenizer of their own take and give token ids; "
-      "--tokenizer makes them text here.\nOf several sequences each is shown whole when it has "
+      "--tokenizer makes them text here.\nTemperature, top-k and top-p that are not given are "
+      "those of the model's generation_config.json, where it has them.\nOf several sequences each "
+      "is shown whole when it has "
       "ended, in their "
       "order; with --json each line is a token with the index of its sequence.\n"
       "Example: meshloom generate --job job-1 --prompt \"In the beginning\" --temperature 0.8");

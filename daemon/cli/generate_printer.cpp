@@ -10,10 +10,8 @@
 
 namespace meshloom::cli {
 
-GeneratePrinter::GeneratePrinter(bool json, const std::vector<std::string>& prompts,
-                                 std::uint64_t seed)
-    : json_(json), seed_(seed) {
-  for (const std::string& prompt : prompts) sequences_.push_back({prompt, {}, {}, false});
+GeneratePrinter::GeneratePrinter(bool json, const std::vector<std::string>& prompts) : json_(json) {
+  for (const std::string& prompt : prompts) sequences_.push_back({prompt, {}, {}, {}, false});
 }
 
 void GeneratePrinter::print(const v1::GenerateResponse& response) {
@@ -22,7 +20,10 @@ void GeneratePrinter::print(const v1::GenerateResponse& response) {
     last_step_ = response.weights_step();
   }
   if (json_) return print_record(token_record(response));
+  for (const std::string& note : response.notes()) fmt::print(stderr, "note: {}\n", note);
+  if (response.finish_reason() == "context") ++at_context_;
   Sequence& sequence = sequences_.at(static_cast<std::size_t>(response.index()));
+  sequence.seed = response.seed();
   sequence.text += response.text();
   if (!response.done()) sequence.ids += fmt::format("{} ", response.token_id());
   sequence.done = response.done();
@@ -41,10 +42,19 @@ void GeneratePrinter::print(const v1::GenerateResponse& response) {
   std::fflush(stdout);
 }
 
+void note_full_contexts(std::size_t ended, std::size_t sequences) {
+  if (ended > 0)
+    fmt::print(stderr,
+               "note: {} of {} sequences ended where the model's context is full; --past-context "
+               "goes on\n",
+               ended, sequences);
+}
+
 void GeneratePrinter::print_whole(std::size_t index) {
   const Sequence& sequence = sequences_[index];
-  fmt::print("{}==> {} of {}, seed {}{} <==\n", index == 0 ? "" : "\n", index + 1,
-             sequences_.size(), seed_ + index, sequence.done ? "" : ", cut off");
+  fmt::print("{}==> {} of {}{}{} <==\n", index == 0 ? "" : "\n", index + 1, sequences_.size(),
+             sequence.seed ? fmt::format(", seed {}", *sequence.seed) : "",
+             sequence.done ? "" : ", cut off");
   const bool is_text = !sequence.text.empty() || !sequence.prompt.empty();
   fmt::print("{}{}\n", sequence.prompt, is_text ? sequence.text : sequence.ids);
 }
@@ -57,6 +67,7 @@ void GeneratePrinter::end() {
     while (printed_ < sequences_.size()) print_whole(printed_++);
   }
   std::fflush(stdout);
+  note_full_contexts(at_context_, sequences_.size());
   if (first_step_ != last_step_)
     fmt::print(stderr,
                "The job trained meanwhile: weights of step {} at first, of step {} at last\n",

@@ -150,6 +150,10 @@ std::string duration_text(double seconds) {
   return fmt::format("{}h{:02}m", whole / 3600, whole / 60 % 60);
 }
 
+std::string end_text(const v1::DrawnSample& sample) {
+  return sample.finish_reason() == "context" ? ", the context is full" : "";
+}
+
 void print_job(const v1::Job& job, const JobStyle& style) {
   print_line("job", short_name(job.name()));
   print_line("state", state_text(job.state(), style.colour));
@@ -179,10 +183,13 @@ void print_job(const v1::Job& job, const JobStyle& style) {
   print_line("folder", job.output_dir());
   print_line("model", job.hf_folder());
   if (style.verbose) print_plan(job);
-  if (!job.sample().empty()) fmt::print("sample\n{}\n", job.sample());
+  const auto is_last = [&](const v1::DrawnSample& sample) { return sample.text() == job.sample(); };
+  const auto last = std::find_if(job.samples().begin(), job.samples().end(), is_last);
+  if (!job.sample().empty())
+    fmt::print("sample{}\n{}\n", last == job.samples().end() ? "" : end_text(*last), job.sample());
   for (const v1::DrawnSample& sample : job.samples())
-    if (sample.text() != job.sample())
-      fmt::print("sample of step {}\n{}\n", sample.step(), sample.text());
+    if (!is_last(sample))
+      fmt::print("sample of step {}{}\n{}\n", sample.step(), end_text(sample), sample.text());
 }
 
 }  // namespace meshloom::cli

@@ -33,6 +33,9 @@ std::string bytes_text(std::int64_t bytes);  ///< "1.5 GiB"
 std::string seconds_text(double seconds);    ///< "1.25 s", "3.0 ms", "8.1 us"
 std::string duration_text(double seconds);   ///< "2m05s"
 
+/// ", the context is full" behind the name of a sample that ended so; else nothing.
+std::string end_text(const v1::DrawnSample& sample);
+
 struct JobStyle {
   bool colour = false;
   bool verbose = false;  ///< how the ranks hold each parameter, too

@@ -56,7 +56,8 @@ std::string Progress::show(const v1::JobEvent& event, Clock::time_point now) {
     return above(text);
   }
   if (event.has_sample())
-    return above(fmt::format("step {}: sample: {}", event.sample().step(),
+    return above(fmt::format("step {}: sample{}: {}", event.sample().step(),
+                             end_text(event.sample()),
                              base::printable_text(event.sample().text())));
   return event.note().empty() ? "" : above("note: " + event.note());
 }

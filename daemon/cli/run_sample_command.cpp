@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "daemon/cli/commands.h"
+#include "daemon/cli/generate_printer.h"
 #include "daemon/cli/operation_watch.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/run_verb.h"
@@ -72,8 +73,10 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
   // As token ids where `texts` is empty or has nothing.
   const bool has_text = std::any_of(texts.begin(), texts.end(),
                                     [](const std::string& text) { return !text.empty(); });
+  std::size_t at_context = 0;
   for (int i = 0; i < sequences; ++i) {
     const v1::SampledSequence& sequence = output.sequences(i);
+    if (sequence.finish_reason() == "context") ++at_context;
     if (sequences > 1) fmt::print("--- prompt {}\n", sequence.prompt());
     if (has_text)
       fmt::print("{}{}\n", request.prompts(sequence.prompt()).prompt(),
@@ -81,6 +84,7 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
     else
       fmt::print("{}\n", fmt::join(sequence.token_ids(), " "));
   }
+  note_full_contexts(at_context, static_cast<std::size_t>(sequences));
   return kOk;
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/sampling_options.h"
 
+
 namespace meshloom::cli {
 
 v1::SamplingParams SamplingOptions::params() const {
   v1::SamplingParams params;
   if (max_tokens) params.set_max_tokens(*max_tokens);
-  params.set_top_k(top_k);
+  if (top_k) params.set_top_k(*top_k);
   params.set_seed(seed);
   if (temperature) params.set_temperature(*temperature);
   if (top_p) params.set_top_p(*top_p);
+  params.set_past_context(past_context);
   return params;
 }
 
@@ -47,7 +49,8 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
                      "Only among the likeliest tokens that make up this probability");
   command.add_option("--seed", options.seed,
                      "The same seed gives the same text; of several sequences the first takes the "
-                     "seed, each other one the next number");
+                     "seed, each other one a seed made from it, with which it gets the same text "
+                     "alone");
   command.add_option("--stop-token", options.stop_tokens,
                      "A token id that ends a sequence; several times");
   command
@@ -56,6 +59,9 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
                   "those with a tokenizer; several times")
       ->allow_extra_args(false);
   command.add_flag("--ignore-eos", options.ignore_eos, "Go on after the model's end of text");
+  command.add_flag("--past-context", options.past_context,
+                   "Go on where the model's context is full, from the last half of it; else a "
+                   "sequence ends there");
 }
 
 }  // namespace meshloom::cli

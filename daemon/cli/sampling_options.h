@@ -18,9 +18,9 @@ struct SamplingOptions {
   PromptOptions prompts;
   int samples = 1;
   std::optional<double> temperature, top_p;
-  std::optional<int> max_tokens;
-  int top_k = 0;
+  std::optional<int> max_tokens, top_k;
   std::uint64_t seed = 0;
+  bool past_context = false;
   std::vector<std::int64_t> stop_tokens;
   std::vector<std::string> stop_strings;
   bool ignore_eos = false;

@@ -134,7 +134,8 @@ FinishReason Generation::finish_of(const Sequence& sequence) const {
   const std::int64_t last = sequence.tokens.back();
   const ModelConfig& config = model_.config();
   const bool is_eos = config.eos_token_id == last || contains(config.more_eos_token_ids, last);
-  if (options.stop_at_eos && is_eos) return FinishReason::kEos;
+  if ((options.stop_at_eos && is_eos) || contains(options.end_tokens, last))
+    return FinishReason::kEos;
   if (contains(options.stop_tokens, last)) return FinishReason::kStopToken;
   const auto ends_with = [&](const std::vector<std::int64_t>& stop) {
     const auto length = static_cast<std::int64_t>(stop.size());
@@ -143,7 +144,11 @@ FinishReason Generation::finish_of(const Sequence& sequence) const {
   };
   const auto& stops = options.stop_sequences;
   if (std::any_of(stops.begin(), stops.end(), ends_with)) return FinishReason::kStopSequence;
-  return sequence.drawn == options.max_tokens ? FinishReason::kLength : FinishReason::kNone;
+  if (sequence.drawn == options.max_tokens) return FinishReason::kLength;
+  const auto length = static_cast<std::int64_t>(sequence.tokens.size());
+  if (!options.past_context && length > config.max_position_embeddings)
+    return FinishReason::kContext;  // the model has no position for the last one
+  return FinishReason::kNone;
 }
 
 void Generation::end(std::size_t sequence) {

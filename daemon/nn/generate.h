@@ -16,11 +16,14 @@ namespace meshloom::nn {
 struct GenerateOptions {
   SamplingOptions sampling;
   std::int64_t max_tokens = 256;
-  /// Generation ends after one of these, or after any of these sequences of drawn tokens; after
-  /// Model::config()'s eos ids too if `stop_at_eos`.
+  /// Generation ends after one of these, or after any of these sequences of drawn tokens; as at an
+  /// end of text after any of `end_tokens`, and after Model::config()'s eos ids if `stop_at_eos`.
   std::vector<std::int64_t> stop_tokens;
   std::vector<std::vector<std::int64_t>> stop_sequences;
+  std::vector<std::int64_t> end_tokens;
   bool stop_at_eos = true;
+  /// Goes on where the context is full, from the last half of it.
+  bool past_context = false;
   bool log_probs =
       false;  ///< tells those of the tokens, which takes a pass over the vocabulary each
   /// Tokens at the end of the prompt that were drawn before, with the same seed: the next one is
@@ -29,8 +32,8 @@ struct GenerateOptions {
 };
 
 /// Why a sequence goes no further. An eos token counts before stop tokens, these before stop
-/// sequences, and all before the length.
-enum class FinishReason { kNone, kLength, kEos, kStopToken, kStopSequence };
+/// sequences, all before the length, and that before a full context.
+enum class FinishReason { kNone, kLength, kEos, kStopToken, kStopSequence, kContext };
 
 /// Throws InvalidArgument for an empty prompt, a token outside the vocabulary, a prompt longer than
 /// the context and options out of range.
@@ -62,9 +65,11 @@ struct GeneratedToken {
 /// the passes. If weights change in between, what was fed before keeps the keys and values that
 /// it had.
 ///
-/// When the model's context is full, a sequence goes on with the last half of it fed anew as a
-/// prompt of its own (positions start again at 0), so output is unbounded while the model sees
-/// between half and all of its context.
+/// A sequence ends with the token that the model draws after a full context: prompt and tokens are
+/// one more than the context then, so that a prompt that fills it gets one token. With
+/// `past_context` it goes on with the last half of the context fed anew as a prompt of its own
+/// (positions start again at 0): output is unbounded while the model sees between half and all of
+/// its context.
 class Generation {
  public:
   /// Throws what check_generate_arguments throws; Unimplemented for BERT. `model` outlives it.
@@ -96,7 +101,7 @@ class Generation {
   };
 
   /// Those of the next pass: one with more than a token to be fed, else all whose turn it is. What
-  /// has filled its context is to be fed the last half of it anew.
+  /// has filled its context and goes on is to be fed the last half of it anew.
   std::vector<std::size_t> next_pass();
   /// The next token of each of the sequences `rows`, from logits [rows, vocabulary]; not added yet.
   std::vector<GeneratedToken> sample_rows(const std::vector<std::size_t>& rows,

@@ -103,6 +103,7 @@ v1::FinishReason to_message(nn::FinishReason finish) {
     case nn::FinishReason::kEos: return v1::FINISH_REASON_EOS;
     case nn::FinishReason::kStopToken: return v1::FINISH_REASON_STOP_TOKEN;
     case nn::FinishReason::kStopSequence: return v1::FINISH_REASON_STOP_STRING;
+    case nn::FinishReason::kContext: return v1::FINISH_REASON_CONTEXT;
     case nn::FinishReason::kNone: break;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
@@ -127,7 +128,9 @@ std::vector<nn::GenerateSequence> make_generate_sequences(const std::vector<Samp
       std::vector<std::int64_t>& ids = options.stop_sequences.emplace_back();
       for (const char byte : bytes) ids.push_back(static_cast<unsigned char>(byte));
     }
+    options.end_tokens = start.end_tokens;
     options.stop_at_eos = !start.stop.ignore_eos();
+    options.past_context = params.past_context();
     sequences.push_back({start.prompt, std::move(options)});
   }
   return sequences;

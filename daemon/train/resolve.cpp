@@ -12,6 +12,7 @@
 #include "daemon/train/data/wide_tokens.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_checks.h"
+#include "daemon/train/generation_config.h"
 #include "daemon/train/micro_batch.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/optim/parameter_groups.h"
@@ -375,7 +376,10 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   resolve_services(config, warnings);
   const fs::path tokenizer = tokenizer_folder(config, {data_dir, model_folder, named_tokenizer});
   text::TokenizerCache opened;
-  if (config.has_sample()) resolve_sample(*config.mutable_sample(), model, tokenizer, opened);
+  if (config.has_sample()) {
+    resolve_sample(*config.mutable_sample(), model, tokenizer, opened);
+    note_end_tokens(config.model(), data_dir, model_folder, model.vocab_size, warnings);
+  }
   const RunFiles files = find_run_files(config, data_dir, "run.data");
   TokenizedText text;
   text.tokenizer =

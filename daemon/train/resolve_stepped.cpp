@@ -5,6 +5,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/train/dtype_choice.h"
+#include "daemon/train/generation_config.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/optim/parameter_groups.h"
 #include "daemon/train/resolve.h"
@@ -46,6 +47,8 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
   resolve_context_parallel(config, model, ranks_per_host == 0 ? world_size : ranks_per_host);
   resolve_optimizer(*config.mutable_optimizer());
   check_parameter_patterns(config, model);
+  if (model.architecture != nn::Architecture::kBert)
+    note_end_tokens(config.model(), data_dir, model_folder, model.vocab_size, warnings);
   return config;
 }
 

@@ -39,15 +39,16 @@ class ModelSample final : public Sample {
 
 class ModelSampler final : public Sampler {
  public:
-  /// `tokenizer`: the folder of its tokenizer; empty for bytes.
+  /// Of `folder`, whose tokenizer it has unless its tokens are bytes whatever that is.
   ModelSampler(std::unique_ptr<ExecutionContext> context, std::unique_ptr<nn::Model> model,
-               std::int64_t step, const fs::path& tokenizer)
+               std::int64_t step, const fs::path& folder, bool of_bytes)
       : context_(std::move(context)),
         model_(std::move(model)),
         step_(step),
         limits_(train::prompt_limits(model_->config())) {
     text::TokenizerCache opened;
-    add_tokenizer(limits_, tokenizer, opened);
+    if (!of_bytes) add_tokenizer(limits_, folder, opened);
+    limits_.generation = read_generation_config(folder, limits_.vocab_size);
   }
 
   std::int64_t step() const override { return step_; }
@@ -100,7 +101,8 @@ std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
     auto model = nn::make_model(*context, weights.model_config(), DType::kFloat32);
     load_hf_weights(weights, *model);
     for (const std::string& note : weights.tie_notes()) spdlog::warn("{}", note);
-    return std::make_unique<ModelSampler>(std::move(context), std::move(model), 0, folder);
+    return std::make_unique<ModelSampler>(std::move(context), std::move(model), 0, folder,
+                                          /*of_bytes=*/false);
   }
   const Manifest manifest = read_manifest(folder);
   verify_files(folder, manifest);
@@ -114,8 +116,8 @@ std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
   const bool of_bytes = model->config().vocab_size == kByteVocabulary &&
                         run_config_from_json(manifest.run_config, &config) &&
                         config.data().tokenizer() == "bytes";
-  return std::make_unique<ModelSampler>(std::move(context), std::move(model), manifest.step,
-                                        of_bytes ? fs::path() : folder);
+  return std::make_unique<ModelSampler>(std::move(context), std::move(model), manifest.step, folder,
+                                        of_bytes);
 }
 
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {

@@ -129,8 +129,10 @@ struct SampleStart {
   v1::SamplingParams params;
   /// Tokens at the end of the prompt that another sample of the same seed has drawn.
   std::uint64_t drawn_before = 0;
-  bool log_probs = false;    ///< its tokens tell theirs
-  v1::SampleStop stop = {};  ///< strings for models of 256 bytes alone (stop_by_tokens)
+  bool log_probs = false;  ///< its tokens tell theirs
+  // What ends it, as set_ends makes it.
+  v1::SampleStop stop = {};                   ///< strings for models of 256 bytes alone
+  std::vector<std::int64_t> end_tokens = {};  ///< beside those of the model's config
 };
 
 /// One token of a sample.

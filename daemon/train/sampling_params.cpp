@@ -9,6 +9,7 @@
 #include "daemon/base/utf8.h"
 #include "daemon/nn/kv_cache.h"
 #include "daemon/train/dtype_choice.h"
+#include "daemon/train/run.h"
 
 namespace meshloom::train {
 namespace {
@@ -167,10 +168,13 @@ void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
   }
 }
 
-v1::SampleStop stop_by_tokens(const v1::SampleStop& stop, const PromptLimits& limits) {
-  v1::SampleStop told = stop;
-  if (!limits.is_bytes()) told.clear_strings();
-  return told;
+void set_ends(const v1::SampleStop& stop, const PromptLimits& limits, SampleStart* start) {
+  start->stop = stop;
+  if (!limits.is_bytes()) start->stop.clear_strings();
+  start->end_tokens.clear();
+  if (stop.ignore_eos() || !limits.generation.end_tokens) return;
+  start->end_tokens = *limits.generation.end_tokens;
+  start->stop.set_ignore_eos(true);  // the config's own do not count then
 }
 
 }  // namespace meshloom::train

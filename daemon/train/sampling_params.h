@@ -11,10 +11,13 @@
 #include "daemon/nn/models/model_config.h"
 #include "daemon/text/tokenizer_cache.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/generation_config.h"
 #include "v1/config.pb.h"
 #include "v1/step.pb.h"
 
 namespace meshloom::train {
+
+struct SampleStart;
 
 /// Fills in the defaults and checks the rest. Throws InvalidArgument with the field: `where` and
 /// the parameter's name ("run.sample.params.top_p").
@@ -34,6 +37,8 @@ struct PromptLimits {
   /// takes and gives token ids alone; `no_tokenizer` may say why.
   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;
   std::string no_tokenizer = {};
+  /// Of the model's folder: what its sequences end with, and what a request to generate leaves out.
+  GenerationConfig generation = {};
 
   /// Of keys and values of a sequence of so many tokens.
   std::int64_t sequence_cache_bytes(std::int64_t tokens) const;
@@ -69,8 +74,10 @@ std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const Prom
 void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
                        const std::string& where);
 
-/// What of it can be told by tokens as they are drawn. Strings are, of models of bytes; of those
-/// with a tokenizer they are looked for in the text.
-v1::SampleStop stop_by_tokens(const v1::SampleStop& stop, const PromptLimits& limits);
+/// Gives a sequence what ends it and can be told by tokens as they are drawn: `stop`, and the end
+/// tokens that the model's generation_config.json names in place of those of its config. Strings
+/// are told by tokens of models of bytes; of those with a tokenizer they are looked for in the
+/// text.
+void set_ends(const v1::SampleStop& stop, const PromptLimits& limits, SampleStart* start);
 
 }  // namespace meshloom::train

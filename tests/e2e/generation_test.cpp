@@ -51,6 +51,7 @@ class GenerationE2e : public DaemonTest {
       request.set_prompt("in the ");
       request.mutable_params()->set_max_tokens(60'000);
       request.mutable_params()->set_seed(i);
+      request.mutable_params()->set_past_context(true);
       const auto stream = stub_->Generate(&contexts_[i], request);
       v1::GenerateResponse response;
       while (stream->Read(&response)) ++tokens_[i];
@@ -78,25 +79,32 @@ class GenerationE2e : public DaemonTest {
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     return static_cast<double>(step_of(name) - from) / seconds;
   }
-  /// The tokens of each of `count` sequences.
-  std::vector<std::vector<int>> tokens_of(const std::string& job, const Arguments& how,
-                                          std::size_t count) const {
-    Arguments arguments{"generate", "--job", job, "--max-tokens", "60", "--json"};
+  struct Drawn {
+    std::vector<int> tokens;
+    std::string seed, finish_reason;
+    bool operator==(const Drawn&) const = default;
+  };
+  /// Each of `count` sequences.
+  std::vector<Drawn> drawn_of(const std::string& job, const Arguments& how,
+                              std::size_t count) const {
+    Arguments arguments{"generate", "--job", job, "--json"};
     arguments.insert(arguments.end(), how.begin(), how.end());
     const auto result = client(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.errors;
-    std::vector<std::vector<int>> tokens(count);
+    std::vector<Drawn> all(count);
     std::istringstream lines(result.output);
     for (std::string line; std::getline(lines, line);) {
       const Json token = Json::parse(line);
-      if (!token.value("done", false))
-        tokens.at(token.value("index", 0)).push_back(token.value("token_id", 0));
+      Drawn& drawn = all.at(token.value("index", 0));
+      drawn.seed = std::to_string(token.value("seed", std::uint64_t{0}));
+      drawn.finish_reason = token.value("finish_reason", "");
+      if (!token.value("done", false)) drawn.tokens.push_back(token.value("token_id", 0));
     }
-    return tokens;
+    return all;
   }
   std::string text_of(const std::string& job) const {
-    const auto result = client(
-        {"generate", "--job", job, "--prompt", "in the ", "--max-tokens", "300", "--seed", "7"});
+    const auto result = client({"generate", "--job", job, "--prompt", "in the ", "--max-tokens",
+                                "300", "--seed", "7", "--past-context"});
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     return result.output;
   }
@@ -163,8 +171,8 @@ TEST_F(GenerationE2e, ASampleIsTheSameWhateverElseGoesOn) {
     ASSERT_TRUE(eventually(60s, [&] { return storm.fewest() > 0; }));
     EXPECT_EQ(text_of("done"), alone);
   }
-  const auto changed = client(
-      {"generate", "--job", "busy", "--prompt", "in the ", "--max-tokens", "2000", "--seed", "7"});
+  const auto changed = client({"generate", "--job", "busy", "--prompt", "in the ", "--max-tokens",
+                               "2000", "--seed", "7", "--past-context"});
   EXPECT_EQ(changed.exit_code, 0) << changed.errors;
   EXPECT_NE(changed.errors.find("The job trained meanwhile: weights of step"), std::string::npos)
       << changed.errors;
@@ -184,14 +192,15 @@ TEST_F(GenerationE2e, SeveralPromptsTogetherGetWhatEachGetsAlone) {
   const Arguments prompts{"in the ", "a", "And it came to pass, ", "of", "the LORD ",
                           "x",       "y", "There was a man in ",   "go"};
   for (const std::string name : {"done", "busy"}) {
-    Arguments many{"--seed", "7"};
+    Arguments many{"--seed", "7", "--max-tokens", "60"};
     for (const auto& prompt : prompts) many.insert(many.end(), {"--prompt", prompt});
-    const auto together = tokens_of(name, many, prompts.size());
+    const auto together = drawn_of(name, many, prompts.size());
+    EXPECT_EQ(together[0].seed, "7");
     for (std::size_t i = 0; i < prompts.size(); ++i) {
-      const auto alone =
-          tokens_of(name, {"--prompt", prompts[i], "--seed", std::to_string(7 + i)}, 1);
+      const auto alone = drawn_of(
+          name, {"--prompt", prompts[i], "--seed", together[i].seed, "--max-tokens", "60"}, 1);
       EXPECT_EQ(together[i], alone[0]) << prompts[i] << " of " << name;
-      EXPECT_EQ(alone[0].size(), 60u);
+      EXPECT_EQ(alone[0].tokens.size(), 60u);
     }
   }
 }
@@ -203,25 +212,60 @@ TEST_F(GenerationE2e, SamplesAndFilesOfPromptsAreShownOneAfterTheOther) {
   submit(job, "done");
   ASSERT_TRUE(reaches("done", "succeeded"));
   std::ofstream(state_ / "prompts.txt") << "in the \nof \n";
-  const auto run = [&](const Arguments& more, int seed = 3) {
-    Arguments arguments{"generate",          "--job", "done", "--max-tokens", "20", "--seed",
-                        std::to_string(seed)};
+  const auto run = [&](const Arguments& more, const std::string& seed = "3") {
+    Arguments arguments{"generate", "--job", "done", "--max-tokens", "20", "--seed", seed};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const auto result = client(arguments);
     EXPECT_EQ(result.exit_code, 0) << result.errors;
     return result.output;
   };
-  const auto alone = [&](const std::string& prompt, int seed) {
-    return run({"--prompt", prompt}, seed);
+  const auto seeds_of = [](const std::string& shown) {
+    const std::regex heading("==> \\d+ of \\d+, seed (\\d+) <==\n");
+    std::vector<std::string> seeds;
+    for (std::sregex_iterator at(shown.begin(), shown.end(), heading), end; at != end; ++at)
+      seeds.push_back((*at)[1]);
+    return seeds;
   };
   const std::string file = (state_ / "prompts.txt").string();
-  EXPECT_EQ(run({"--prompts-file", file, "--samples", "2"}),
-            "==> 1 of 4, seed 3 <==\n" + alone("in the ", 3) + "\n==> 2 of 4, seed 4 <==\n" +
-                alone("in the ", 4) + "\n==> 3 of 4, seed 5 <==\n" + alone("of ", 5) +
-                "\n==> 4 of 4, seed 6 <==\n" + alone("of ", 6));
-  EXPECT_EQ(run({"--tokens", "105,110", "--tokens", "111"}),
-            "==> 1 of 2, seed 3 <==\n" + run({"--tokens", "105,110"}) +
-                "\n==> 2 of 2, seed 4 <==\n" + run({"--tokens", "111"}, 4));
+  const std::string four = run({"--prompts-file", file, "--samples", "2"});
+  const std::vector<std::string> seeds = seeds_of(four);
+  ASSERT_EQ(seeds.size(), 4u) << four;
+  EXPECT_EQ(seeds[0], "3");
+  std::string expected;
+  for (std::size_t i = 0; i < 4; ++i)
+    expected += fmt::format("{}==> {} of 4, seed {} <==\n{}", i == 0 ? "" : "\n", i + 1, seeds[i],
+                            run({"--prompt", i < 2 ? "in the " : "of "}, seeds[i]));
+  EXPECT_EQ(four, expected) << "each as it is alone";
+  const std::string ids = run({"--tokens", "105,110", "--tokens", "111"});
+  ASSERT_EQ(seeds_of(ids), (std::vector<std::string>{"3", seeds[1]}));
+  EXPECT_EQ(ids, "==> 1 of 2, seed 3 <==\n" + run({"--tokens", "105,110"}) + "\n==> 2 of 2, seed " +
+                     seeds[1] + " <==\n" + run({"--tokens", "111"}, seeds[1]));
+}
+
+TEST_F(GenerationE2e, ASequenceEndsWithTheContextUnlessItIsToGoOn) {
+  start(1);
+  TinyJob job;
+  job.steps = 2;
+  job.extra = "  sample: {prompt: \"in the \", params: {max_tokens: 400}}\n";
+  submit(job, "done");
+  ASSERT_TRUE(reaches("done", "succeeded"));
+  const Arguments how{"--prompt", "in the ", "--max-tokens", "200"};
+  const auto with = [&](const std::string& more) {
+    Arguments all = how;
+    all.push_back(more);
+    return all;
+  };
+  // Bytes, and a context of 128: one token comes behind it.
+  const Drawn ended = drawn_of("done", how, 1)[0];
+  EXPECT_EQ(ended.tokens.size(), 128u - 7 + 1);
+  EXPECT_EQ(ended.finish_reason, "context");
+  const Drawn whole = drawn_of("done", with("--past-context"), 1)[0];
+  EXPECT_EQ(whole.finish_reason, "length");
+  ASSERT_EQ(whole.tokens.size(), 200u);
+  EXPECT_TRUE(std::equal(ended.tokens.begin(), ended.tokens.end(), whole.tokens.begin()));
+  EXPECT_EQ(this->job("done")["samples"][0]["finish_reason"], "context");
+  const auto shown = client({"job", "show", "done"});
+  EXPECT_NE(shown.output.find("sample, the context is full\n"), std::string::npos) << shown.output;
 }
 
 }  // namespace

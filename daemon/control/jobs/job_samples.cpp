@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/jobs/job_samples.h"
 
+#include "daemon/base/enum_names.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/jobs/token_text.h"
 
@@ -12,7 +13,8 @@ constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
 /// What has been drawn of one sequence.
 struct Sequence {
   TokenText decoder;
-  std::string text, ids;
+  std::string text, ids = {};
+  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
 };
 
 }  // namespace
@@ -23,6 +25,7 @@ JobSamples::JobSamples(const RunClient& run, const v1::SampleConfig& config,
   const auto add = [&](const std::string& prompt, std::vector<std::int64_t> tokens) {
     prompts_.push_back(prompt);
     starts_.push_back({std::move(tokens), config_.params()});
+    train::set_ends({}, limits_, &starts_.back());
   };
   if (!config_.prompt().empty() || !config_.token_ids().empty())
     add(config_.prompt(),
@@ -34,7 +37,7 @@ JobSamples::JobSamples(const RunClient& run, const v1::SampleConfig& config,
 JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()>& given_up) const {
   run_.begin_sample(kJobSample, {}, starts_).get();
   std::vector<Sequence> sequences;
-  for (const std::string& prompt : prompts_) sequences.push_back({TokenText(limits_), prompt, ""});
+  for (const std::string& prompt : prompts_) sequences.push_back({TokenText(limits_), prompt});
   Drawn drawn;
   bool done = false;
   while (!done && !given_up()) {
@@ -43,6 +46,7 @@ JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()
       Sequence& of = sequences.at(static_cast<std::size_t>(token.sequence()));
       of.text += of.decoder.add(token.token_id());
       of.ids += fmt::format("{}{}", of.ids.empty() ? "" : " ", token.token_id());
+      of.finish = token.finish_reason();
     }
     done = slice.done();
   }
@@ -55,6 +59,9 @@ JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()
     sample.set_prompt(prompts_[i]);
     of.text += of.decoder.finish();
     sample.set_text(limits_.has_text() ? of.text : of.ids);
+    if (of.finish != v1::FINISH_REASON_UNSPECIFIED)
+      sample.set_finish_reason(
+          base::enum_spelling(*v1::FinishReason_descriptor()->FindValueByNumber(of.finish)));
     drawn.samples.push_back(std::move(sample));
   }
   return drawn;

@@ -334,6 +334,8 @@ train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved)
     train::PromptLimits limits = train::prompt_limits(
         train::load_declared_config(resolved.model(), options_.data_dir, model).model, resolved);
     train::add_tokenizer(limits, find_tokenizer_folder(resolved, model), tokenizers_);
+    limits.generation = train::find_generation_config(resolved.model(), options_.data_dir, model,
+                                                      limits.vocab_size);
     return limits;
   });
 }

@@ -190,7 +190,8 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
                       sequence.params(),
                       static_cast<std::uint64_t>(sequence.drawn_before()),
                       sequence.logprobs(),
-                      sequence.stop()});
+                      sequence.stop(),
+                      {sequence.end_token_ids().begin(), sequence.end_token_ids().end()}});
   LiveSample sample{command.run(), nullptr, nullptr};
   if (!command.run().empty()) {
     LiveRun& target = live(command.run());

@@ -171,6 +171,7 @@ Answer<void> RunClient::begin_sample(std::int64_t sample, const SampleOrigin& or
     *sequence.mutable_params() = start.params;
     sequence.set_drawn_before(static_cast<std::int64_t>(start.drawn_before));
     *sequence.mutable_stop() = start.stop;
+    sequence.mutable_end_token_ids()->Add(start.end_tokens.begin(), start.end_tokens.end());
     sequence.set_logprobs(start.log_probs);
   }
   return submit(std::move(command));

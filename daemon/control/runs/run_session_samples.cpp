@@ -52,7 +52,8 @@ void RunSession::check_sample(const SampleOrder& order) const {
   const std::int64_t longest = run_.resolved().training().seq_len();
   for (const train::SampleStart& start : order.starts) {
     const auto prompt = static_cast<std::int64_t>(start.prompt.size());
-    const std::int64_t whole = prompt + start.params.max_tokens();
+    std::int64_t whole = prompt + start.params.max_tokens();
+    if (!start.params.past_context()) whole = std::min(whole, limits_.context_length + 1);
     const std::int64_t scored = order.exact_log_probs ? whole : order.prompt_log_probs ? prompt : 0;
     if (longest > 0 && scored - 1 > longest)
       base::refuse_field(order.exact_log_probs ? "exact_logprobs" : "prompt_logprobs",

@@ -45,9 +45,10 @@ bool SampleProgress::add(const DrawnToken& token) {
   if (shape_.tempered) sequence.add_tempered_logprobs(token.tempered_log_prob);
   if (has_text) texts_[token.sequence].push_back(text_of(token));
   v1::FinishReason finish = token.finish;
-  // As with what the ranks look for, a stop counts before the length and behind an end of text.
+  // As with what the ranks look for, a stop counts before the length and a full context, and behind
+  // an end of text.
   if (has_text && stops_[token.sequence].stopped() &&
-      (!token.last() || finish == v1::FINISH_REASON_LENGTH))
+      (!token.last() || finish == v1::FINISH_REASON_LENGTH || finish == v1::FINISH_REASON_CONTEXT))
     finish = v1::FINISH_REASON_STOP_STRING;
   // Stays empty while the sequence goes on.
   if (finish != v1::FINISH_REASON_UNSPECIFIED)

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/generate_request.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
 
@@ -31,6 +34,13 @@ template <typename Given>
 void check_one_way(const Given& given, const std::string& where) {
   if (given.prompt().empty() == (given.token_ids_size() == 0))
     base::refuse_field(where + "prompt", "give either a prompt or token_ids");
+}
+
+/// That sequence `index` of a request is drawn with: a random stream for each (seed, index).
+std::uint64_t seed_of_sequence(std::uint64_t seed, std::size_t index) {
+  if (index == 0) return seed;
+  const std::array<std::uint64_t, 2> key{seed, index};
+  return XXH3_64bits(key.data(), sizeof key);
 }
 
 std::string place_of(int prompt) { return fmt::format("prompts[{}].", prompt); }
@@ -90,7 +100,7 @@ std::vector<train::SampleStart> sequence_starts(const v1::GenerateRequest& reque
   std::vector<train::SampleStart> starts;
   for (std::size_t i = 0; i < prompts.size() * samples; ++i) {
     starts.push_back({prompts[i / samples], params});
-    starts.back().params.set_seed(params.seed() + i);
+    starts.back().params.set_seed(seed_of_sequence(params.seed(), i));
   }
   return starts;
 }

@@ -2,6 +2,7 @@
 #include "daemon/control/services/generate_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_error.h"
@@ -10,6 +11,12 @@
 
 namespace meshloom::control {
 namespace {
+
+/// What ended a sequence: a client of this call is not told which of the stops it was.
+const char* reason_text(v1::FinishReason finish) {
+  if (finish == v1::FINISH_REASON_LENGTH) return "length";
+  return finish == v1::FINISH_REASON_CONTEXT ? "context" : "stop";
+}
 
 /// A sample can go on with the job's newest model.
 bool is_run_gone(const std::exception_ptr& error) {
@@ -39,7 +46,7 @@ bool GenerateStream::produce() {
   if (!begun_) {
     begun_ = true;
     check_request_size(request_);
-    params_ = checked_params(request_);
+    checked_params(request_);
     begin(/*live=*/true);
   }
   if (!channel_) {
@@ -88,27 +95,31 @@ void GenerateStream::begin(bool live) {
 train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
   train::SampleStart start{sequence.tokens, sequence.params,
                            static_cast<std::uint64_t>(sequence.drawn)};
-  // What one sample would look back at, had it come here.
+  // One that goes on past its context looks back at so much when that has become full.
   const std::int64_t half = std::max<std::int64_t>(limits_.context_length / 2, 1);
-  if (sequence.drawn > 0 &&
-      static_cast<std::int64_t>(sequence.tokens.size()) >= limits_.context_length)
+  if (static_cast<std::int64_t>(sequence.tokens.size()) > limits_.context_length)
     start.prompt.assign(sequence.tokens.end() - half, sequence.tokens.end());
   start.params.set_max_tokens(sequence.params.max_tokens() - static_cast<int>(sequence.drawn));
-  start.stop = train::stop_by_tokens(request_.stop(), limits_);
+  train::set_ends(request_.stop(), limits_, &start);
   return start;
 }
 
-void GenerateStream::start_sample() {
-  if (sequences_.empty()) {
-    train::check_sample_stop(request_.stop(), limits_, "stop");
-    const auto& strings = request_.stop().strings();
-    for (train::SampleStart& start : sequence_starts(request_, params_, limits_)) {
-      Sequence& sequence =
-          sequences_.emplace_back(TokenText(limits_, {strings.begin(), strings.end()}));
-      sequence.tokens = std::move(start.prompt);
-      sequence.params = std::move(start.params);
-    }
+void GenerateStream::make_sequences() {
+  train::check_sample_stop(request_.stop(), limits_, "stop");
+  v1::SamplingParams params = request_.params();
+  notes_ = train::take_generation_defaults(limits_.generation, &params);
+  train::resolve_sampling_params(params, "params");
+  const auto& strings = request_.stop().strings();
+  for (train::SampleStart& start : sequence_starts(request_, params, limits_)) {
+    Sequence& sequence =
+        sequences_.emplace_back(TokenText(limits_, {strings.begin(), strings.end()}));
+    sequence.tokens = std::move(start.prompt);
+    sequence.params = std::move(start.params);
   }
+}
+
+void GenerateStream::start_sample() {
+  if (sequences_.empty()) make_sequences();
   SampleTask task{live_run_, {loaded_.id, ""}, {}};
   drawing_.clear();
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
@@ -129,7 +140,9 @@ void GenerateStream::write_token(const DrawnToken& token) {
   sequence.tokens.push_back(token.id);
   ++sequence.drawn;
   v1::GenerateResponse response;
+  for (std::string& note : std::exchange(notes_, {})) response.add_notes(std::move(note));
   response.set_index(static_cast<int>(index));
+  response.set_seed(sequence.params.seed());
   response.set_token_id(token.id);
   response.set_weights_step(token.weights_step);
   response.set_text(sequence.text.add(token.id));
@@ -141,10 +154,10 @@ void GenerateStream::write_token(const DrawnToken& token) {
   sequence.done = true;
   v1::GenerateResponse end;
   end.set_index(static_cast<int>(index));
+  end.set_seed(sequence.params.seed());
   end.set_text(sequence.text.finish());
   end.set_done(true);
-  const bool whole = sequence.drawn >= sequence.params.max_tokens() && !sequence.text.stopped();
-  end.set_finish_reason(whole ? "length" : "stop");
+  end.set_finish_reason(sequence.text.stopped() ? "stop" : reason_text(token.finish));
   write(std::move(end));
 }
 

@@ -42,18 +42,20 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
     bool done = false;
   };
 
+  /// By the request, once its model is known.
+  void make_sequences();
   train::SampleStart start_of(const Sequence& sequence) const;
   void start_sample();
   void write_token(const DrawnToken& token);
 
   SampleSources& sources_;
   const v1::GenerateRequest request_;
-  v1::SamplingParams params_;
   bool begun_ = false;
   std::string live_run_;  ///< that is drawn from; empty: a source
   train::PromptLimits limits_;
   SourceCache::Source loaded_;
   std::vector<Sequence> sequences_;
+  std::vector<std::string> notes_;            ///< of defaults, until they are told
   std::vector<std::size_t> drawing_;          ///< which the sample's sequences are of those
   std::shared_ptr<const void> cache_memory_;  ///< that the sequences are counted by
   std::shared_ptr<TokenChannel> channel_;     ///< null: a source is waited for

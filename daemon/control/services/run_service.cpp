@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/run_service.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <array>
 
 #include "daemon/base/field_error.h"
 #include "daemon/control/net/call_metadata.h"
@@ -20,13 +17,6 @@ namespace meshloom::control {
 namespace {
 
 constexpr int kMostRuns = 500;
-
-/// That sequence `index` of a request is drawn with: a random stream for each (seed, index).
-std::uint64_t seed_of_sequence(std::uint64_t seed, std::size_t index) {
-  if (index == 0) return seed;
-  const std::array<std::uint64_t, 2> key{seed, index};
-  return XXH3_64bits(key.data(), sizeof key);
-}
 
 }  // namespace
 
@@ -184,11 +174,9 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
   train::check_sample_stop(request.stop(), limits, "stop");
   SampleOrder order;
   order.starts = sequence_starts(asked, params, limits);
-  for (std::size_t i = 0; i < order.starts.size(); ++i) {
-    train::SampleStart& start = order.starts[i];
-    start.params.set_seed(seed_of_sequence(params.seed(), i));
+  for (train::SampleStart& start : order.starts) {
     start.log_probs = true;
-    start.stop = train::stop_by_tokens(request.stop(), limits);
+    train::set_ends(request.stop(), limits, &start);
   }
   order.stop_strings.assign(request.stop().strings().begin(), request.stop().strings().end());
   order.samples = request.has_samples() ? request.samples() : 1;

@@ -178,7 +178,8 @@ def saved_state(message: run_pb2.SavedState) -> SavedState:
 @dataclasses.dataclass(frozen=True)
 class SampledSequence:
     """`tokens` that continue prompt number `prompt`, with their log-probs under the model's own distribution, and
-    under that at the temperature where it is not 1. `finish_reason`: length, eos, stop_token or stop_string.
+    under that at the temperature where it is not 1. `finish_reason`: length, eos, stop_token, stop_string or
+    context.
     `weights_step`: optimizer steps behind the weights that drew its last token, `first_weights_step` its first.
     `seed`: a sample of the prompt alone with this one gets the same tokens.
     `exact_logprobs`: the bits that forward gives, where they were asked for; `prompt_logprobs` likewise, of the

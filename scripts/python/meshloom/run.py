@@ -127,8 +127,8 @@ class TrainingRun:
     def sample(self, prompts: Prompt | Sequence[Prompt], *, samples: int = 1, max_tokens: int | None = None,
                temperature: float | None = None, top_k: int = 0, top_p: float | None = None, seed: int = 0,
                weights: str | SavedWeights = "", weights_step: int | None = None, stop_tokens: Sequence[int] = (),
-               stop_strings: Sequence[str | bytes] = (), ignore_eos: bool = False, prompt_logprobs: bool = False,
-               exact_logprobs: bool = False) -> SampleFuture:
+               stop_strings: Sequence[str | bytes] = (), ignore_eos: bool = False, past_context: bool = False,
+               prompt_logprobs: bool = False, exact_logprobs: bool = False) -> SampleFuture:
         """Continues each prompt `samples` times; a prompt is text (models of 256 bytes) or token ids. The first
         sequence is drawn with `seed`, each further one with a seed made from it, which the sequence tells. The future's
         `watch()` tells the tokens as they are drawn; `cancel()` ends it, at any time. All samples are sent at once.
@@ -138,10 +138,11 @@ class TrainingRun:
         is trained meanwhile; those on disk are read anew unless another sample draws from them.
 
         A sequence ends with a stop token, with the byte that completes a stop string, with the model's end of text
-        unless `ignore_eos`, or at `max_tokens` (256). `prompt_logprobs` and `exact_logprobs`: the bits
-        that forward gives.
+        unless `ignore_eos`, at `max_tokens` (256), or where the model's context is full: with `past_context` it goes on from
+        the last half of it. `prompt_logprobs` and `exact_logprobs`: the bits that forward gives.
         """
-        params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
+                  "past_context": past_context}
         stop = step_pb2.SampleStop(
             token_ids=stop_tokens, ignore_eos=ignore_eos,
             strings=[item.encode() if isinstance(item, str) else item for item in stop_strings])

@@ -16,7 +16,7 @@ from support import RunTestCase, data
 
 class SamplesTest(RunTestCase):
     def endless(self) -> meshloom.SampleFuture:
-        return self.run_.sample("a", max_tokens=60000, ignore_eos=True)
+        return self.run_.sample("a", max_tokens=60000, ignore_eos=True, past_context=True)
 
     def wait_until(self, done) -> None:
         end = time.monotonic() + 20
@@ -64,7 +64,12 @@ class SamplesTest(RunTestCase):
         np.testing.assert_array_equal(stopped.tokens, drawn[0].tokens[:4])
         stopped = self.run_.sample("in the", max_tokens=9, seed=5, stop_tokens=[int(drawn[0].tokens[0])]).result()[0]
         self.assertEqual((stopped.finish_reason, len(stopped.tokens)), ("stop_token", 1))
-        long = self.run_.sample("a", max_tokens=60000, ignore_eos=True)
+        full = self.run_.sample("a", max_tokens=200, seed=5).result()[0]
+        self.assertEqual((full.finish_reason, len(full.tokens)), ("context", 128))
+        on = self.run_.sample("a", max_tokens=200, seed=5, past_context=True).result()[0]
+        self.assertEqual((on.finish_reason, len(on.tokens)), ("length", 200))
+        np.testing.assert_array_equal(on.tokens[:128], full.tokens)
+        long = self.run_.sample("a", max_tokens=60000, ignore_eos=True, past_context=True)
         next(iter(long.watch()))
         self.assertTrue(long.cancel())
         with self.assertRaises(meshloom.Cancelled):

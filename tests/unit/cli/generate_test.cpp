@@ -73,41 +73,70 @@ TEST(GeneratePrompts, MistakesAreNamed) {
     EXPECT_THAT(prompt_refusal({.file = file}), HasSubstr(file + ": cannot be read"));
 }
 
-v1::GenerateResponse token(int index, char letter) {
+v1::GenerateResponse token(int index, char letter, std::uint64_t seed = 0) {
   v1::GenerateResponse response;
   response.set_index(index);
+  response.set_seed(seed);
   response.set_token_id(letter);
   response.set_text(std::string(1, letter));
   return response;
 }
 
-v1::GenerateResponse end_of(int index) {
+v1::GenerateResponse end_of(int index, std::uint64_t seed = 0) {
   v1::GenerateResponse response;
   response.set_index(index);
+  response.set_seed(seed);
   response.set_done(true);
   return response;
 }
 
 TEST(GeneratePrinter, ShowsSequencesWholeAndInOrder) {
-  GeneratePrinter printer(false, {"one:", "two:", "three:"}, 5);
+  GeneratePrinter printer(false, {"one:", "two:", "three:", "four:"});
   ::testing::internal::CaptureStdout();
-  printer.print(token(1, 'b'));
-  printer.print(token(0, 'a'));
-  printer.print(end_of(1));
+  printer.print(token(1, 'b', ~0ull));
+  printer.print(token(0, 'a', 5));
+  printer.print(end_of(1, ~0ull));
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "") << "the first has not ended";
   ::testing::internal::CaptureStdout();
-  printer.print(end_of(0));
+  printer.print(end_of(0, 5));
   EXPECT_EQ(::testing::internal::GetCapturedStdout(),
-            "==> 1 of 3, seed 5 <==\none:a\n\n==> 2 of 3, seed 6 <==\ntwo:b\n");
-  printer.print(token(2, 'c'));
+            "==> 1 of 4, seed 5 <==\none:a\n\n==> 2 of 4, seed 18446744073709551615 <==\n"
+            "two:b\n");
+  printer.print(token(2, 'c', 77));
   ::testing::internal::CaptureStdout();
   printer.end();
   EXPECT_EQ(::testing::internal::GetCapturedStdout(),
-            "\n==> 3 of 3, seed 7, cut off <==\nthree:c\n");
+            "\n==> 3 of 4, seed 77, cut off <==\nthree:c\n\n==> 4 of 4, cut off <==\nfour:\n")
+      << "the seed of one that has drawn nothing was not told";
+}
+
+TEST(GeneratePrinter, NotesGoToStandardErrorOrIntoTheRecord) {
+  v1::GenerateResponse first = token(0, 'x');
+  first.add_notes("the model says so");
+  v1::GenerateResponse full = end_of(0);
+  full.set_finish_reason("context");
+  GeneratePrinter text(false, {"so "}), json(true, {"so "});
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  text.print(first);
+  text.print(token(0, 'y'));
+  text.print(full);
+  text.end();
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "so xy\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "note: the model says so\nnote: 1 of 1 sequences ended where the model's context is "
+            "full; --past-context goes on\n");
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  json.print(first);
+  json.end();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(nlohmann::json::parse(::testing::internal::GetCapturedStdout())["notes"][0],
+            "the model says so");
 }
 
 TEST(GeneratePrinter, ShowsOneSequenceAsItComesAndTokensWithoutText) {
-  GeneratePrinter one(false, {"so "}, 0), ids(false, {""}, 0);
+  GeneratePrinter one(false, {"so "}), ids(false, {""});
   ::testing::internal::CaptureStdout();
   one.print(token(0, 'x'));
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "so x");
@@ -123,7 +152,7 @@ TEST(GeneratePrinter, ShowsOneSequenceAsItComesAndTokensWithoutText) {
 }
 
 TEST(GeneratePrinter, TheRecordThatEndsASequenceHasNoTokenAndNoWeights) {
-  GeneratePrinter printer(true, {""}, 0);
+  GeneratePrinter printer(true, {""});
   ::testing::internal::CaptureStdout();
   v1::GenerateResponse zero;
   zero.set_weights_step(30);

@@ -3,6 +3,7 @@
 // fails on request.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -38,6 +39,11 @@ struct FakePlan {
   std::int64_t vocab_size = 256;
   std::string no_tokenizer;  ///< why a model of another vocabulary has none
   std::int64_t context_length = 64;
+  bool ends_with_context = false;      ///< sequences that are not to go on past it
+  train::GenerationConfig generation;  ///< of the model's folder
+  /// What a sample begins with, on each rank that draws it.
+  std::function<void(const std::vector<train::SampleStart>&)> on_sample =
+      [](const std::vector<train::SampleStart>&) {};
   std::chrono::milliseconds token_time{0};
   std::atomic<std::chrono::milliseconds> batch_time{std::chrono::milliseconds(0)};  ///< validation
   /// Of a job's validation on a set (empty: run.data's own data) after a step; none: that of
@@ -63,18 +69,22 @@ struct FakePlan {
   train::PromptLimits limits() const {
     train::PromptLimits limits{vocab_size, context_length, 10, 1};
     limits.no_tokenizer = no_tokenizer;
+    limits.generation = generation;
     return limits;
   }
 };
 
 /// The letters from `first` on for each sequence, moved by the last token of its prompt where
 /// `by_prompt`, a token of each for a slice that
-/// FakePlan::token_time says something of, else as many as are asked for.
+/// FakePlan::token_time says something of, else as many as are asked for. End tokens end a
+/// sequence, and so does the context where the plan says so.
 class FakeSample final : public train::Sample {
  public:
   FakeSample(FakePlan& plan, const std::vector<train::SampleStart>& sequences, char first,
              bool by_prompt)
-      : plan_(plan), sequences_(sequences), first_(first), by_prompt_(by_prompt) {}
+      : plan_(plan), sequences_(sequences), first_(first), by_prompt_(by_prompt) {
+    plan_.on_sample(sequences_);
+  }
   std::vector<train::SampledToken> advance(std::chrono::milliseconds) override {
     std::vector<train::SampledToken> tokens;
     for (int pass = 0; pass < (plan_.token_time.count() == 0 ? 100 : 1) && !done(); ++pass) {
@@ -82,9 +92,9 @@ class FakeSample final : public train::Sample {
       for (std::size_t i = 0; i < sequences_.size(); ++i) {
         if (ended(i)) continue;
         const auto at = sequences_[i].drawn_before + drawn_;
-        tokens.push_back(
-            {i, first_of(i) + static_cast<std::int64_t>(at % 26),
-             drawn_ + 1 == wanted(i) ? v1::FINISH_REASON_LENGTH : v1::FINISH_REASON_UNSPECIFIED});
+        const std::int64_t id = first_of(i) + static_cast<std::int64_t>(at % 26);
+        tokens.push_back({i, id, finish_of(i, id)});
+        if (tokens.back().last()) sequences_[i].params.set_max_tokens(static_cast<int>(drawn_));
       }
       ++drawn_;
     }
@@ -107,6 +117,17 @@ class FakeSample final : public train::Sample {
     return static_cast<std::uint64_t>(sequences_[i].params.max_tokens());
   }
   bool ended(std::size_t i) const { return drawn_ >= wanted(i); }
+  v1::FinishReason finish_of(std::size_t i, std::int64_t id) const {
+    const train::SampleStart& sequence = sequences_[i];
+    const auto& ends = sequence.end_tokens;
+    if (std::find(ends.begin(), ends.end(), id) != ends.end()) return v1::FINISH_REASON_EOS;
+    if (drawn_ + 1 == wanted(i)) return v1::FINISH_REASON_LENGTH;
+    const auto length = static_cast<std::int64_t>(sequence.prompt.size() + drawn_) + 1;
+    return plan_.ends_with_context && !sequence.params.past_context() &&
+                   length > plan_.context_length
+               ? v1::FINISH_REASON_CONTEXT
+               : v1::FINISH_REASON_UNSPECIFIED;
+  }
   std::int64_t first_of(std::size_t i) const {
     return first_ + (by_prompt_ ? sequences_[i].prompt.back() % 26 : 0);
   }

@@ -151,10 +151,15 @@ TEST_P(GenerateBatch, TokensAreThoseOfEachAlone) {
   }
 }
 
-TEST_P(GenerateBatch, EachGoesOnPastItsContextByItself) {
+TEST_P(GenerateBatch, EachGoesOnPastItsContextOrEndsByItself) {
   const auto whole = static_cast<std::size_t>(context_length());
-  expect_as_alone({sequence(3, 2 * context_length(), 1), sequence(whole, 30, 2),
-                   sequence(whole - 1, 7, 3), sequence(1, context_length() + 5, 4)});
+  std::vector<GenerateSequence> sequences{
+      sequence(3, 2 * context_length(), 1), sequence(whole, 30, 2), sequence(whole - 1, 7, 3),
+      sequence(1, context_length() + 5, 4), sequence(whole - 2, 30, 5)};
+  for (std::size_t i = 0; i < 4; ++i) sequences[i].options.past_context = true;
+  EXPECT_EQ(alone(sequences[0]).size(), static_cast<std::size_t>(2 * context_length()));
+  EXPECT_EQ(alone(sequences[4]).size(), 3u);
+  expect_as_alone(sequences);
 }
 
 TEST_P(GenerateBatch, ASequenceThatEndsLeavesTheOthers) {

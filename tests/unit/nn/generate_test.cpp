@@ -159,6 +159,7 @@ TEST_P(Decode, GenerationGoesOnPastTheContext) {
   const auto model = make_random_model(context, GetParam()());
   GenerateOptions options;
   options.max_tokens = 60;
+  options.past_context = true;
   options.sampling = {.temperature = 0.0};
   const std::vector<std::int64_t> tokens = run(*model, {1, 2, 3}, options);
   ASSERT_EQ(tokens.size(), 60u);
@@ -169,6 +170,41 @@ TEST_P(Decode, GenerationGoesOnPastTheContext) {
   options.max_tokens = 12;
   const std::vector<std::int64_t> again = run(*model, half, options);
   EXPECT_TRUE(std::equal(again.begin(), again.end(), tokens.begin() + 22));
+}
+
+TEST_P(Decode, GenerationEndsWithTheContext) {
+  ExecutionContext context;
+  const auto model = make_random_model(context, GetParam()());
+  GenerateOptions options;
+  options.stop_at_eos = false;
+  options.sampling = {.temperature = 0.0};
+  const auto drawn = [&](std::size_t prompt, std::int64_t tokens, bool past_context) {
+    options.max_tokens = tokens;
+    options.past_context = past_context;
+    Generation generation(*model, {{std::vector<std::int64_t>(prompt, 7), options}});
+    std::vector<GeneratedToken> all;
+    while (!generation.done())
+      for (const GeneratedToken& token : generation.advance()) all.push_back(token);
+    return all;
+  };
+  // A context of 24: the last token is the one behind a full one, whatever there was to be drawn.
+  const auto whole = drawn(3, 60, true);
+  ASSERT_EQ(whole.size(), 60u);
+  EXPECT_EQ(whole.back().finish, FinishReason::kLength);
+  const auto ended = drawn(3, 60, false);
+  ASSERT_EQ(ended.size(), 22u);
+  for (std::size_t i = 0; i < 22; ++i) {
+    EXPECT_EQ(ended[i].id, whole[i].id) << i;
+    EXPECT_EQ(ended[i].finish, i == 21 ? FinishReason::kContext : FinishReason::kNone) << i;
+  }
+  EXPECT_EQ(drawn(3, 22, false).back().finish, FinishReason::kLength) << "both: all are there";
+  const auto full = drawn(24, 9, false);
+  ASSERT_EQ(full.size(), 1u) << "a prompt that fills the context";
+  EXPECT_EQ(full[0].finish, FinishReason::kContext);
+  EXPECT_EQ(full[0].id, drawn(24, 9, true)[0].id);
+  EXPECT_EQ(drawn(23, 9, false).size(), 2u);
+  options.stop_tokens = {full[0].id};
+  EXPECT_EQ(drawn(24, 9, false)[0].finish, FinishReason::kStopToken) << "counts before";
 }
 
 TEST(Generate, SeedDecidesAndStopsStop) {
@@ -211,6 +247,10 @@ TEST(Generate, EosOfTheConfigStops) {
   EXPECT_EQ(stopped.back(), plain[2]);
   options.stop_at_eos = false;
   EXPECT_EQ(run(*model, {4}, options), plain);
+  // Those of the options take the config's place.
+  const auto last = std::find(plain.begin(), plain.end(), plain[5]);
+  options.end_tokens = {35, plain[5]};
+  EXPECT_EQ(run(*model, {4}, options), std::vector<std::int64_t>(plain.begin(), last + 1));
 }
 
 TEST(Generate, SaysWhatItEndsWith) {
@@ -253,6 +293,8 @@ TEST(Generate, SaysWhatItEndsWith) {
   EXPECT_EQ(ends(config, options), (End{first_of(plain[3]), FinishReason::kEos}));
   options.stop_at_eos = false;
   EXPECT_EQ(ends(config, options), (End{first_of(plain[3]), FinishReason::kStopToken}));
+  options.end_tokens = {plain[3]};
+  EXPECT_EQ(ends(config, options), (End{first_of(plain[3]), FinishReason::kEos}));
   options.stop_sequences = {{}};
   EXPECT_THROW(ends(config, options), InvalidArgument);
 }

@@ -124,6 +124,7 @@ std::vector<std::int64_t> generate_on(int ranks, const nn::ModelConfig& config,
     nn::GenerateOptions options;
     options.sampling.temperature = 0.0;
     options.max_tokens = 30;
+    options.past_context = true;
     std::vector<std::int64_t> mine;
     meshloom::testing::generate(*model, prompt, options, [&](std::int64_t token) {
       mine.push_back(token);

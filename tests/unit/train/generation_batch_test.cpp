@@ -44,7 +44,8 @@ class GenerationBatchTest : public RunFixture {
     c.mutable_plan()->set_sequence_parallel(mesh.sequence_parallel);
     return c;
   }
-  /// More sequences than share a pass, of all lengths up to the context; some outgrow it.
+  /// More sequences than share a pass, of all lengths up to the context; some outgrow it,
+  /// others end with it.
   static std::vector<SampleStart> ragged_starts() {
     std::vector<SampleStart> starts;
     for (int i = 0; i < 11; ++i) {
@@ -52,6 +53,7 @@ class GenerationBatchTest : public RunFixture {
       for (int k = 0; k < 1 + i * 7 % 16; ++k) start.prompt.push_back('a' + (i * 5 + k * 3) % 26);
       start.params.set_max_tokens(2 + i * 5 % 23);
       start.params.set_seed(static_cast<std::uint64_t>(40 + i));
+      start.params.set_past_context(i % 4 != 3);
       starts.push_back(std::move(start));
     }
     return starts;

@@ -52,6 +52,7 @@ class GenerationTest : public RunFixture {
     SampleStart start{{'a', 'b'}, {}};
     start.params.set_max_tokens(static_cast<int>(count));
     start.params.set_seed(3);
+    start.params.set_past_context(true);
     return start;
   }
   /// More than the context holds, so that half of it is fed anew in between.

@@ -342,6 +342,7 @@ TEST_F(RunTest, SamplesFromRunCheckpointAndFolderAlike) {
   v1::SamplingParams params;
   params.set_max_tokens(40);
   params.set_seed(4);
+  params.set_past_context(true);
   const SampleStart start{.prompt = {'a', 'b'}, .params = params};
   const auto expected = draw_all(*run, start);
   EXPECT_EQ(expected.size(), 40u);
@@ -350,6 +351,38 @@ TEST_F(RunTest, SamplesFromRunCheckpointAndFolderAlike) {
   EXPECT_EQ(draw_all(*checkpoint, start), expected);
   EXPECT_EQ(draw_all(*Sampler::load({}, folder_.path() / "hf"), start), expected);
   EXPECT_THROW(Sampler::load({}, folder_.path()), NotFound);
+}
+
+TEST_F(RunTest, CheckpointsAndExportsEndSequencesAsTheModelsGenerationConfig) {
+  folder_.write_text("generation_config.json", R"({"eos_token_id": [7, 9], "do_sample": false})");
+  const test::TempFolder checkpoints;
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  const auto run = create(*world, context, config(), checkpoints.path());
+  run->export_hf(folder_.path() / "hf", "float32");
+  const SampleStart plain = [] {
+    SampleStart start{.prompt = {'a', 'b'}, .params = {}};
+    start.params.set_max_tokens(12);
+    start.params.set_seed(4);
+    return start;
+  }();
+  const auto drawn = draw_all(*run, plain);
+  ASSERT_EQ(drawn.size(), 12u);
+  for (const auto& folder : {run->save_state(), folder_.path() / "hf"}) {
+    const auto sampler = Sampler::load({}, folder);
+    PromptLimits limits = sampler->prompt_limits();
+    EXPECT_EQ(limits.generation.end_tokens, (std::vector<std::int64_t>{7, 9})) << folder;
+    EXPECT_EQ(limits.generation.temperature, 0.0);
+    limits.generation.end_tokens = {{255, drawn[4]}};
+    SampleStart start = plain;
+    set_ends({}, limits, &start);
+    const auto first = std::find(drawn.begin(), drawn.end(), drawn[4]);
+    EXPECT_EQ(draw_all(*sampler, start), std::vector<std::int64_t>(drawn.begin(), first + 1));
+    v1::SampleStop ignore;
+    ignore.set_ignore_eos(true);
+    set_ends(ignore, limits, &start);
+    EXPECT_EQ(draw_all(*sampler, start), drawn);
+  }
 }
 
 }  // namespace

@@ -86,6 +86,10 @@ TEST_F(StopStringsTest, TheLongestOfThoseThatAreCompleteAndTheReasonOfTheLastTok
   draw({"END", "THE END"}, {"x THE", " END"});
   EXPECT_EQ(told_.text(), "x ");
   EXPECT_EQ(told_.finish_reason(), "stop_string") << "before the length";
+  draw({"END"}, {"x", "END"}, v1::FINISH_REASON_CONTEXT);
+  EXPECT_EQ(told_.finish_reason(), "stop_string") << "before the context";
+  draw({"END"}, {"x", "EN"}, v1::FINISH_REASON_CONTEXT);
+  EXPECT_EQ(told_.finish_reason(), "context");
   draw({"END"}, {"x", "END"}, v1::FINISH_REASON_EOS);
   EXPECT_EQ(told_.text(), "x");
   EXPECT_EQ(told_.finish_reason(), "eos");

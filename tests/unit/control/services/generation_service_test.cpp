@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -166,6 +168,103 @@ TEST_F(GenerationServiceTest, EverySequenceHasItsIndexAndItsEnd) {
   // 'a' and the last token of the prompt, 'c' or 'd', modulo 26.
   EXPECT_EQ(texts, (std::vector<std::string>{"vwxyz", "vwxyz", "wxyz{", "wxyz{"}));
   EXPECT_EQ(ends, std::vector<int>(4, 1));
+}
+
+TEST_F(GenerationServiceTest, SeedsOfSequencesAreTheirOwnAndTold) {
+  std::map<std::uint64_t, std::uint64_t> drawn_with;  // by place of the sequence in the sample
+  plan_.on_sample = [&](const std::vector<train::SampleStart>& starts) {
+    drawn_with.clear();
+    for (std::size_t i = 0; i < starts.size(); ++i) drawn_with[i] = starts[i].params.seed();
+  };
+  start();
+  std::filesystem::create_directories(folder_ / "state" / "hf");
+  v1::GenerateRequest request = ask("", 3);
+  request.set_hf_folder("hf");
+  request.clear_prompt();
+  request.add_prompts()->set_prompt("abc");
+  request.add_prompts()->set_prompt("d");
+  request.set_samples(8);
+  std::set<std::uint64_t> all;
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    request.mutable_params()->set_seed(seed);
+    const Answer answer = generate(request);
+    ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+    std::set<std::uint64_t> told;
+    for (const auto& response : answer.responses) {
+      EXPECT_EQ(response.seed(), drawn_with.at(static_cast<std::uint64_t>(response.index())));
+      told.insert(response.seed());
+    }
+    EXPECT_EQ(told.size(), 16u);
+    EXPECT_EQ(drawn_with.at(0), seed);
+    all.insert(told.begin(), told.end());
+  }
+  EXPECT_EQ(all.size(), 3u * 16) << "requests with near seeds share none";
+}
+
+TEST_F(GenerationServiceTest, TheModelsGenerationConfigGivesWhatIsLeftOut) {
+  v1::SamplingParams drawn_with;
+  plan_.on_sample = [&](const std::vector<train::SampleStart>& starts) {
+    drawn_with = starts.at(0).params;
+  };
+  plan_.generation.end_tokens = {{'z', 'D'}};
+  plan_.generation.temperature = 0.6;
+  plan_.generation.top_k = 20;
+  plan_.generation.notes = {"top_p is 3"};
+  start();
+  std::filesystem::create_directories(folder_ / "state" / "hf");
+  v1::GenerateRequest request = ask("", 9);
+  request.set_hf_folder("hf");
+  const auto notes_of = [](const Answer& answer) {
+    std::vector<std::string> notes;
+    for (const auto& response : answer.responses) {
+      EXPECT_TRUE(notes.empty() || response.notes().empty()) << "said once";
+      notes.insert(notes.end(), response.notes().begin(), response.notes().end());
+    }
+    return notes;
+  };
+  Answer answer = generate(request);
+  EXPECT_THAT(notes_of(answer),
+              ::testing::ElementsAre("the model's generation_config.json gives temperature 0.6, "
+                                     "top_k 20",
+                                     "top_p is 3"));
+  EXPECT_EQ(drawn_with.temperature(), 0.6);
+  EXPECT_EQ(drawn_with.top_k(), 20);
+  EXPECT_EQ(drawn_with.top_p(), 1.0);
+  EXPECT_EQ(text_of(answer), "ABCD");
+  EXPECT_EQ(answer.responses.back().finish_reason(), "stop");
+
+  request.mutable_params()->set_temperature(1.5);
+  request.mutable_params()->set_top_k(3);
+  request.mutable_params()->set_max_tokens(4);
+  answer = generate(request);
+  EXPECT_THAT(notes_of(answer), ::testing::ElementsAre("top_p is 3"));
+  EXPECT_EQ(drawn_with.temperature(), 1.5);
+  EXPECT_EQ(drawn_with.top_k(), 3);
+  EXPECT_EQ(answer.responses.back().finish_reason(), "stop") << "its last token is an end";
+  request.mutable_stop()->set_ignore_eos(true);
+  request.mutable_params()->set_max_tokens(6);
+  answer = generate(request);
+  EXPECT_EQ(text_of(answer), "ABCDEF");
+  EXPECT_EQ(answer.responses.back().finish_reason(), "length");
+}
+
+TEST_F(GenerationServiceTest, ASequenceEndsWithTheContextUnlessItIsToGoOn) {
+  plan_.ends_with_context = true;
+  plan_.context_length = 6;
+  start();
+  std::filesystem::create_directories(folder_ / "state" / "hf");
+  v1::GenerateRequest request = ask("", 20);
+  request.set_hf_folder("hf");
+  request.set_prompt("abcd");
+  Answer answer = generate(request);
+  EXPECT_EQ(text_of(answer), "ABC") << "one behind the six";
+  EXPECT_EQ(answer.responses.back().finish_reason(), "context");
+  request.set_prompt("abcdef");
+  EXPECT_EQ(text_of(generate(request)), "A");
+  request.mutable_params()->set_past_context(true);
+  answer = generate(request);
+  EXPECT_EQ(text_of(answer).size(), 20u);
+  EXPECT_EQ(answer.responses.back().finish_reason(), "length");
 }
 
 TEST_F(GenerationServiceTest, StopStringsEndSequencesOnAllRanksAndNoOthers) {

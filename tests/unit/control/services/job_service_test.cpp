@@ -19,6 +19,12 @@ class JobServiceTest : public ::testing::Test {
     jobs_ = v1::JobService::NewStub(daemon_->channel());
   }
   grpc::Status submit(const std::string& name, std::int64_t steps) {
+    v1::SampleConfig sample;
+    sample.set_prompt("ab");
+    sample.mutable_params()->set_max_tokens(3);
+    return submit(name, steps, sample);
+  }
+  grpc::Status submit(const std::string& name, std::int64_t steps, const v1::SampleConfig& sample) {
     v1::SubmitJobRequest request;
     request.mutable_spec()->set_name(name);
     auto& run = *request.mutable_spec()->mutable_run();
@@ -26,8 +32,7 @@ class JobServiceTest : public ::testing::Test {
     run.mutable_checkpoint()->set_interval(4);
     run.mutable_validation()->set_interval(5);
     run.mutable_validation()->set_steps(2);
-    run.mutable_sample()->set_prompt("ab");
-    run.mutable_sample()->mutable_params()->set_max_tokens(3);
+    *run.mutable_sample() = sample;
     grpc::ClientContext context;
     v1::SubmitJobResponse response;
     return jobs_->SubmitJob(&context, request, &response);
@@ -39,6 +44,30 @@ class JobServiceTest : public ::testing::Test {
   std::unique_ptr<FakeDaemon> daemon_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
 };
+
+TEST_F(JobServiceTest, SamplesOfAJobEndAsItsModelAndSayHow) {
+  plan_.ends_with_context = true;
+  plan_.context_length = 6;
+  plan_.generation.end_tokens = {{'a' + 'z' % 26 + 2}};
+  plan_.generation.temperature = 0.5;  // a default of requests to generate alone
+  plan_.on_sample = [](const std::vector<train::SampleStart>& starts) {
+    for (const train::SampleStart& start : starts) EXPECT_FALSE(start.params.has_temperature());
+  };
+  start();
+  v1::SampleConfig sample;
+  sample.set_prompt("az");
+  sample.add_prompts("am");
+  sample.add_prompts("abcde");
+  sample.mutable_params()->set_max_tokens(4);
+  ASSERT_TRUE(submit("a", 4, sample).ok());
+  const v1::Job done = daemon_->wait_for("a", v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(done.samples_size(), 3) << done.DebugString();
+  EXPECT_EQ(done.samples(0).finish_reason(), "eos");
+  EXPECT_EQ(done.samples(0).text().size(), 2u + 3);
+  EXPECT_EQ(done.samples(1).finish_reason(), "length");
+  EXPECT_EQ(done.samples(2).finish_reason(), "context");
+  EXPECT_EQ(done.samples(2).text().size(), 5u + 2);
+}
 
 TEST_F(JobServiceTest, ACancelAndAStopWithoutRoomForALastCheckpointFailNoJob) {
   plan_.step_time = 2ms;

@@ -90,6 +90,41 @@ TEST_F(RunSamplesTest, AStopStringIsTheLastOfTheTokensAndTheScores) {
   EXPECT_EQ(stopped.exact_logprobs_size(), 5);
 }
 
+TEST_F(RunSamplesTest, SequencesEndWithTheModelsEndTokensAndItsContext) {
+  plan_.ends_with_context = true;
+  plan_.context_length = 6;
+  plan_.generation.end_tokens = {{'a' + 'b' % 26 + 3}};
+  plan_.generation.temperature = 0.5;
+  plan_.generation.top_k = 3;
+  plan_.on_sample = [](const std::vector<train::SampleStart>& starts) {
+    EXPECT_EQ(starts.at(0).params.temperature(), 1.0) << "training divides by its log-probs";
+    EXPECT_EQ(starts.at(0).params.top_k(), 0);
+  };
+  start();
+  v1::RunSpec spec;
+  spec.mutable_config()->mutable_training()->set_seq_len(6);
+  Client client = ready_client(spec);
+  v1::SampleRequest request = client.sample_request(1, 12);
+  request.add_prompts()->set_prompt("abcdz");
+  const auto drawn = [&](int sequence) {
+    EXPECT_TRUE(client.sample(request).ok());
+    return client.wait(client.last_.name()).result().sample().sequences(sequence);
+  };
+  EXPECT_EQ(drawn(0).finish_reason(), "eos");
+  EXPECT_EQ(drawn(0).token_ids_size(), 4);
+  EXPECT_EQ(drawn(1).finish_reason(), "context");
+  EXPECT_EQ(drawn(1).token_ids_size(), 2);
+  request.mutable_stop()->set_ignore_eos(true);
+  EXPECT_EQ(drawn(0).finish_reason(), "context");
+  request.set_exact_logprobs(true);
+  EXPECT_EQ(drawn(1).exact_logprobs_size(), 2) << "Forward of a whole context, whatever was asked";
+  request.mutable_params()->set_past_context(true);
+  EXPECT_EQ(info_of(client.sample(request)).metadata().at("field"), "exact_logprobs");
+  request.set_exact_logprobs(false);
+  EXPECT_EQ(drawn(0).finish_reason(), "length");
+  EXPECT_EQ(drawn(1).token_ids_size(), 12);
+}
+
 TEST_F(RunSamplesTest, ScoresAreThoseOfTheFinishedSequences) {
   start();
   Client client = ready_client();

@@ -171,6 +171,7 @@ nn::GenerateSequence greedy(std::size_t prompt, std::int64_t tokens) {
     sequence.prompt.push_back(static_cast<std::int64_t>((7 * i * i + 3 * prompt + 1) % 37));
   sequence.options.sampling.temperature = 0.0;
   sequence.options.max_tokens = tokens;
+  sequence.options.past_context = true;
   return sequence;
 }
 
