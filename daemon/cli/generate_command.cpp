@@ -50,20 +50,21 @@ std::vector<std::string> texts_of(const GenerateOptions& options,
 /// Text here, token ids on the wire: puts prompts into tokens and makes the tokens that come text.
 class LocalTokenizer {
  public:
-  LocalTokenizer(const std::string& folder, std::size_t sequences)
-      : tokenizer_(text::open_tokenizer(folder).tokenizer) {
-    decoders_.reserve(sequences);
-    for (std::size_t i = 0; i < sequences; ++i) decoders_.emplace_back(tokenizer_, true);
-  }
+  explicit LocalTokenizer(const std::string& folder)
+      : tokenizer_(text::open_tokenizer(folder).tokenizer) {}
 
-  /// The same prompts with their template's tokens in place of their text.
-  std::vector<v1::Prompt> encoded(const std::vector<v1::Prompt>& prompts) const {
+  /// The same prompts with their template's tokens in place of their text. What is drawn follows
+  /// them, `samples` times each.
+  std::vector<v1::Prompt> encode(const std::vector<v1::Prompt>& prompts, int samples) {
     std::vector<v1::Prompt> tokens(prompts);
     for (v1::Prompt& prompt : tokens) {
-      if (prompt.prompt().empty()) continue;
-      for (const text::TokenId id : tokenizer_->encode(prompt.prompt(), true))
-        prompt.add_token_ids(id);
+      if (!prompt.prompt().empty())
+        for (const text::TokenId id : tokenizer_->encode(prompt.prompt(), true))
+          prompt.add_token_ids(id);
       prompt.clear_prompt();
+      text::StreamDecoder decoder(tokenizer_, true);
+      decoder.follow(prompt.token_ids());
+      decoders_.insert(decoders_.end(), static_cast<std::size_t>(samples), decoder);
     }
     return tokens;
   }
@@ -77,17 +78,15 @@ class LocalTokenizer {
 
  private:
   std::shared_ptr<const text::Tokenizer> tokenizer_;
-  std::vector<text::StreamDecoder> decoders_;
+  std::vector<text::StreamDecoder> decoders_;  ///< by sequence
 };
 
 ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
   const std::vector<v1::Prompt> prompts = read_prompts(options.prompts);
   std::optional<LocalTokenizer> tokenizer;
-  if (!options.tokenizer.empty())
-    tokenizer.emplace(options.tokenizer,
-                      prompts.size() * static_cast<std::size_t>(options.samples));
+  if (!options.tokenizer.empty()) tokenizer.emplace(options.tokenizer);
   const v1::GenerateRequest request =
-      make_request(options, tokenizer ? tokenizer->encoded(prompts) : prompts);
+      make_request(options, tokenizer ? tokenizer->encode(prompts, options.samples) : prompts);
   grpc::ClientContext context;
   const auto stream = client.generation().Generate(&context, request);
   const InterruptScope interrupt([&] { context.TryCancel(); });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/sampling_options.h"
 
-
 namespace meshloom::cli {
 
 v1::SamplingParams SamplingOptions::params() const {

@@ -20,6 +20,31 @@ CharClass class_after(std::string_view text) {
 
 }  // namespace
 
+std::vector<AddedToken> with_ids(const std::vector<AddedToken>& given, const Vocabulary& vocabulary,
+                                 TokenId first_new) {
+  std::vector<AddedToken> tokens;
+  std::unordered_map<std::string, TokenId> ids;
+  std::unordered_map<TokenId, std::size_t> places;
+  for (AddedToken token : given) {
+    if (token.content.empty()) continue;
+    const auto [id, is_new] = ids.try_emplace(token.content, 0);
+    if (is_new) {
+      const auto known = vocabulary.find(token.content);
+      id->second = known ? *known : first_new++;
+    }
+    token.id = id->second;
+    const auto [place, is_first] = places.try_emplace(token.id, tokens.size());
+    if (is_first) {
+      tokens.push_back(std::move(token));
+      continue;
+    }
+    AddedToken& before = tokens[place->second];
+    token.special = token.special || (before.special && before.content == token.content);
+    before = std::move(token);
+  }
+  return tokens;
+}
+
 TokenFinder::TokenFinder(const std::vector<const AddedToken*>& tokens,
                          const std::vector<std::string>& texts)
     : tokens_(1) {

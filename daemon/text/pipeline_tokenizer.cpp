@@ -2,9 +2,23 @@
 #include "daemon/text/pipeline_tokenizer.h"
 
 #include "daemon/text/utf8.h"
-#include "kernels/base/error.h"
 
 namespace meshloom::text {
+namespace {
+
+/// As many as the model has tokens. Holes between ids do not count, but every line of a Unigram
+/// model is a token, also where two have one text.
+TokenId first_new_id(const TokenModel& model) {
+  const Vocabulary& vocabulary = vocabulary_of(model);
+  return std::holds_alternative<Unigram>(model) ? vocabulary.end()
+                                                : static_cast<TokenId>(vocabulary.size());
+}
+
+}  // namespace
+
+const Vocabulary& vocabulary_of(const TokenModel& model) {
+  return std::visit([](const auto& kind) -> const Vocabulary& { return kind.vocabulary(); }, model);
+}
 
 PipelineTokenizer::PipelineTokenizer(Parts parts)
     : model_(std::move(parts.model)),
@@ -13,17 +27,18 @@ PipelineTokenizer::PipelineTokenizer(Parts parts)
       around_(std::move(parts.around)),
       decoder_(std::move(parts.decoder)),
       cuts_(parts.cuts),
-      added_(std::move(parts.added_tokens), normalizer_) {
-  const Vocabulary& known =
-      std::visit([](const auto& kind) -> const Vocabulary& { return kind.vocabulary(); }, model_);
+      added_(with_ids(parts.added_tokens, vocabulary_of(model_), first_new_id(model_)),
+             normalizer_) {
+  const Vocabulary& known = vocabulary_of(model_);
   for (TokenId id = 0; id < known.end(); ++id)
     if (const std::string* token = known.token(id)) all_tokens_.add(*token, id);
   for (const AddedToken& token : added_.tokens()) {
-    const auto id = known.find(token.content);
-    check(!id || *id == token.id, "the added token \"{}\" has id {}: expected the vocabulary's {}",
-          token.content, token.id, id.value_or(0));
     all_tokens_.add(token.content, token.id);
     if (token.special) special_.insert(token.id);
+    if (!token.normalized || !normalizer_) continue;
+    NormalText normal{token.content};
+    normalizer_(normal);
+    if (normal.text != token.content) normal_forms_[token.id] = std::move(normal.text);
   }
 }
 
@@ -68,7 +83,8 @@ std::string PipelineTokenizer::decode(std::span<const TokenId> tokens, bool skip
     const std::string* token = all_tokens_.token(id);
     if (token == nullptr || (skip_special && special_.contains(id))) continue;
     if (!decoder_ && !texts.empty()) texts.emplace_back(" ");
-    texts.push_back(*token);
+    const auto normal = normal_forms_.find(id);
+    texts.push_back(normal == normal_forms_.end() ? *token : normal->second);
   }
   if (decoder_) decoder_(texts);
   std::string all;

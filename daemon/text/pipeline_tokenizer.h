@@ -3,6 +3,7 @@
 // tokenizer.json puts them together.
 #pragma once
 
+#include <unordered_map>
 #include <unordered_set>
 #include <variant>
 
@@ -18,6 +19,7 @@
 namespace meshloom::text {
 
 using TokenModel = std::variant<Bpe, WordPiece, WordLevel, Unigram>;
+const Vocabulary& vocabulary_of(const TokenModel& model);
 
 class PipelineTokenizer : public Tokenizer {
  public:
@@ -31,7 +33,7 @@ class PipelineTokenizer : public Tokenizer {
     TextCuts cuts = {};         ///< that all of the parts above allow
   };
 
-  /// Throws InvalidArgument where added tokens contradict the model's vocabulary.
+  /// Added tokens get the ids of with_ids.
   explicit PipelineTokenizer(Parts parts);
 
   using Tokenizer::encode;
@@ -44,6 +46,7 @@ class PipelineTokenizer : public Tokenizer {
   std::optional<TokenId> find(std::string_view token) const override {
     return all_tokens_.find(token);
   }
+  const std::vector<AddedToken>& added_tokens() const { return added_.tokens(); }
 
  private:
   void encode_normalized(const Piece& text, WordCache& cache, std::vector<TokenId>& out) const;
@@ -56,14 +59,18 @@ class PipelineTokenizer : public Tokenizer {
   TextCuts cuts_;
   AddedTokens added_;
   Vocabulary all_tokens_;  ///< the model's and the added ones
+  /// Added tokens whose normalised form is another text, which is what they are decoded as.
+  std::unordered_map<TokenId, std::string> normal_forms_;
   std::unordered_set<TokenId> special_;
 };
 
 /// From what a tokenizer.json holds; `path` is for errors. Truncation and padding in the file are
-/// the business of callers who ask for them, which nobody here does. Throws InvalidArgument for a
+/// the business of callers who ask for them, which nobody here does. `special` are texts that are
+/// special tokens, too, as far as the vocabulary has them. Throws InvalidArgument for a
 /// file that is not as its format says, Unimplemented naming a part that is not known: no part is
 /// approximated.
-PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path);
+PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path,
+                                 const std::vector<std::string>& special = {});
 /// The same from the file's text.
 PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path);
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "daemon/base/utf8.h"
 #include "daemon/text/regex.h"
 #include "daemon/text/split.h"
 #include "daemon/text/split_scanners.h"
@@ -120,6 +121,57 @@ PreTokenizer read_metaspace(const JsonPart& part) {
   };
 }
 
+PreTokenizer read_char_delimiter(const JsonPart& part) {
+  part.allow_only({"type", "delimiter"});
+  const std::string delimiter = part.text("delimiter");
+  if (delimiter.empty() || utf8_length(delimiter.front()) != delimiter.size())
+    part.at("delimiter")
+        .refuse(fmt::format("got \"{}\", expected one character", base::printable_text(delimiter)));
+  return splitting(occurrences_of(delimiter), SplitBehavior::kRemoved);
+}
+
+/// Pieces of so many characters.
+PreTokenizer read_fixed_length(const JsonPart& part) {
+  part.allow_only({"type", "length"});
+  constexpr std::int64_t kDefault = 5, kMost = std::int64_t{1} << 40;
+  const std::int64_t length =
+      part.json().contains("length") ? part.at("length").number(kMost) : kDefault;
+  if (length == 0) part.at("length").refuse("got 0, expected at least 1 character");
+  return [length](const Piece& piece, const PieceSink& sink) {
+    const char* at = piece.text.data();
+    const char* const end = at + piece.text.size();
+    while (at < end) {
+      const char* const begin = at;
+      for (std::int64_t count = 0; count < length && at < end; ++count) at += utf8_length(*at);
+      sink({{begin, static_cast<std::size_t>(at - begin)},
+            piece.first && begin == piece.text.data()});
+    }
+  };
+}
+
+/// Where the script changes. A character of no script belongs to what is before it; those in front
+/// of the first one that has a script are left out, as the package does.
+void split_at_scripts(const Piece& piece, const PieceSink& sink) {
+  const char* at = piece.text.data();
+  const char* const end = at + piece.text.size();
+  const char* begin = end;
+  std::uint8_t last = 0;
+  const auto give = [&](const char* until) {
+    if (begin < until)
+      sink({{begin, static_cast<std::size_t>(until - begin)},
+            piece.first && begin == piece.text.data()});
+  };
+  while (at < end) {
+    const char* const here = at;
+    const std::uint8_t script = script_of(next_char(at));
+    if (script == 0 || script == last) continue;
+    give(here);
+    begin = here;
+    last = script;
+  }
+  give(end);
+}
+
 /// Pre-tokenizers without fields.
 PreTokenizer plain_pre_tokenizer(const std::string& type) {
   // At white space and around every punctuation mark.
@@ -130,6 +182,7 @@ PreTokenizer plain_pre_tokenizer(const std::string& type) {
       spaces(piece, [&](const Piece& word) { marks(word, sink); });
     };
   if (type == "WhitespaceSplit") return splitting(characters_with(kSpace), SplitBehavior::kRemoved);
+  if (type == "UnicodeScripts") return split_at_scripts;
   if (type != "Whitespace") return nullptr;
   // Words, and what is neither word nor white space, in runs.
   return [&classes = CharClasses::get()](const Piece& piece, const PieceSink& sink) {
@@ -173,6 +226,10 @@ void add_pre_tokenizer(const JsonPart& part, PreTokenizers& out) {
     const auto behavior =
         part.has("behavior") ? read_behavior(part.at("behavior")) : SplitBehavior::kIsolated;
     out.steps.push_back(splitting(characters_with(kPunctuation), behavior));
+  } else if (type == "CharDelimiterSplit") {
+    out.steps.push_back(read_char_delimiter(part));
+  } else if (type == "FixedLength") {
+    out.steps.push_back(read_fixed_length(part));
   } else if (auto plain = plain_pre_tokenizer(type)) {
     part.allow_only({"type"});
     out.steps.push_back(std::move(plain));

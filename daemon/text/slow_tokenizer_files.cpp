@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/base/utf8.h"
+#include "daemon/text/special_tokens.h"
 #include "daemon/text/split_scanners.h"
 #include "daemon/text/vocabulary.h"
 
@@ -30,14 +31,8 @@ std::vector<std::string> lines_of(std::string_view text, const char* name, const
   return lines;
 }
 
-/// The class without the ending of its fast variant.
-std::string class_of(const JsonPart& config, const std::string& otherwise) {
-  std::string name = config.optional_text("tokenizer_class").value_or(otherwise);
-  if (name.ends_with("Fast")) name.resize(name.size() - 4);
-  return name;
-}
-
-/// The tokens under added_tokens_decoder as a tokenizer.json has them; an empty array without it.
+/// The tokens under added_tokens_decoder as a tokenizer.json has them, in the order of their ids;
+/// an empty array without it.
 Json decoded_added_tokens(const JsonPart& config) {
   Json tokens = Json::array();
   if (!config.has("added_tokens_decoder")) return tokens;
@@ -53,41 +48,78 @@ Json decoded_added_tokens(const JsonPart& config) {
     tokens.push_back(token);
     tokens.back()["id"] = std::stoll(id);
   }
+  // Those that the vocabulary has not are numbered in this order; the keys are in that of texts.
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [](const Json& a, const Json& b) { return a["id"] < b["id"]; });
   return tokens;
 }
 
-/// Those of added_tokens_decoder; the named special tokens too, as far as the vocabulary has them.
-Json added_tokens(const JsonPart& config, const Json& vocab,
-                  const std::vector<std::pair<const char*, const char*>>& named) {
+Json added_token(const std::string& content, const Json& id, bool special) {
+  return {{"id", id},        {"content", content},     {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", !special}, {"special", special}};
+}
+
+/// Those of added_tokens_decoder; the special tokens of the folder and of its class too, as far as
+/// the vocabulary has them.
+Json added_tokens(const JsonPart& config, const std::string& class_name, const Json& vocab) {
   Json tokens = decoded_added_tokens(config);
-  for (const auto& [key, otherwise] : named) {
-    const std::string content = special_token(config, key).value_or(otherwise);
-    const auto at = vocab.find(content);
+  for (const char* name : kSpecialTokenNames) {
+    const auto content = special_token(config, class_name, name);
+    if (!content) continue;
+    const auto at = vocab.find(*content);
     const bool is_there = std::any_of(tokens.begin(), tokens.end(), [&](const Json& token) {
-      return token.value("content", "") == content;
+      return token.value("content", "") == *content;
     });
-    if (at != vocab.end() && !is_there)
-      tokens.push_back({{"id", *at},
-                        {"content", content},
-                        {"single_word", false},
-                        {"lstrip", false},
-                        {"rstrip", false},
-                        {"normalized", false},
-                        {"special", true}});
+    if (at != vocab.end() && !is_there) tokens.push_back(added_token(*content, *at, true));
   }
   return tokens;
 }
 
+/// What add_bos_token and add_eos_token put around a text; null where neither is set.
+Json template_of(const JsonPart& config, const std::string& class_name, const Json& vocab) {
+  Json single = Json::array(), ids = Json::object();
+  const auto add = [&](const char* flag, const char* name) {
+    const auto token = special_token(config, class_name, name);
+    if (!config.flag(flag, false) || !token) return;
+    const auto at = vocab.find(*token);
+    if (at == vocab.end())
+      config.not_offered(fmt::format("{} with a {} that vocab.json has not, \"{}\", is not known",
+                                     flag, name, base::printable_text(*token, 80, false)));
+    single.push_back({{"SpecialToken", {{"id", *token}}}});
+    ids[*token] = {{"ids", Json::array({*at})}};
+  };
+  add("add_bos_token", "bos_token");
+  single.push_back({{"Sequence", Json::object()}});
+  add("add_eos_token", "eos_token");
+  if (single.size() == 1) return nullptr;
+  return {{"type", "TemplateProcessing"}, {"single", single}, {"special_tokens", ids}};
+}
+
 }  // namespace
 
-std::optional<std::string> special_token(const JsonPart& config, std::string_view key) {
-  if (!config.has(key)) return std::nullopt;
-  const JsonPart part = config.at(key);
-  return part.json().is_object() ? part.text("content") : part.text();
+Json with_added_tokens_file(Json config, const JsonPart& added) {
+  if (!added.json().is_object()) added.refuse("expected an object of tokens and their ids");
+  if (config.contains("added_tokens_decoder")) return config;
+  std::vector<std::string> special;
+  const JsonPart named(config, added.path());
+  for (const char* name : kSpecialTokenNames)
+    if (const auto token = special_token(named, name)) special.push_back(*token);
+  if (named.has("additional_special_tokens"))
+    for (const JsonPart& token : named.elements("additional_special_tokens"))
+      special.push_back(token.json().is_object() ? token.text("content") : token.text());
+  Json decoder = Json::object();
+  for (const auto& [content, id] : added.json().items()) {
+    const JsonPart part(id, fmt::format("{}.{}", added.path(), content));
+    const bool is_special = std::find(special.begin(), special.end(), content) != special.end();
+    const std::int64_t number = part.number(kMostTokens - 1);
+    decoder[std::to_string(number)] = added_token(content, number, is_special);
+  }
+  config["added_tokens_decoder"] = decoder;
+  return config;
 }
 
 Json json_of_bpe_files(const Json& vocab, std::string_view merges, const JsonPart& config) {
-  const std::string name = class_of(config, "GPT2Tokenizer");
+  const std::string name = named_class(config).value_or("GPT2Tokenizer");
   const bool is_qwen = name == "Qwen2Tokenizer";
   if (!is_qwen && name != "GPT2Tokenizer")
     config.not_offered(
@@ -110,19 +142,16 @@ Json json_of_bpe_files(const Json& vocab, std::string_view merges, const JsonPar
     pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", {split, level}}};
   }
   return {{"version", "1.0"},
-          {"added_tokens", added_tokens(config, vocab,
-                                        {{"eos_token", "<|endoftext|>"},
-                                         {"bos_token", "<|endoftext|>"},
-                                         {"unk_token", "<|endoftext|>"},
-                                         {"pad_token", "<|endoftext|>"}})},
+          {"added_tokens", added_tokens(config, name, vocab)},
           {"normalizer", is_qwen ? Json{{"type", "NFC"}} : Json()},
           {"pre_tokenizer", pre_tokenizer},
+          {"post_processor", template_of(config, name, vocab)},
           {"decoder", level},
           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", pairs}}}};
 }
 
 Json json_of_word_piece_file(std::string_view text, const JsonPart& config) {
-  const std::string name = class_of(config, "BertTokenizer");
+  const std::string name = named_class(config).value_or("BertTokenizer");
   if (name != "BertTokenizer" && name != "DistilBertTokenizer")
     config.not_offered(fmt::format("the tokenizer_class \"{}\" with vocab.txt is not known", name));
   Json vocab = Json::object();
@@ -138,12 +167,7 @@ Json json_of_word_piece_file(std::string_view text, const JsonPart& config) {
 
   const bool lowercase = config.flag("do_lower_case", true);
   return {{"version", "1.0"},
-          {"added_tokens", added_tokens(config, vocab,
-                                        {{"pad_token", "[PAD]"},
-                                         {"unk_token", "[UNK]"},
-                                         {"cls_token", "[CLS]"},
-                                         {"sep_token", "[SEP]"},
-                                         {"mask_token", "[MASK]"}})},
+          {"added_tokens", added_tokens(config, name, vocab)},
           {"normalizer",
            {{"type", "BertNormalizer"},
             {"clean_text", true},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/text/stream_decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace meshloom::text {
@@ -15,6 +16,20 @@ constexpr std::size_t kMostPending = 64;
 StreamDecoder::StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special)
     : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
 
+void StreamDecoder::follow(std::span<const std::int64_t> prompt) {
+  // What is further back changes nothing, unless all that is behind it is left out of the text.
+  std::size_t count = std::min(prompt.size(), 2 * kMostPending);
+  const auto tail = [&] {
+    const auto last = prompt.last(count);
+    return std::vector<TokenId>(last.begin(), last.end());
+  };
+  while (count < prompt.size() && tokenizer_->decode(tail(), skip_special_).empty())
+    count = std::min(prompt.size(), 2 * count);
+  for (const TokenId token : tail()) add(token);
+  std::string text = tokenizer_->decode(window_, skip_special_);
+  if (text.size() > told_.size() && text.starts_with(told_)) prompt_text_ = std::move(text);
+}
+
 std::string StreamDecoder::add(TokenId token) {
   window_.push_back(token);
   const std::string text = tokenizer_->decode(window_, skip_special_);
@@ -22,6 +37,10 @@ std::string StreamDecoder::add(TokenId token) {
   std::string_view sure = text;
   if (window_.size() - pending_from_ < kMostPending)
     while (sure.ends_with(kReplacement)) sure.remove_suffix(kReplacement.size());
+  if (sure.size() == text.size() && !prompt_text_.empty()) {
+    if (sure.starts_with(prompt_text_)) told_ = prompt_text_;
+    prompt_text_.clear();
+  }
   if (!sure.starts_with(told_)) {
     // What was told for bytes that made no character is another text by now and stays as it is.
     if (window_.size() - pending_from_ >= kMostPending) {
@@ -54,6 +73,8 @@ std::string StreamDecoder::add(TokenId token) {
 
 std::string StreamDecoder::finish() {
   const std::string text = tokenizer_->decode(window_, skip_special_);
+  if (!prompt_text_.empty() && text.starts_with(prompt_text_)) told_ = std::move(prompt_text_);
+  prompt_text_.clear();
   const std::vector<TokenId> pending(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
                                      window_.end());
   std::string rest = text.starts_with(told_) ? text.substr(told_.size())

@@ -2,7 +2,9 @@
 // StreamDecoder: tokens that come one by one as text that ends on whole characters.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,11 +13,16 @@
 namespace meshloom::text {
 
 /// The texts of all add() and of finish() together are what Tokenizer::decode makes of all tokens,
-/// unless their last bytes are no text and would change what was given out before.
+/// unless their last bytes are no text and would change what was given out before. Behind a prompt
+/// they are what the text of prompt and tokens has beyond that of the prompt: how a token is
+/// written, with a blank in front or without one, depends on whether it is the first of a text.
 class StreamDecoder {
  public:
   StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special);
 
+  /// Before the first add(): the tokens that the others follow. Of a character that they begin and
+  /// the others complete all is new.
+  void follow(std::span<const std::int64_t> prompt);
   /// What is new in the text; empty while a character is not whole.
   std::string add(TokenId token);
   /// The rest: what was no whole character becomes U+FFFD.
@@ -29,6 +36,9 @@ class StreamDecoder {
   std::vector<TokenId> window_;
   std::size_t pending_from_ = 0;  ///< where those since then begin
   std::string told_;              ///< of the window's text
+  /// The window's text with a prompt that ends in bytes that were no whole character; empty
+  /// otherwise, and once it is known whether they have become one.
+  std::string prompt_text_;
 };
 
 }  // namespace meshloom::text

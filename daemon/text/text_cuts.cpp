@@ -53,6 +53,9 @@ void restrict_by_pre_tokenizer(const JsonPart& part, TextCuts& cuts, TextCuts& m
     cuts.after_newline = false;
     if (!part.flag("split", true)) cuts.before_blank = false;
     made.before_blank = true;
+  } else if (type == "CharDelimiterSplit") {
+    if (part.text("delimiter") == " ") made.before_blank = true;
+    if (part.text("delimiter") == "\n") made.after_newline = true;
   } else if (type != "Digits" && type != "Punctuation") {
     cuts = {};
   }

@@ -12,7 +12,9 @@ namespace {
 /// The folder, and sizes and times of its files.
 std::string key_of(const std::filesystem::path& folder) {
   std::string key = folder.string();
-  for (const std::filesystem::path& file : carried_files(folder))
+  std::vector<std::filesystem::path> files = carried_files(folder);
+  files.push_back(folder / "config.json");  // it may tell the class and the end of documents
+  for (const std::filesystem::path& file : files)
     if (const auto stamp = base::file_stamp(file))
       key += "|" + file.filename().string() + ":" + *stamp;
   return key;

@@ -2,8 +2,10 @@
 #include "daemon/text/tokenizer_folder.h"
 
 #include <array>
+#include <functional>
 #include <span>
 
+#include "daemon/base/field_error.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/sha256.h"
 #include "daemon/base/stand_in.h"
@@ -11,6 +13,7 @@
 #include "daemon/text/pipeline_tokenizer.h"
 #include "daemon/text/sentencepiece.h"
 #include "daemon/text/slow_tokenizer_files.h"
+#include "daemon/text/special_tokens.h"
 #include "daemon/text/unicode.h"
 #include "kernels/base/error.h"
 
@@ -18,6 +21,7 @@ namespace meshloom::text {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::json;
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
 
@@ -42,6 +46,7 @@ class FolderReader {
  public:
   explicit FolderReader(fs::path folder) : folder_(std::move(folder)) { update(unicode_version()); }
 
+  std::string folder() const { return folder_.string(); }
   std::string path(const char* name) const { return (folder_ / name).string(); }
   bool has(const char* name) const { return is_there(folder_ / name); }
   std::string text(const char* name) {
@@ -52,28 +57,33 @@ class FolderReader {
     update(content);
     return content;
   }
-  nlohmann::json json(const char* name) { return parse_json(text(name), path(name)); }
+  Json json(const char* name) { return parse_json(text(name), path(name)); }
+  /// Does not count for the digest: what becomes of it does. An empty object where there is none.
+  Json aside(const char* name) const {
+    if (!has(name)) return Json::object();
+    Json json = parse_json(base::InputFile(folder_ / name).read_text(kMostBytes), path(name));
+    if (!json.is_object()) base::refuse_field(path(name), "is no object of JSON");
+    return json;
+  }
+  void update(std::string_view bytes) { digest_.update(std::as_bytes(std::span(bytes))); }
   std::string digest() const { return digest_.hex(); }
 
  private:
-  void update(std::string_view bytes) { digest_.update(std::as_bytes(std::span(bytes))); }
-
   fs::path folder_;
   base::Sha256 digest_;
 };
 
 /// The class whose ids are those of the file's pieces.
 SentencePieceTemplate sentencepiece_template(const JsonPart& config) {
-  const std::string name = config.optional_text("tokenizer_class").value_or("LlamaTokenizer");
-  if (name != "LlamaTokenizer" && name != "LlamaTokenizerFast")
+  const std::string name = config.text("tokenizer_class");
+  if (name != "LlamaTokenizer")
     config.not_offered(
         fmt::format("the tokenizer_class \"{}\" with tokenizer.model is not known", name));
   return {config.flag("add_bos_token", true), config.flag("add_eos_token", false)};
 }
 
 /// Tokens besides the pieces of a tokenizer.model are not known.
-void check_added_tokens(const JsonPart& config, const nlohmann::json& others,
-                        const Tokenizer& tokenizer) {
+void check_added_tokens(const JsonPart& config, const Json& others, const Tokenizer& tokenizer) {
   const auto check_token = [&](const std::string& content, const std::string& id) {
     const auto found = tokenizer.find(content);
     if (!found || std::to_string(*found) != id)
@@ -89,6 +99,117 @@ void check_added_tokens(const JsonPart& config, const nlohmann::json& others,
                   id);
   }
   for (const auto& [content, id] : others.items()) check_token(content, id.dump());
+}
+
+/// What a folder says beside its vocabulary.
+struct FolderConfig {
+  Json own;    ///< tokenizer_config.json as it is
+  Json all;    ///< with the files that are read into it
+  Json model;  ///< config.json
+  std::string class_name = {};
+};
+
+FolderConfig read_config(FolderReader& reader) {
+  constexpr const char* kConfig = "tokenizer_config.json";
+  FolderConfig config;
+  config.own = reader.has(kConfig) ? reader.json(kConfig) : Json::object();
+  if (!config.own.is_object()) base::refuse_field(reader.path(kConfig), "is no object of JSON");
+  constexpr const char* kMap = "special_tokens_map.json";
+  config.all = with_special_tokens_map(config.own, {reader.aside(kMap), reader.path(kMap)});
+  config.model = reader.aside("config.json");
+  return config;
+}
+
+/// Of files whose tokenizer is a class of transformers: names it in the config. Where the folder
+/// does not say which, it is `otherwise`.
+void set_class(const std::string& otherwise, const FolderReader& reader, FolderConfig& config) {
+  const JsonPart part(config.all, reader.path("tokenizer_config.json"));
+  config.class_name = tokenizer_class(part, {config.model, reader.path("config.json")}, false);
+  if (config.class_name.empty()) config.class_name = named_class(part).value_or(otherwise);
+  config.all["tokenizer_class"] = config.class_name;
+}
+
+/// The tokens of one text are no longer those of an older version of this program, which took the
+/// ids of the file and named no others: the folder counts as another one.
+void tell_added_tokens(const PipelineTokenizer& tokenizer, const Json& in_file,
+                       FolderReader& reader) {
+  const std::vector<AddedToken>& tokens = tokenizer.added_tokens();
+  bool same = in_file.size() == tokens.size();
+  for (std::size_t i = 0; same && i < tokens.size(); ++i)
+    same = in_file[i].at("content") == tokens[i].content && in_file[i].at("id") == tokens[i].id;
+  if (same) return;
+  reader.update("added tokens");
+  for (const AddedToken& token : tokens)
+    reader.update(fmt::format("{} {} {}\n", token.id, token.content.size(), token.content));
+}
+
+std::shared_ptr<const Tokenizer> made_pipeline(const Json& json, const std::string& path,
+                                               const std::vector<std::string>& special,
+                                               FolderReader& reader) {
+  auto tokenizer = std::make_shared<PipelineTokenizer>(read_tokenizer(json, path, special));
+  const auto at = json.find("added_tokens");
+  tell_added_tokens(*tokenizer, at == json.end() ? Json::array() : *at, reader);
+  return tokenizer;
+}
+
+std::shared_ptr<const Tokenizer> open_json(FolderReader& reader, FolderConfig& config) {
+  constexpr const char* kName = "tokenizer.json";
+  const std::string text = reader.text(kName);
+  const JsonPart part(config.all, reader.path("tokenizer_config.json"));
+  config.class_name = tokenizer_class(part, {config.model, reader.path("config.json")},
+                                      text.find("\"ByteLevel\"") != std::string::npos);
+  std::vector<std::string> special;
+  for (const char* name : kSpecialTokenNames)
+    if (const auto token = special_token(part, config.class_name, name)) special.push_back(*token);
+  return made_pipeline(parse_json(text, reader.path(kName)), reader.path(kName), special, reader);
+}
+
+/// `json_of` makes a tokenizer.json of the vocabulary and a config.
+std::shared_ptr<const Tokenizer> open_slow(const std::string& otherwise, FolderReader& reader,
+                                           FolderConfig& config,
+                                           const std::function<Json(const JsonPart&)>& json_of) {
+  constexpr const char* kAdded = "added_tokens.json";
+  config.all = with_added_tokens_file(config.all, {reader.aside(kAdded), reader.path(kAdded)});
+  set_class(otherwise, reader, config);
+  const std::string path = reader.path("tokenizer_config.json");
+  const Json json = json_of({config.all, path});
+  // An older version of this program read that file alone.
+  if (config.all != config.own) {
+    Json before;
+    try {
+      before = json_of({config.own, path});
+    } catch (const Error&) {
+      before = nullptr;  // it refused the folder
+    }
+    if (before != json) reader.update("added tokens and class\n" + json.dump());
+  }
+  return made_pipeline(json, reader.folder(), {}, reader);
+}
+
+std::shared_ptr<const Tokenizer> open_sentencepiece(FolderReader& reader, FolderConfig& config) {
+  set_class("LlamaTokenizer", reader, config);
+  const JsonPart part(config.all, reader.path("tokenizer_config.json"));
+  const SentencePieceTemplate around = sentencepiece_template(part);
+  const auto tokenizer =
+      read_sentencepiece(reader.text("tokenizer.model"), around, reader.path("tokenizer.model"));
+  check_added_tokens(
+      part, reader.has("added_tokens.json") ? reader.json("added_tokens.json") : Json::object(),
+      *tokenizer);
+  return tokenizer;
+}
+
+std::shared_ptr<const Tokenizer> open_files(FolderReader& reader, FolderConfig& config) {
+  if (reader.has("tokenizer.json")) return open_json(reader, config);
+  if (reader.has("vocab.json") && reader.has("merges.txt")) {
+    const Json vocab = reader.json("vocab.json");
+    const std::string merges = reader.text("merges.txt");
+    return open_slow("GPT2Tokenizer", reader, config,
+                     [&](const JsonPart& part) { return json_of_bpe_files(vocab, merges, part); });
+  }
+  if (!reader.has("vocab.txt")) return open_sentencepiece(reader, config);
+  const std::string vocab = reader.text("vocab.txt");
+  return open_slow("BertTokenizer", reader, config,
+                   [&](const JsonPart& part) { return json_of_word_piece_file(vocab, part); });
 }
 
 }  // namespace
@@ -121,35 +242,11 @@ FolderTokenizer open_tokenizer(const fs::path& folder) {
                                folder.string()),
                    "NO_TOKENIZER", {{"path", folder.string()}});
   FolderReader reader(folder);
-  const nlohmann::json config_json = reader.has("tokenizer_config.json")
-                                         ? reader.json("tokenizer_config.json")
-                                         : nlohmann::json::object();
-  const JsonPart config(config_json, reader.path("tokenizer_config.json"));
+  FolderConfig config = read_config(reader);
   FolderTokenizer result;
-  std::string eos = special_token(config, "eos_token").value_or("");
-  if (reader.has("tokenizer.json")) {
-    result.tokenizer = std::make_shared<PipelineTokenizer>(
-        read_tokenizer(reader.json("tokenizer.json"), reader.path("tokenizer.json")));
-  } else if (reader.has("vocab.json") && reader.has("merges.txt")) {
-    const nlohmann::json vocab = reader.json("vocab.json");
-    result.tokenizer = std::make_shared<PipelineTokenizer>(read_tokenizer(
-        json_of_bpe_files(vocab, reader.text("merges.txt"), config), folder.string()));
-    if (eos.empty()) eos = "<|endoftext|>";
-  } else if (reader.has("vocab.txt")) {
-    result.tokenizer = std::make_shared<PipelineTokenizer>(
-        read_tokenizer(json_of_word_piece_file(reader.text("vocab.txt"), config), folder.string()));
-    if (eos.empty()) eos = special_token(config, "sep_token").value_or("[SEP]");
-  } else {
-    const SentencePieceTemplate around = sentencepiece_template(config);
-    result.tokenizer =
-        read_sentencepiece(reader.text("tokenizer.model"), around, reader.path("tokenizer.model"));
-    check_added_tokens(config,
-                       reader.has("added_tokens.json") ? reader.json("added_tokens.json")
-                                                       : nlohmann::json::object(),
-                       *result.tokenizer);
-    if (eos.empty()) eos = "</s>";
-  }
-  if (!eos.empty()) result.eos = result.tokenizer->find(eos);
+  result.tokenizer = open_files(reader, config);
+  result.eos = document_end({config.all, reader.path("tokenizer_config.json")}, config.class_name,
+                            {config.model, reader.path("config.json")}, *result.tokenizer);
   result.identity = reader.digest();
   return result;
 }

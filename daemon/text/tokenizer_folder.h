@@ -22,8 +22,9 @@ std::vector<std::filesystem::path> carried_files(const std::filesystem::path& mo
 struct FolderTokenizer {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<TokenId> eos;  ///< the token that ends a document
-  /// SHA-256 over the files that it was read from and the version of Unicode: tokens of one text
-  /// are the same where this is.
+  /// SHA-256 over the files that it was read from, the version of Unicode, and what other files
+  /// change in its tokens: those of one text are the same where this is. What they say of the eos
+  /// does not count.
   std::string identity;
 };
 
@@ -35,9 +36,10 @@ std::vector<std::string> tokenizer_kinds();
 bool has_tokenizer(const std::filesystem::path& folder);
 
 /// From tokenizer.json; else vocab.json and merges.txt (byte-level BPE of GPT-2 or Qwen 2); else
-/// vocab.txt (BERT); else tokenizer.model (Llama). What the last three leave open is in
-/// tokenizer_config.json. Throws NotFound (NO_TOKENIZER) if there is none of them, otherwise as
-/// read_tokenizer and read_sentencepiece.
+/// vocab.txt (BERT); else tokenizer.model (Llama). What the last three leave open, and which tokens
+/// are special, is in tokenizer_config.json, special_tokens_map.json and config.json, in the order
+/// that special_tokens.h says, and of vocabularies in added_tokens.json. Throws NotFound
+/// (NO_TOKENIZER) if there is none of them, otherwise as read_tokenizer and read_sentencepiece.
 FolderTokenizer open_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace meshloom::text

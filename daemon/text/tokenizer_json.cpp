@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "daemon/base/utf8.h"
 #include "daemon/text/json_part.h"
 #include "daemon/text/pipeline_tokenizer.h"
@@ -136,9 +138,37 @@ Template read_template(const JsonPart& part) {
   return all;
 }
 
+AddedToken read_added_token(const JsonPart& part) {
+  part.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+  AddedToken token;
+  token.id = static_cast<TokenId>(part.at("id").number(kMostTokens - 1));
+  token.content = part.text("content");
+  token.single_word = part.flag("single_word");
+  token.lstrip = part.flag("lstrip");
+  token.rstrip = part.flag("rstrip");
+  token.normalized = part.flag("normalized");
+  token.special = part.flag("special");
+  return token;
+}
+
+/// Those of the vocabulary's tokens among `special` that are not added tokens already.
+void add_special_tokens(const std::vector<std::string>& special, PipelineTokenizer::Parts& parts) {
+  for (const std::string& text : special) {
+    const auto is_it = [&](const AddedToken& token) { return token.content == text; };
+    const auto id = vocabulary_of(parts.model).find(text);
+    if (!id || std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(), is_it)) continue;
+    parts.added_tokens.push_back(
+        {.content = text, .id = *id, .normalized = false, .special = true});
+    // It might lie across any of them.
+    const auto is_plain = [](char c) { return c > ' ' && c <= '~'; };
+    if (!std::all_of(text.begin(), text.end(), is_plain)) parts.cuts = {};
+  }
+}
+
 }  // namespace
 
-PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path) {
+PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path,
+                                 const std::vector<std::string>& special) {
   const JsonPart root(json, path);
   root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                    "pre_tokenizer", "post_processor", "decoder", "model"});
@@ -150,22 +180,13 @@ PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& 
   PipelineTokenizer::Parts parts{read_model(root.at("model"), pre_tokenizers.byte_level)};
   parts.pre_tokenizers = std::move(pre_tokenizers);
   if (root.has("added_tokens"))
-    for (const JsonPart& part : root.elements("added_tokens")) {
-      part.allow_only(
-          {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-      AddedToken& token = parts.added_tokens.emplace_back();
-      token.id = static_cast<TokenId>(part.at("id").number(kMostTokens - 1));
-      token.content = part.text("content");
-      token.single_word = part.flag("single_word");
-      token.lstrip = part.flag("lstrip");
-      token.rstrip = part.flag("rstrip");
-      token.normalized = part.flag("normalized");
-      token.special = part.flag("special");
-    }
+    for (const JsonPart& part : root.elements("added_tokens"))
+      parts.added_tokens.push_back(read_added_token(part));
   if (root.has("normalizer")) parts.normalizer = read_normalizer(root.at("normalizer"));
   if (root.has("post_processor")) parts.around = read_template(root.at("post_processor"));
   if (root.has("decoder")) parts.decoder = read_decoder(root.at("decoder"));
   parts.cuts = text_cuts(root);
+  add_special_tokens(special, parts);
   return PipelineTokenizer(std::move(parts));
 }
 

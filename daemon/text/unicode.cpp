@@ -79,6 +79,13 @@ std::vector<std::pair<char32_t, char32_t>> ranges_of_category(std::string_view c
   });
 }
 
+std::uint8_t script_of(char32_t c) {
+  const std::span runs(unicode_data::kScripts, unicode_data::kScripts_size);
+  const auto behind = std::partition_point(runs.begin(), runs.end(),
+                                           [&](std::uint32_t run) { return run >> 8 <= c; });
+  return static_cast<std::uint8_t>(*(behind - 1) & 0xFF);
+}
+
 void append_lowercase(char32_t c, std::string& out) {
   if (c < 0x80) {
     out += static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);

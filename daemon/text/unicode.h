@@ -51,6 +51,10 @@ const char* category_name(CharClass c);
 std::vector<std::pair<char32_t, char32_t>> ranges_of_flag(CharClass flags);
 std::vector<std::pair<char32_t, char32_t>> ranges_of_category(std::string_view category);
 
+/// Equal for characters that pre-tokenizing by scripts keeps together; 0 for the blank and for
+/// characters that are none, which belong to any script.
+std::uint8_t script_of(char32_t c);
+
 /// Appends the lower-case form, which is two characters for U+0130.
 void append_lowercase(char32_t c, std::string& out);
 

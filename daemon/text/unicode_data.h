@@ -43,4 +43,9 @@ extern const std::size_t kCompatible_size;
 extern const std::uint32_t kGraphemes[];
 extern const std::size_t kGraphemes_size;
 
+/// Where a run of characters begins that pre-tokenizing by scripts keeps together: first << 8 |
+/// number of the script, 0 for those that belong to any.
+extern const std::uint32_t kScripts[];
+extern const std::size_t kScripts_size;
+
 }  // namespace meshloom::text::unicode_data

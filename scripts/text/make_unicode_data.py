@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usage: make_unicode_data.py FOLDER
 
-Writes unicode_classes.cpp, unicode_lowercase.cpp, unicode_compositions.cpp, unicode_compatibility.cpp and
-unicode_graphemes.cpp of daemon/text into FOLDER: what the `tokenizers` package takes every character for, found by
-asking the package about each of them. The package mixes several versions of Unicode (its regular expressions, Rust's
-own tables, those for BERT, its normal forms, its grapheme clusters), so no table of the Unicode Consortium would do.
+Writes unicode_classes.cpp, unicode_lowercase.cpp, unicode_compositions.cpp, unicode_compatibility.cpp,
+unicode_graphemes.cpp and unicode_scripts.cpp of daemon/text into FOLDER: what the `tokenizers` package takes every
+character for, found by asking the package about each of them. The package mixes several versions of Unicode (its
+regular expressions, Rust's own tables, those for BERT, its normal forms, its grapheme clusters, its scripts), so no
+table of the Unicode Consortium would do.
 Python's own table only proposes which pairs of characters may compose and which combining class a character may have;
 the package is asked whether it does so.
 """
@@ -200,6 +201,27 @@ def graphemes():
     return array("std::uint32_t", "kGraphemes", runs(kinds, GRAPHEMES))
 
 
+def scripts():
+    """Runs (first << 8 | number) of the characters of one script, by the numbers of their first characters' order; 0
+    for those that belong to any script. The package shows scripts where it splits, and those that belong to any where
+    it leaves them out."""
+    splitter = pre_tokenizers.UnicodeScripts()
+
+    def pieces(text):
+        return [piece for piece, _ in splitter.pre_tokenize_str(text)]
+
+    numbers = [0] * 0x110000
+    members = [c for c in SCALARS if pieces(chr(c))]
+    firsts = []  # Of each script its first character.
+    for piece in pieces("".join(map(chr, members))):
+        number = next((n for n, first in enumerate(firsts) if len(pieces(first + piece[0])) == 1), len(firsts))
+        if number == len(firsts):
+            firsts.append(piece[0])
+        for c in map(ord, piece):
+            numbers[c] = number + 1
+    return array("std::uint32_t", "kScripts", runs(numbers, range(256)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
@@ -211,6 +233,7 @@ def main():
     (folder / "unicode_compositions.cpp").write_text(head + compositions() + TAIL)
     (folder / "unicode_compatibility.cpp").write_text(head + compatibility() + TAIL)
     (folder / "unicode_graphemes.cpp").write_text(head + graphemes() + TAIL)
+    (folder / "unicode_scripts.cpp").write_text(head + scripts() + TAIL)
 
 
 if __name__ == "__main__":

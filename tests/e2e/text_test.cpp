@@ -70,28 +70,29 @@ Drawn up_to(const Drawn& whole, const std::string& stop) {
 
 class TextE2e : public DaemonTest {
  protected:
-  /// Job "text" on these data, with an export.
-  void train_text(const char* data) {
+  /// Job "text" on these data, with an export and `more` lines below run:.
+  void train_text(const char* data, const std::string& more = "") {
     TinyJob text;
     text.model = "{config: model/config.json}";
     text.data = data;
     text.steps = 100;
     text.optimizer = "{lr: 5.0e-3}";
-    text.extra = "  export: {hf_folder: hf}\n";
+    text.extra = "  export: {hf_folder: hf}\n" + more;
     submit(text, "text");
     ASSERT_TRUE(reaches("text", "succeeded")) << job("text").dump(2);
   }
   /// DATA_DIR/model: the config of a small GPT-2 and the tokenizer of a golden case, of as many
   /// tokens.
-  void make_model() {
+  void make_model(const std::string& tokenizer = "gpt2",
+                  const std::string& tokenizer_config = R"({"eos_token": "<|endoftext|>"})") {
     const Json golden =
-        Json::parse(read_file(test::source_file("tests/golden/tokenizer/gpt2.json")));
+        Json::parse(read_file(test::source_file("tests/golden/tokenizer/" + tokenizer + ".json")));
     fs::create_directories(data_ / "model");
     Json config = Json::parse(read_file(test::source_file("configs/models/byte_gpt_tiny.json")));
     config["vocab_size"] = golden["tokenizer"]["model"]["vocab"].size();
     write("config.json", config.dump());
     write("tokenizer.json", golden["tokenizer"].dump());
-    write("tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
+    write("tokenizer_config.json", tokenizer_config);
     write("generation_config.json", R"({"max_length": 77})");
   }
   void write(const std::string& name, const std::string& text) const {
@@ -394,6 +395,56 @@ TEST_F(TextE2e, SamplesEndBeforeStopStringsThatBeginAndEndInsideTokens) {
   expect_both({"--stop", stops.back(), "--stop", stops.front()}, up_to(whole, stops.front()), true);
   // What only begins like one is told all the same.
   expect_both({"--stop", stops.front() + "never"}, whole, false);
+  EXPECT_EQ(client({"run", "close", "driven", "--token", token}).exit_code, 0);
+  shut_down();
+}
+
+TEST_F(TextE2e, TheFirstWordBehindAPromptKeepsItsBlank) {
+  // Words have their blank in front, which a text's first one is written without.
+  make_model("llama2", "{}");
+  write("special_tokens_map.json", R"({"eos_token": "</s>"})");
+  start(1);
+  write_lines("corpus/lines.jsonl", 300);
+  ASSERT_NO_FATAL_FAILURE(train_text(
+      "corpus",
+      "  sample: {prompt: Der Fuchs, interval: 50, params: {temperature: 0, max_tokens: 12}}\n"));
+  const std::string begin = "Der Fuchs", text = job("text")["sample"];
+  EXPECT_TRUE(text.starts_with(begin + " ")) << text;
+  EXPECT_TRUE(kLine.starts_with(text)) << text;
+  EXPECT_TRUE(job("text")["samples"][0]["text"].get<std::string>().starts_with(begin + " "));
+  const Arguments greedy = {"--prompt", begin, "--temperature", "0", "--max-tokens", "12"};
+  const auto shown = [&](Arguments command, const Arguments& more) {
+    command.insert(command.end(), greedy.begin(), greedy.end());
+    command.insert(command.end(), more.begin(), more.end());
+    const auto result = client(command);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+    return result.output;
+  };
+  const Arguments generate = {"generate", "--job", "text"};
+  EXPECT_EQ(shown(generate, {}), text + "\n");
+  EXPECT_EQ(shown(generate, {"--tokenizer", data_ / "model"}), text + "\n");
+  EXPECT_EQ(shown(generate, {"--stop", " "}), begin + "\n");
+
+  const std::string local = folder_ / "llama2";
+  ASSERT_EQ(client({"checkpoint", "download", "checkpoints/text/hf", local}).exit_code, 0);
+  ASSERT_EQ(client({"model", "create", "small", local}).exit_code, 0);
+  const std::string file = write_text("run.yaml", R"(config:
+  model: {name: small}
+  plan: {dtype: float32}
+  training: {seq_len: 32}
+)");
+  const std::string token = client_json({"run", "create", file, "--name", "driven"})["token"];
+  ASSERT_TRUE(eventually(30s, [&] {
+    return client_json({"run", "show", "driven"})["state"] == "ready";
+  }));
+  const Arguments sample = {"run", "sample", "driven", "--token", token};
+  EXPECT_EQ(shown(sample, {}), text + "\n");
+  Arguments stopped = sample;
+  stopped.emplace_back("--json");
+  const Json sequence =
+      Json::parse(shown(stopped, {"--stop", " "}))["result"]["sample"]["sequences"][0];
+  EXPECT_EQ(sequence["finish_reason"], "stop_string");
+  EXPECT_LE(sequence["token_ids"].size(), 2u);
   EXPECT_EQ(client({"run", "close", "driven", "--token", token}).exit_code, 0);
   shut_down();
 }

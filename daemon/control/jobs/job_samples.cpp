@@ -37,7 +37,8 @@ JobSamples::JobSamples(const RunClient& run, const v1::SampleConfig& config,
 JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()>& given_up) const {
   run_.begin_sample(kJobSample, {}, starts_).get();
   std::vector<Sequence> sequences;
-  for (const std::string& prompt : prompts_) sequences.push_back({TokenText(limits_), prompt});
+  for (std::size_t i = 0; i < prompts_.size(); ++i)
+    sequences.push_back({TokenText(limits_, starts_[i].prompt), prompts_[i], ""});
   Drawn drawn;
   bool done = false;
   while (!done && !given_up()) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/jobs/token_text.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/base/utf8.h"
@@ -9,8 +10,15 @@ namespace meshloom::control {
 namespace {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";
+constexpr std::size_t kLongestBeginning = 3;  // bytes of a character that is not whole
 
 }  // namespace
+
+void ByteText::follow(std::span<const std::int64_t> prompt) {
+  for (const std::int64_t byte : prompt.last(std::min(prompt.size(), kLongestBeginning)))
+    append(static_cast<unsigned char>(byte));
+  of_prompt_ = missing_ > 0;
+}
 
 std::string ByteText::append(unsigned char byte) {
   std::string out;
@@ -22,6 +30,7 @@ std::string ByteText::append(unsigned char byte) {
     if (continues) {
       pending_ += static_cast<char>(byte);
       if (--missing_ > 0) return "";
+      of_prompt_ = false;
       out.swap(pending_);
       return out;
     }
@@ -41,15 +50,16 @@ std::string ByteText::finish() {
   if (missing_ == 0) return "";
   missing_ = 0;
   pending_.clear();
-  return kReplacement;
+  return std::exchange(of_prompt_, false) ? "" : kReplacement;
 }
 
-TokenText::TokenText(const train::PromptLimits& limits, std::vector<std::string> stops)
+TokenText::TokenText(const train::PromptLimits& limits, std::span<const std::int64_t> prompt,
+                     std::vector<std::string> stops)
     : stops_(std::move(stops)) {
   if (limits.tokenizer)
-    decoder_.emplace<text::StreamDecoder>(limits.tokenizer, true);
+    decoder_.emplace<text::StreamDecoder>(limits.tokenizer, true).follow(prompt);
   else if (limits.is_bytes())
-    decoder_.emplace<ByteText>();
+    decoder_.emplace<ByteText>().follow(prompt);
 }
 
 std::string TokenText::add(std::int64_t token) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,6 +17,9 @@ namespace meshloom::control {
 /// Bytes that come one by one, as whole UTF-8 characters.
 class ByteText {
  public:
+  /// Before the first append(): the bytes that the others follow. Of a character that they begin
+  /// and the others complete all is new; where it is broken off, its U+FFFD is the prompt's.
+  void follow(std::span<const std::int64_t> prompt);
   /// The text that became complete with this byte; U+FFFD for bytes that cannot be part of UTF-8.
   std::string append(unsigned char byte);
   /// What an unfinished character leaves at the end.
@@ -23,15 +27,18 @@ class ByteText {
 
  private:
   std::string pending_;
-  int missing_ = 0;  ///< continuation bytes that the pending character still needs
+  int missing_ = 0;         ///< continuation bytes that the pending character still needs
+  bool of_prompt_ = false;  ///< the pending character begins in the prompt
 };
 
 /// Of a model of bytes, or with a tokenizer, whose special tokens are left out; of others there is
 /// no text.
 class TokenText {
  public:
-  /// The text ends before the first of `stops` (text::StopStrings).
-  explicit TokenText(const train::PromptLimits& limits, std::vector<std::string> stops = {});
+  /// Of tokens that follow those of `prompt`: what text there is of both beyond the prompt's. It
+  /// ends before the first of `stops` (text::StopStrings).
+  TokenText(const train::PromptLimits& limits, std::span<const std::int64_t> prompt,
+            std::vector<std::string> stops = {});
 
   /// The text that became complete with this token.
   std::string add(std::int64_t token);

@@ -322,10 +322,10 @@ v1::Operation RunManager::operation(const std::string& name) {
 
 train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
   std::optional<train::PromptLimits> limits = run.prompt_limits();
+  // The ranks know the size of the vocabulary alone: one of 256 tokens may have a tokenizer, too.
   train::PromptLimits known = parts_.admission.prompt_limits(run.view().resolved());
   if (!limits) return known;
   limits->generation = std::move(known.generation);
-  if (limits->is_bytes()) return *limits;
   limits->tokenizer = std::move(known.tokenizer);
   limits->no_tokenizer = std::move(known.no_tokenizer);
   return *limits;

@@ -28,9 +28,11 @@ std::shared_ptr<SampleProgress> RunSample::make_progress(const SampleOrder& orde
   const v1::SamplingParams& params = order.starts.at(0).params;
   std::vector<std::uint64_t> seeds;
   for (const train::SampleStart& start : order.starts) seeds.push_back(start.params.seed());
-  return std::make_shared<SampleProgress>(SampleProgress::Shape{
+  auto progress = std::make_shared<SampleProgress>(SampleProgress::Shape{
       std::move(seeds), order.samples, params.has_temperature() && params.temperature() != 1.0,
       order.text, order.prompt_log_probs, order.tokenizer, order.stop_strings});
+  for (std::size_t i = 0; i < order.starts.size(); ++i) progress->follow(i, order.starts[i].prompt);
+  return progress;
 }
 
 RunSample::RunSample(Operations& operations, std::string operation, SampleOrder order,

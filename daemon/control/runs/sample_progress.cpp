@@ -32,6 +32,11 @@ SampleProgress::SampleProgress(const Shape& shape)
     result_->mutable_sample()->add_prompts();
 }
 
+void SampleProgress::follow(std::size_t sequence, std::span<const std::int64_t> prompt) {
+  const std::lock_guard lock(mutex_);
+  if (shape_.tokenizer) decoders_.at(sequence).follow(prompt);
+}
+
 bool SampleProgress::add(const DrawnToken& token) {
   const std::lock_guard lock(mutex_);
   const bool has_text = !texts_.empty();

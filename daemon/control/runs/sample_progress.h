@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class SampleProgress {
   };
   explicit SampleProgress(const Shape& shape);
 
+  /// Before the first add(): the tokens that those of a sequence follow, which its text is without.
+  void follow(std::size_t sequence, std::span<const std::int64_t> prompt);
   /// False for a token that was drawn after a stop string had ended its sequence: it is not taken.
   bool add(const DrawnToken& token);
   /// Whether a stop string has ended the text of the sequence.

@@ -112,7 +112,7 @@ void GenerateStream::make_sequences() {
   const auto& strings = request_.stop().strings();
   for (train::SampleStart& start : sequence_starts(request_, params, limits_)) {
     Sequence& sequence =
-        sequences_.emplace_back(TokenText(limits_, {strings.begin(), strings.end()}));
+        sequences_.emplace_back(TokenText(limits_, start.prompt, {strings.begin(), strings.end()}));
     sequence.tokens = std::move(start.prompt);
     sequence.params = std::move(start.params);
   }

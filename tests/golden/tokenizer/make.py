@@ -11,12 +11,12 @@ import json
 import pathlib
 import sys
 
-from tokenizers import Regex, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 import texts
 from character_map import character_map
 from compare import theirs
-from tokenizers_of import ALL, VERSION
+from tokenizers_of import ALL, VERSION, state_of
 
 FUZZED = 30
 SCALARS = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -39,6 +39,10 @@ AROUND = ["a{}b", "{}a", "{}\u0301\u0301", "\r{}", "\u00a9{}\u200d\u00a9\u0301",
           "{}\u11a8\u0301", "\u0600{}\u0301"]
 
 
+# Goes through all characters from one block to another.
+STRIDE = 7919
+
+
 # Where characters combine: (first, count).
 COMBINING = [(0x41, 26), (0xA0, 0xE0), (0x300, 0x4F), (0xF40, 0x7A), (0x1100, 0x100), (0x1E00, 0x100), (0x3300, 0x58),
              (0xAC00, 0x40), (0xFB00, 0x50), (0xFF00, 0xF0)]
@@ -59,6 +63,11 @@ def combined(count):
         yield text
 
 
+def strided(stride):
+    """All characters, every `stride`th first: as far as the test goes, too."""
+    return "".join(SCALARS[i * stride % len(SCALARS)] for i in range(len(SCALARS)))
+
+
 def digest(lines):
     return hashlib.sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
 
@@ -72,6 +81,9 @@ def every_character():
         "normalized": {name: digest(n.normalize_str("a" + c + "b") for c in SCALARS) for name, n in NORMALIZERS.items()},
         "split": {name: digest("\n".join(piece for piece, _ in s.pre_tokenize_str("a" + c + "b")) for c in SCALARS)
                   for name, s in SPLITTERS.items()},
+        "scripts": {str(stride): digest(
+            piece for piece, _ in pre_tokenizers.UnicodeScripts().pre_tokenize_str(strided(stride)))
+            for stride in (1, STRIDE)},
         "combining": COMBINING,
         "combined": {name: digest(map(NORMALIZERS[name].normalize_str, combined(20000)))
                      for name in ("NFC", "NFD", "NFKC", "NFKD")},
@@ -84,12 +96,13 @@ def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
     documents = [s.encode() for s in texts.SENTENCES] + [texts.fuzzed(1_000_000 + i) for i in range(FUZZED)]
     for make in ALL:
-        tokenizer = make()
+        state = state_of(make)
+        tokenizer = Tokenizer.from_str(state)
         cases = []
         for document in documents:
             tokens, around, text = theirs(tokenizer, document)
             cases.append({"bytes": document.hex(), "tokens": tokens, "around": around, "text": text.decode()})
-        golden = {"made_by": f"tokenizers {VERSION}", "tokenizer": json.loads(tokenizer.to_str()), "cases": cases}
+        golden = {"made_by": f"tokenizers {VERSION}", "tokenizer": json.loads(state), "cases": cases}
         text = json.dumps(golden, ensure_ascii=False, separators=(",", ":"))
         (folder / f"{make.__name__}.json").write_text(text + "\n")
     characters = {"made_by": f"tokenizers {VERSION}", **every_character()}

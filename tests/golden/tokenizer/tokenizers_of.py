@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small tokenizers of every kind, trained by the `tokenizers` package."""
+"""Small tokenizers of every kind, trained by the `tokenizers` package: each as a Tokenizer, or as the text of a
+tokenizer.json that the package would write otherwise."""
+import json
+
 import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -135,7 +138,6 @@ def compatible():
 
 def with_bytes(tokenizer):
     """The same BPE tokenizer with tokens for all bytes in its vocabulary."""
-    import json
     state = json.loads(tokenizer.to_str())
     vocabulary = state["model"]["vocab"]
     for byte in range(256):
@@ -180,6 +182,54 @@ def words():
     return tokenizer
 
 
+def scripts():
+    """Words that end where the script changes, as sentencepiece trains them."""
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]", fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.UnicodeScripts(), pre_tokenizers.Digits(individual_digits=True)])
+    tokenizer.train_from_iterator(training(), trainers.BpeTrainer(
+        vocab_size=700, special_tokens=["[UNK]"], limit_alphabet=300, show_progress=False))
+    return tokenizer
+
+
+def delimited():
+    """Pieces between commas, of seven characters at most."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.CharDelimiterSplit(","), pre_tokenizers.FixedLength(length=7),
+        pre_tokenizers.CharDelimiterSplit("\u3002")])
+    tokenizer.train_from_iterator(training(), trainers.WordLevelTrainer(
+        vocab_size=900, special_tokens=["[UNK]"], show_progress=False))
+    return tokenizer
+
+
+def renumbered():
+    """Added tokens whose ids leave holes, go backwards, or are not those of the vocabulary or of another token."""
+    tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.train_from_iterator(training(), trainers.WordLevelTrainer(
+        vocab_size=300, special_tokens=["[UNK]"], show_progress=False))
+    state = json.loads(tokenizer.to_str())
+    word = next(word for word in state["model"]["vocab"] if len(word) > 3 and word.isascii() and word.isalpha())
+    flags = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=False)
+    state["added_tokens"] += [
+        {**flags, "id": 4000, "content": "<tool>"}, {**flags, "id": 7, "content": word, "special": True},
+        {**flags, "id": 3999, "content": "[WORD]", "lstrip": True}, {**flags, "id": 3, "content": "[MASK]"},
+        {**flags, "id": 400, "content": ""}, {**flags, "id": 401, "content": "Fuchs", "normalized": True},
+        {**flags, "id": 402, "content": "<s>", "special": True}, {**flags, "id": 300, "content": "[WORD]", "rstrip": True},
+        {**flags, "id": 403, "content": "</s>"}]
+    return json.dumps(state)
+
+
 ALL = [gpt2, roberta, llama3, qwen2, gpt4o, starcoder, bert, bert_cased, unigram, mapped, compatible, llama2, unknown,
-       words]
+       words, scripts, delimited, renumbered]
+
+
+def state_of(make):
+    """The text of the tokenizer.json that one of these makes."""
+    made = make()
+    return made if isinstance(made, str) else made.to_str()
+
+
 VERSION = tokenizers.__version__

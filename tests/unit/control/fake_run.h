@@ -37,7 +37,8 @@ struct FakePlan {
       [](std::int64_t, const train::JobProgress&) {};
   std::string narrow_dtype;  ///< whose exports of a job are refused: it does not reach a weight
   std::int64_t vocab_size = 256;
-  std::string no_tokenizer;  ///< why a model of another vocabulary has none
+  std::string no_tokenizer;                          ///< why a model of another vocabulary has none
+  std::shared_ptr<const text::Tokenizer> tokenizer;  ///< that of the model's folder
   std::int64_t context_length = 64;
   bool ends_with_context = false;      ///< sequences that are not to go on past it
   train::GenerationConfig generation;  ///< of the model's folder
@@ -70,6 +71,7 @@ struct FakePlan {
     train::PromptLimits limits{vocab_size, context_length, 10, 1};
     limits.no_tokenizer = no_tokenizer;
     limits.generation = generation;
+    limits.tokenizer = tokenizer;
     return limits;
   }
 };

@@ -125,6 +125,21 @@ TEST(Characters, ClusterAsInThePackage) {
   }
 }
 
+TEST(Characters, AreDividedIntoScriptsAsInThePackage) {
+  std::vector<std::string> characters;
+  for_each_character([&](const std::string& c) { characters.push_back(c); });
+  const nlohmann::json json = {{"type", "UnicodeScripts"}};
+  const PreTokenizers splitter = read_pre_tokenizers(JsonPart(json, "UnicodeScripts"));
+  for (const auto& [stride, digest] : golden().at("scripts").items()) {
+    std::string text;
+    for (std::size_t i = 0; i < characters.size(); ++i)
+      text += characters[i * std::stoul(stride) % characters.size()];
+    Lines lines;
+    splitter.split({text, true}, [&](const Piece& piece) { lines.add(std::string(piece.text)); });
+    EXPECT_EQ(lines.digest(), digest.get<std::string>()) << stride;
+  }
+}
+
 TEST(Characters, AreSplitAsInThePackage) {
   for (const auto& [name, digest] : golden().at("split").items()) {
     const nlohmann::json json = {{"type", name}};

@@ -38,7 +38,8 @@ TEST_P(GoldenTokenizer, EncodesAndDecodesAsThePackageDoes) {
 INSTANTIATE_TEST_SUITE_P(Kinds, GoldenTokenizer,
                          testing::Values("gpt2", "roberta", "llama3", "qwen2", "gpt4o", "starcoder",
                                          "bert", "bert_cased", "unigram", "mapped", "compatible",
-                                         "llama2", "unknown", "words"));
+                                         "llama2", "unknown", "words", "scripts", "delimited",
+                                         "renumbered"));
 
 }  // namespace
 }  // namespace meshloom::text

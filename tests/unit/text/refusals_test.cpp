@@ -40,7 +40,7 @@ TEST(TokenizerJson, ReadsTheSmallestOne) {
 
 TEST(TokenizerJson, RefusesByNameWhatIsNotKnown) {
   const std::pair<const char*, Json> parts[] = {{"/normalizer", {{"type", "Nmt"}}},
-                                                {"/pre_tokenizer", {{"type", "UnicodeScripts"}}},
+                                                {"/pre_tokenizer", {{"type", "Sentences"}}},
                                                 {"/post_processor", {{"type", "Strange"}}},
                                                 {"/decoder", {{"type", "CTC"}}},
                                                 {"/model/type", "Markov"},
@@ -67,15 +67,14 @@ TEST(TokenizerJson, RefusesWhatContradictsItself) {
   json["model"]["vocab"]["a"] = -3;
   expect_refused<InvalidArgument>(json, "model.vocab.a: got -3");
   json = small();
-  json["added_tokens"] = {{{"id", 7},
-                           {"content", "ab"},
-                           {"single_word", false},
-                           {"lstrip", false},
-                           {"rstrip", false},
-                           {"normalized", false},
-                           {"special", true}}};
-  expect_refused<InvalidArgument>(json, "has id 7: expected the vocabulary's 2");
-  json = small();
+  for (const char* delimiter : {"", "ab"}) {
+    json["pre_tokenizer"] = {{"type", "CharDelimiterSplit"}, {"delimiter", delimiter}};
+    expect_refused<InvalidArgument>(json, "pre_tokenizer.delimiter: got");
+  }
+  for (const Json& length : {Json(0), Json(-1), Json(2.5), Json(nullptr)}) {
+    json["pre_tokenizer"] = {{"type", "FixedLength"}, {"length", length}};
+    expect_refused<InvalidArgument>(json, "length");
+  }
   json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", ""}};
   expect_refused<InvalidArgument>(json, "pre_tokenizer.replacement: got an empty text");
   json = small();

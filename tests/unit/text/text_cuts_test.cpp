@@ -141,7 +141,7 @@ TEST_P(CutTokenizer, AFileIsReadInPartsWithTheTokensOfTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CutTokenizer,
                          testing::Values("gpt2", "llama3", "qwen2", "roberta", "bert", "bert_cased",
-                                         "compatible", "unknown"));
+                                         "compatible", "unknown", "renumbered"));
 
 TextCuts cuts_of(const nlohmann::json& json) { return text_cuts(JsonPart(json, "test")); }
 
@@ -152,6 +152,24 @@ TEST(TextCuts, AreNoneWhereAPartIsNotKnownToAllowThem) {
   EXPECT_TRUE(cuts_of(golden_tokenizer("qwen2")).after_newline);
   EXPECT_FALSE(cuts_of(golden_tokenizer("bert")).after_newline);
   EXPECT_TRUE(ByteTokenizer().cuts().anywhere);
+}
+
+TEST(TextCuts, ACharacterThatSplitsAllowsThemBesideItself) {
+  const auto split_at = [](const std::string& delimiter) {
+    nlohmann::json json = golden_tokenizer("words");
+    json["pre_tokenizer"] = {{"type", "CharDelimiterSplit"}, {"delimiter", delimiter}};
+    return cuts_of(json);
+  };
+  EXPECT_TRUE(split_at(" ").before_blank);
+  EXPECT_FALSE(split_at(" ").after_newline);
+  EXPECT_TRUE(split_at("\n").after_newline);
+  EXPECT_FALSE(split_at("x").any());
+  for (const char* type : {"UnicodeScripts", "FixedLength"}) {
+    nlohmann::json json = golden_tokenizer("bert");
+    json["pre_tokenizer"] = {{"type", "Sequence"},
+                             {"pretokenizers", {{{"type", type}}, {{"type", "Whitespace"}}}}};
+    EXPECT_FALSE(cuts_of(json).any()) << type;
+  }
 }
 
 TEST(TextCuts, AddedTokensThatReachAcrossAllowNone) {

@@ -8,8 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/input_file.h"
-#include "daemon/text/bpe.h"
-#include "daemon/text/stream_decoder.h"
 #include "kernels/base/error.h"
 #include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
@@ -152,58 +150,6 @@ TEST(TokenizerFolder, NamesWhatIsMissing) {
   write(folder.path() / "merges.txt", "");
   write(folder.path() / "vocab.json", "{");
   EXPECT_THROW(open_tokenizer(folder.path()), InvalidArgument);
-}
-
-TEST(StreamDecoder, GivesWholeCharactersThatAddUpToTheText) {
-  for (const char* name : {"gpt2", "llama3", "bert", "unigram", "llama2"}) {
-    const test::TempFolder folder;
-    const Json json = golden(name);
-    write(folder.path() / "tokenizer.json", json.at("tokenizer").dump());
-    const auto tokenizer = open_tokenizer(folder.path()).tokenizer;
-    for (const auto& one : json.at("cases")) {
-      const std::vector<TokenId> tokens = one.at("tokens");
-      StreamDecoder decoder(tokenizer, true);
-      std::string text;
-      for (const TokenId token : tokens) {
-        const std::string part = decoder.add(token);
-        EXPECT_TRUE(part.empty() || (part.front() & 0xC0) != 0x80) << name;
-        text += part;
-      }
-      text += decoder.finish();
-      EXPECT_EQ(text, one.at("text").get<std::string>()) << name;
-    }
-  }
-}
-
-TEST(StreamDecoder, GoesOnBehindBytesThatAreNoText) {
-  const test::TempFolder folder;
-  write(folder.path() / "tokenizer.json", golden("gpt2").at("tokenizer").dump());
-  const auto tokenizer = open_tokenizer(folder.path()).tokenizer;
-  const auto token_of = [&](const char* byte) {
-    return tokenizer->find(to_byte_level(byte)).value();
-  };
-  StreamDecoder decoder(tokenizer, true);
-  // So many that they are told as U+FFFD; with the next two the last of them is a character.
-  for (int i = 0; i < 64; ++i) decoder.add(token_of("\xE2"));
-  decoder.add(token_of("\x82"));
-  decoder.add(token_of("\xAC"));
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += decoder.add(token_of("a"));
-  text += decoder.finish();
-  EXPECT_GE(text.size(), 100u);
-  EXPECT_EQ(text, std::string(text.size(), 'a'));
-}
-
-TEST(StreamDecoder, LeavesOutSpecialTokensAmongOthers) {
-  const test::TempFolder folder;
-  write(folder.path() / "tokenizer.json", golden("gpt2").at("tokenizer").dump());
-  const auto tokenizer = open_tokenizer(folder.path()).tokenizer;
-  StreamDecoder decoder(tokenizer, true);
-  std::string text;
-  for (int i = 0; i < 100; ++i)
-    for (const char* token : {"<|endoftext|>", "a", "<|endoftext|>"})
-      text += decoder.add(tokenizer->find(token).value());
-  EXPECT_EQ(text + decoder.finish(), std::string(100, 'a'));
 }
 
 }  // namespace

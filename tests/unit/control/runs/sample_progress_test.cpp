@@ -13,10 +13,11 @@ class PieceTokenizer final : public text::Tokenizer {
   explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
   void encode(std::string_view, bool, text::WordCache&,
               std::vector<text::TokenId>&) const override {}
-  /// A character that is not whole at the end is U+FFFD.
+  /// A character that is not whole at the end is U+FFFD; a blank in front of a text goes.
   std::string decode(std::span<const text::TokenId> tokens, bool) const override {
     std::string text;
     for (const text::TokenId token : tokens) text += pieces_.at(static_cast<std::size_t>(token));
+    if (text.starts_with(' ')) text.erase(0, 1);
     if (text.ends_with('\xC3')) text.replace(text.size() - 1, 1, "\xEF\xBF\xBD");
     return text;
   }
@@ -29,7 +30,8 @@ class PieceTokenizer final : public text::Tokenizer {
 
 class StopStringsTest : public ::testing::Test {
  protected:
-  /// Sequence 0 draws the pieces one after the other; the last one is its last token of `finish`.
+  /// Sequence 0 draws the pieces behind the prompt one after the other; the last one is its last
+  /// token of `finish`.
   void draw(const std::vector<std::string>& stops, const std::vector<std::string>& pieces,
             v1::FinishReason finish = v1::FINISH_REASON_LENGTH) {
     SampleProgress::Shape shape;
@@ -37,7 +39,8 @@ class StopStringsTest : public ::testing::Test {
     shape.tokenizer = std::make_shared<PieceTokenizer>(pieces);
     shape.stop_strings = stops;
     SampleProgress progress(shape);
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
+    progress.follow(0, prompt_);
+    for (std::size_t i = prompt_.size(); i < pieces.size(); ++i) {
       DrawnToken token;
       token.id = static_cast<std::int64_t>(i);
       if (i + 1 == pieces.size()) token.finish = finish;
@@ -50,6 +53,7 @@ class StopStringsTest : public ::testing::Test {
     tokens_ = progress.result()->sample().sequences(0).token_ids_size();
     EXPECT_EQ(progress.result()->sample().sequences(0).finish_reason(), told_.finish_reason());
   }
+  std::vector<std::int64_t> prompt_;
   bool stopped_ = false;
   v1::SampledTokens told_;
   int tokens_ = 0;
@@ -71,6 +75,16 @@ TEST_F(StopStringsTest, WhatIsNoneIsToldWithTheTokenThatShowsIt) {
   EXPECT_FALSE(stopped_);
   EXPECT_EQ(told_.text(), "ENxEN");
   EXPECT_EQ(told_.finish_reason(), "length");
+}
+
+TEST_F(StopStringsTest, ThatBeginWithTheBlankOfTheFirstToken) {
+  prompt_ = {0};
+  draw({" blue"}, {" red", " blue", " fox"});
+  EXPECT_TRUE(stopped_);
+  EXPECT_EQ(tokens_, 1);
+  EXPECT_EQ(told_.text(), "");
+  draw({}, {" red", " blue", " fox"});
+  EXPECT_EQ(told_.text(), " blue fox");
 }
 
 TEST_F(StopStringsTest, BesideCharactersOfSeveralTokens) {

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/control/jobs/token_text.h"
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
@@ -55,35 +54,6 @@ TEST(Names, PageTokensAreOfOneList) {
   EXPECT_EQ(page_size_or_default(100'000, 500), 500);
   EXPECT_THROW(page_size_or_default(0), InvalidArgument);
   EXPECT_THROW(page_size_or_default(-1), InvalidArgument);
-}
-
-std::string streamed(const std::string& bytes) {
-  ByteText text;
-  std::string out;
-  for (const char c : bytes) out += text.append(static_cast<unsigned char>(c));
-  return out + text.finish();
-}
-
-TEST(ByteText, GivesWholeCharactersOnly) {
-  const std::string replacement = "\xEF\xBF\xBD";
-  EXPECT_EQ(streamed("plain"), "plain");
-  EXPECT_EQ(streamed("Gr\xC3\xBC\xC3\x9F \xE2\x82\xAC \xF0\x9F\x98\x80"),
-            "Gr\xC3\xBC\xC3\x9F \xE2\x82\xAC \xF0\x9F\x98\x80");
-  ByteText text;
-  EXPECT_EQ(text.append(0xE2), "");
-  EXPECT_EQ(text.append(0x82), "");
-  EXPECT_EQ(text.append(0xAC), "\xE2\x82\xAC");
-  EXPECT_EQ(streamed("\xFF"), replacement);
-  EXPECT_EQ(streamed("\xC3"), replacement);
-  EXPECT_EQ(streamed("\xC3"
-                     "a"),
-            replacement + "a");
-  EXPECT_EQ(streamed("\xE2\x82"
-                     "\xC3\xBC"),
-            replacement + "\xC3\xBC");
-  EXPECT_EQ(streamed("\xC0\x80"), replacement + replacement);     // overlong
-  EXPECT_EQ(streamed("\xED\xA0\x80").find(replacement), 0u);      // a surrogate
-  EXPECT_EQ(streamed("\xF4\x90\x80\x80").find(replacement), 0u);  // above U+10FFFF
 }
 
 TEST(Status, ErrorsSurviveTheJourney) {
