@@ -19,8 +19,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+fs::path config_path(const std::string& model) {
+  return fs::is_directory(model) ? fs::path(model) / "config.json" : fs::path(model);
+}
+
+/// Whether there are weights beside the file, whose shapes speak.
+bool has_weights(const fs::path& config) {
+  const fs::path folder = config.parent_path();
+  return fs::exists(folder / "model.safetensors") ||
+         fs::exists(folder / "model.safetensors.index.json");
+}
+
 std::string config_text(const std::string& model) {
-  const fs::path path = fs::is_directory(model) ? fs::path(model) / "config.json" : fs::path(model);
+  const fs::path path = config_path(model);
   if (fs::exists(path)) {
     std::ifstream file(path);
     std::ostringstream text;
@@ -40,7 +51,11 @@ std::string config_text(const std::string& model) {
 
 planner::ModelShape read_model_shape(const std::string& model) {
   try {
-    return plan::make_model_shape(nn::parse_hf_config(config_text(model)));
+    const nn::ModelConfig config = nn::parse_hf_config(config_text(model));
+    if (!has_weights(config_path(model))) nn::refuse_unread_keys(config);
+    for (const std::string& note : nn::config_notes(config))
+      fmt::print(stderr, "note: --model {}: {}\n", model, note);
+    return plan::make_model_shape(config);
   } catch (const Error& error) {
     throw CliError(kUsage, fmt::format("--model {}: {}", model, error.what()));
   }

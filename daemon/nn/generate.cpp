@@ -23,9 +23,9 @@ void check_generate_arguments(const ModelConfig& config, std::span<const std::in
     check(!stop.empty(), "stop_sequences: one of them is empty");
   check(!prompt.empty(), "prompt: at least one token is needed");
   const auto length = static_cast<std::int64_t>(prompt.size());
-  check(length <= config.max_position_embeddings,
+  check(length <= config.context_length(),
         "prompt: {} tokens are more than the model's context of {}", length,
-        config.max_position_embeddings);
+        config.context_length());
   for (std::int64_t id : prompt)
     check(id >= 0 && id < config.vocab_size, "prompt: token {} is outside the vocabulary of {}", id,
           config.vocab_size);
@@ -41,7 +41,8 @@ Generation::Generation(Model& model, std::vector<GenerateSequence> sequences) : 
     const std::int64_t wanted =
         static_cast<std::int64_t>(sequence.tokens.size()) + options.max_tokens;
     if (options.max_tokens > 0) {
-      sequence.cache = model.make_cache(std::min(config.max_position_embeddings, wanted));
+      sequence.cache = model.make_cache(std::min(config.context_length(), wanted));
+      sequence.cache->begin_sequence(static_cast<std::int64_t>(sequence.tokens.size()));
       ++left_;
     }
     sequences_.push_back(std::move(sequence));
@@ -56,9 +57,9 @@ std::vector<std::size_t> Generation::next_pass() {
     if (!sequence.cache) continue;
     if (sequence.cache->length() >= sequence.cache->max_length()) {
       sequence.cache->clear();
-      const std::int64_t half = model_.config().max_position_embeddings / 2;
-      sequence.fed =
-          sequence.tokens.size() - static_cast<std::size_t>(std::max<std::int64_t>(half, 1));
+      const std::int64_t half = std::max<std::int64_t>(model_.config().context_length() / 2, 1);
+      sequence.fed = sequence.tokens.size() - static_cast<std::size_t>(half);
+      sequence.cache->begin_sequence(half);
     }
     if (sequence.unfed() > 1) return {i};
   }

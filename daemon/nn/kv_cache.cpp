@@ -62,7 +62,7 @@ std::int64_t KvCache::kept_positions(std::int64_t window, std::int64_t max_lengt
 }
 
 void KvCache::clear() {
-  length_ = 0;
+  length_ = begun_ = 0;
   orders_.clear();
   for (Layer& layer : layers_) layer.k.begin = layer.v.begin = 0;
 }

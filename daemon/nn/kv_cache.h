@@ -2,6 +2,7 @@
 // Keys and values of the positions that one sequence of a generation has seen.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -42,6 +43,12 @@ class KvCache {
   /// Positions that hold something; the next token has this position.
   std::int64_t length() const { return length_; }
   void clear();
+
+  /// The first so many positions are one sequence that is computed at once, if in several passes (a
+  /// prompt): what RoPE of a type that depends on the length takes for it. Until clear().
+  void begin_sequence(std::int64_t length) { begun_ = length; }
+  /// Of the sequence that the next positions are the end of, or that they are a part of.
+  std::int64_t sequence_length(std::int64_t next) const { return std::max(begun_, length_ + next); }
 
   /// How many positions of a long prompt a pass takes, `least` or more: as many as make the ranks
   /// that share positions compute equally many.
@@ -100,6 +107,7 @@ class KvCache {
   Sizes sizes_;
   DType dtype_;
   std::int64_t length_ = 0;
+  std::int64_t begun_ = 0;  ///< of begin_sequence
   std::vector<Layer> layers_;
   /// Orders of this pass, by their first position: layers with one window have one.
   std::map<std::int64_t, planner::DimOrderPtr> orders_;

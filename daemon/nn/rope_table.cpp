@@ -3,51 +3,53 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 namespace meshloom::nn {
 namespace {
 
-/// Slow frequencies are divided by `factor`, fast ones kept, those between blended.
-double scaled(double frequency, const Llama3RopeScaling& s) {
-  const double wavelength = 2.0 * std::numbers::pi / frequency;
-  const auto original = static_cast<double>(s.original_max_position_embeddings);
-  const double turns = original / wavelength;
-  if (turns < s.low_freq_factor) return frequency / s.factor;
-  if (turns > s.high_freq_factor) return frequency;
-  const double smooth = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
-  return (1.0 - smooth) * frequency / s.factor + smooth * frequency;
-}
+/// Takes positions one after the other.
+class RowValues {
+ public:
+  void add(std::int64_t position, const RopeFrequencies& frequencies) {
+    const auto scale = static_cast<float>(frequencies.scale);
+    for (const double frequency : frequencies.angles) {
+      double angle = static_cast<double>(position) * frequency;
+      if (frequencies.single_precision) angle = static_cast<double>(static_cast<float>(angle));
+      cosines_.push_back(static_cast<float>(std::cos(angle)) * scale);
+      sines_.push_back(static_cast<float>(std::sin(angle)) * scale);
+    }
+  }
+
+  RopeRows rows(ExecutionContext& context, std::int64_t count) const {
+    const Shape shape{count, static_cast<std::int64_t>(cosines_.size()) / count};
+    return {from_values(context, shape, cosines_), from_values(context, shape, sines_)};
+  }
+
+ private:
+  std::vector<float> cosines_, sines_;
+};
 
 }  // namespace
 
-std::vector<double> rope_frequencies(const ModelConfig& config) {
-  std::vector<double> out;
-  for (std::int64_t i = 0; i < config.head_dim / 2; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim);
-    const double frequency = std::pow(config.rope_theta, -exponent);
-    out.push_back(config.rope_scaling ? scaled(frequency, *config.rope_scaling) : frequency);
-  }
-  return out;
+RopeRows RopeTable::rows(std::int64_t positions, std::int64_t length) {
+  // Up to the length that the model was trained on all are alike.
+  if (!depends_on_length() || length <= config_.max_position_embeddings) length = 0;
+  if (length != length_) count_ = 0;
+  length_ = length;
+  if (positions <= count_) return rows_;
+  count_ = std::max(positions, 2 * count_);
+  const RopeFrequencies frequencies = rope_frequencies(config_, length);
+  RowValues values;
+  for (std::int64_t position = 0; position < count_; ++position) values.add(position, frequencies);
+  rows_ = values.rows(context_, count_);
+  return rows_;
 }
 
-void RopeTable::reserve(std::int64_t length) {
-  if (length <= length_) return;
-  length_ = std::max(length, 2 * length_);
-  const auto pairs = frequencies_.size();
-  std::vector<float> cosines, sines;
-  cosines.reserve(static_cast<std::size_t>(length_) * pairs);
-  sines.reserve(cosines.capacity());
-  for (std::int64_t position = 0; position < length_; ++position) {
-    for (double frequency : frequencies_) {
-      const double angle = static_cast<double>(position) * frequency;
-      cosines.push_back(static_cast<float>(std::cos(angle)));
-      sines.push_back(static_cast<float>(std::sin(angle)));
-    }
-  }
-  const Shape shape{length_, static_cast<std::int64_t>(pairs)};
-  cos_ = from_values(context_, shape, cosines);
-  sin_ = from_values(context_, shape, sines);
+RopeRows RopeTable::rows(std::span<const RopePosition> positions) const {
+  RowValues values;
+  for (const RopePosition& at : positions)
+    values.add(at.position, rope_frequencies(config_, at.length));
+  return values.rows(context_, static_cast<std::int64_t>(positions.size()));
 }
 
 }  // namespace meshloom::nn

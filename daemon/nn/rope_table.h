@@ -1,38 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cosines and sines of rotary position embedding, with Llama 3.1's scaling of slow frequencies.
-//
-// Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021; the
-// scaling as transformers' rope_type "llama3" computes it.
+// Cosines and sines of rotary position embedding.
 #pragma once
 
-#include <vector>
+#include <span>
 
-#include "daemon/nn/models/model_config.h"
+#include "daemon/nn/rope_frequencies.h"
 #include "daemon/tensor/tensor.h"
 
 namespace meshloom::nn {
 
-/// Angle per position of each pair, [head_dim / 2].
-std::vector<double> rope_frequencies(const ModelConfig& config);
+/// float32 [positions, head_dim / 2] both.
+struct RopeRows {
+  Tensor cos, sin;
+};
+
+/// A position of a sequence that is `length` long in all.
+struct RopePosition {
+  std::int64_t position, length;
+};
 
 /// Grows with the longest sequence that was asked for, so that long contexts cost nothing before
 /// use.
 class RopeTable {
  public:
   RopeTable(ExecutionContext& context, const ModelConfig& config)
-      : context_(context), frequencies_(rope_frequencies(config)) {}
+      : context_(context), config_(config) {}
 
-  /// Makes sure that positions [0, length) are there.
-  void reserve(std::int64_t length);
-  /// float32 [positions, head_dim / 2].
-  const Tensor& cos() const { return cos_; }
-  const Tensor& sin() const { return sin_; }
+  /// Whether a position's values depend on how many are computed at once.
+  bool depends_on_length() const {
+    return config_.rope_scaling && config_.rope_scaling->type == RopeType::kDynamic;
+  }
+  /// Of the positions from 0 to `positions` at the least, in a sequence of `length`.
+  RopeRows rows(std::int64_t positions, std::int64_t length);
+  /// Row i: that position alone.
+  RopeRows rows(std::span<const RopePosition> positions) const;
 
  private:
   ExecutionContext& context_;
-  std::vector<double> frequencies_;
-  std::int64_t length_ = 0;
-  Tensor cos_, sin_;
+  ModelConfig config_;
+  std::int64_t count_ = 0;
+  std::int64_t length_ = 0;  ///< that the rows are for, where they depend on it
+  RopeRows rows_;
 };
 
 }  // namespace meshloom::nn

@@ -118,6 +118,17 @@ void check_source_weights(const v1::ModelSource& source, const std::filesystem::
                    [&] { check_hf_folder(folder); });
 }
 
+std::vector<std::string> check_config_keys(const v1::ModelSource& source,
+                                           const nn::ModelConfig& config,
+                                           const std::filesystem::path& data_dir,
+                                           const std::filesystem::path& model_folder,
+                                           base::Disk& disk) {
+  if (weights_folder(source, data_dir, model_folder, disk).empty())
+    base::with_field(source.config().empty() ? "run.model.name" : "run.model.config",
+                     [&] { nn::refuse_unread_keys(config); });
+  return nn::config_notes(config);
+}
+
 std::filesystem::path weights_folder(const v1::ModelSource& source,
                                      const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder, base::Disk& disk) {

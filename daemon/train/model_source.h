@@ -43,6 +43,13 @@ nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem:
 void check_source_weights(const v1::ModelSource&, const std::filesystem::path& data_dir,
                           const std::filesystem::path& model_folder = {});
 
+/// What the user should know of the config.json (nn::config_notes). Throws InvalidArgument for a
+/// key that is not known where the model begins without weights, whose shapes would speak.
+std::vector<std::string> check_config_keys(const v1::ModelSource&, const nn::ModelConfig&,
+                                           const std::filesystem::path& data_dir,
+                                           const std::filesystem::path& model_folder = {},
+                                           base::Disk& disk = base::own_disk());
+
 /// The Hugging Face folder whose weights training begins with; empty if it begins from scratch.
 std::filesystem::path weights_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder = {},

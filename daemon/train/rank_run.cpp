@@ -56,6 +56,7 @@ RankRun::~RankRun() = default;
 void RankRun::open(const RankResources& resources, const nn::ModelConfig& model,
                    std::unique_ptr<RunMesh> mesh) {
   base::Disk& disk = resources_.files();
+  for (std::string& note : nn::config_notes(model)) notes_.push_back(std::move(note));
   if (world_.rank() == 0) {
     const fs::path source =
         source_folder(config_.model(), options_.data_dir, options_.model_folder);
@@ -87,7 +88,7 @@ PromptLimits RankRun::prompt_limits() const {
 
 LossBatchLimits RankRun::limits() const {
   const nn::ModelConfig& model = model_->model_config();
-  return {model.vocab_size, model.max_position_embeddings, config_.training().seq_len(),
+  return {model.vocab_size, model.longest_sequence(), config_.training().seq_len(),
           config_.training().micro_batch_size()};
 }
 

@@ -74,10 +74,10 @@ void resolve_sampling_params(v1::SamplingParams& params, const std::string& wher
 
 PromptLimits prompt_limits(const nn::ModelConfig& config) {
   const bool generates = config.architecture != nn::Architecture::kBert;
-  PromptLimits limits{config.vocab_size, generates ? config.max_position_embeddings : 0};
+  PromptLimits limits{config.vocab_size, generates ? config.context_length() : 0};
   set_cache_bytes(config, config.num_kv_heads, DType::kFloat32, limits);
   limits.window_positions =
-      nn::KvCache::kept_positions(config.sliding_window, config.max_position_embeddings);
+      nn::KvCache::kept_positions(config.sliding_window, config.context_length());
   return limits;
 }
 

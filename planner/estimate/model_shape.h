@@ -26,8 +26,9 @@ struct ModelShape {
   std::int64_t head_dim = 0;
   std::int64_t intermediate = 0;
   std::int64_t vocab = 0;
-  std::int64_t positions = 0;
-  std::int64_t token_types = 0;  ///< BERT
+  std::int64_t positions = 0;         ///< of the context
+  std::int64_t longest_sequence = 0;  ///< that is computed, if more than those; 0: no more
+  std::int64_t token_types = 0;       ///< BERT
   bool tied = true;
   // Switches of Llama and the decoders like it.
   bool attention_bias = false;         ///< of the q, k and v projections

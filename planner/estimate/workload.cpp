@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/base/integer_math.h"
 #include "planner/shard.h"
 
@@ -43,7 +45,7 @@ std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes&
   if (work.global_batch < 1 || work.micro_batch < 1 || work.sequence < 1)
     return fmt::format("global batch {}, micro batch {} and sequence {} must be at least 1",
                        work.global_batch, work.micro_batch, work.sequence);
-  if (work.sequence > model.positions)
+  if (work.sequence > std::max(model.positions, model.longest_sequence))
     return fmt::format("a sequence of {} tokens is longer than the model's context of {}",
                        work.sequence, model.positions);
   if (work.micro_batch > samples_per_rank(mesh, work))

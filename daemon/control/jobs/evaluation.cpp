@@ -77,7 +77,7 @@ v1::Evaluation Evaluation::carry_out(const Work& work, const Progress& progress)
     }
   } const made{run_};
   const v1::CreateRunResult created = run_.create(std::move(create)).get();
-  for (const std::string& note : created.notes()) spdlog::warn("an evaluation: {}", note);
+  for (const std::string& note : created.notes()) spdlog::warn("evaluation: {}", note);
   v1::Evaluation result = evaluate(work.batches, progress);
   result.set_dtype(work.config.plan().dtype());
   result.set_seq_len(work.config.training().seq_len());

@@ -213,6 +213,9 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
       admitted.resolved.mutable_model()->set_name(parse_model_name(source.name()));
     const nn::ModelConfig model =
         train::load_model_config(admitted.resolved.model(), options_.data_dir, folder);
+    for (std::string& note :
+         train::check_config_keys(admitted.resolved.model(), model, options_.data_dir, folder))
+      admitted.warnings.push_back(std::move(note));
     // One that a checkpoint was trained with is kept; a run may have no batches of its own.
     if (open_micro_batch &&
         admitted.resolved.training().micro_batch_size() == train::rank_share(admitted.resolved))
@@ -320,7 +323,11 @@ std::int64_t LocalAdmission::memory_of_rank() const {
 }
 
 nn::ModelConfig LocalAdmission::model_config(const v1::ModelSource& source) {
-  return calls_.run<nn::ModelConfig>([this, source] { return load_config(source); });
+  return calls_.run<nn::ModelConfig>([this, source] {
+    nn::ModelConfig config = load_config(source);
+    train::check_config_keys(source, config, options_.data_dir, find_model(source));
+    return config;
+  });
 }
 
 std::filesystem::path LocalAdmission::find_hf_folder(const std::string& name) {

@@ -22,7 +22,7 @@ constexpr std::uint64_t kMostModelConfigBytes = std::uint64_t{1} << 20;
 std::int64_t context_of(const fs::path& folder) {
   try {
     const base::InputFile file(folder / "config.json");
-    return nn::parse_hf_config(file.read_text(kMostModelConfigBytes)).max_position_embeddings;
+    return nn::parse_hf_config(file.read_text(kMostModelConfigBytes)).context_length();
   } catch (const Error&) {
     return 0;
   }
@@ -37,7 +37,7 @@ void read_preset(const std::string& name, DataReading& reading) {
                     kTokenizerField, name, model.vocab_size),
         "TOKENIZER_NEEDED", {{"field", kTokenizerField}, {"preset", name}});
   reading.tokenizer = train::byte_tokenizer();
-  reading.context = model.max_position_embeddings;
+  reading.context = model.context_length();
   reading.config.mutable_data()->set_tokenizer("bytes");
 }
 

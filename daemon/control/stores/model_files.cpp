@@ -11,6 +11,7 @@
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/checkpoint/safetensors_header.h"
 #include "kernels/base/error.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
@@ -96,8 +97,11 @@ void check_same_files(const v1::StoredModel& model, const fs::path& folder) {
       "DATA_CHANGED", {{"model", model.id()}, {"difference", what}});
 }
 
-void describe_config(const std::string& text, v1::StoredModel* model) {
+void describe_config(const std::string& text, bool has_weights, v1::StoredModel* model) {
   const nn::ModelConfig config = nn::parse_hf_config(text);
+  if (!has_weights) nn::refuse_unread_keys(config);
+  for (const std::string& note : nn::config_notes(config))
+    spdlog::info("model {}: {}", model->id(), note);
   model->set_config(text);
   model->set_architecture(nn::architecture_name(config).model_type);
   model->set_parameters(nn::parameter_count(config));

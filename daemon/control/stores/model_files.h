@@ -20,7 +20,8 @@ std::vector<v1::StoredModelFile> identify_files(const std::filesystem::path& fol
 void check_same_files(const v1::StoredModel& model, const std::filesystem::path& folder);
 
 /// "gpt2", "llama" or "bert", the count of parameters with an output head, and whether it has one,
-/// of the text of a config.json. Throws as nn::parse_hf_config.
-void describe_config(const std::string& text, v1::StoredModel* model);
+/// of the text of a config.json. Throws as nn::parse_hf_config; where there are no weights beside
+/// it, InvalidArgument for a key that is not known, too.
+void describe_config(const std::string& text, bool has_weights, v1::StoredModel* model);
 
 }  // namespace meshloom::control

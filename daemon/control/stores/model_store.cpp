@@ -172,13 +172,13 @@ void ModelStore::take_source(const std::string& client, const v1::CreateModelReq
   switch (request.source_case()) {
     case v1::CreateModelRequest::kPreset:
       base::with_field("preset",
-                       [&] { describe_config(nn::preset_text(request.preset()), model); });
+                       [&] { describe_config(nn::preset_text(request.preset()), false, model); });
       model->set_preset(request.preset());
       break;
     case v1::CreateModelRequest::kConfig:
       check(request.config().size() <= kMostConfigBytes, "config has {} bytes, at most {} are read",
             request.config().size(), kMostConfigBytes);
-      base::with_field("config", [&] { describe_config(request.config(), model); });
+      base::with_field("config", [&] { describe_config(request.config(), false, model); });
       break;
     case v1::CreateModelRequest::kDataFolder: return take_data_folder(request.data_folder(), model);
     case v1::CreateModelRequest::kUploads: return take_uploads(client, request, folder, model);
@@ -196,7 +196,7 @@ void ModelStore::take_data_folder(const std::string& name, v1::StoredModel* mode
         const fs::path folder = train::resolve_path(name, data_dir, "data_folder");
         base::with_field("data_folder", [&] {
           const train::HfFolder weights = train::check_hf_folder(folder);
-          describe_config(config_text(folder), &found);
+          describe_config(config_text(folder), true, &found);
           found.set_parameters(nn::parameter_count(weights.model_config()));
         });
         base::with_field("data_folder", [&] { train::check_links(folder, data_dir); });
@@ -238,7 +238,7 @@ void ModelStore::take_uploads(const std::string& client, const v1::CreateModelRe
   }
   base::with_field("uploads", [&] {
     const train::HfFolder weights = train::check_hf_folder(folder);
-    describe_config(config_text(folder), model);
+    describe_config(config_text(folder), true, model);
     // What has not arrived yet cannot be asked whether the model is tied.
     if (complete) model->set_parameters(nn::parameter_count(weights.model_config()));
   });

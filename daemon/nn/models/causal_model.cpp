@@ -9,7 +9,7 @@ namespace meshloom::nn {
 namespace {
 
 void check_causal_batch(const Batch& batch, const ModelConfig& config) {
-  check_batch(batch, config.max_position_embeddings);
+  check_batch(batch, config.longest_sequence());
   check(!batch.token_type_ids, "token_type_ids: given to a causal model, which has no token types");
 }
 
@@ -28,9 +28,9 @@ Tensor CausalModel::compute_hidden(const Batch& batch, const ForwardOptions& opt
 }
 
 std::unique_ptr<KvCache> CausalModel::make_cache(std::int64_t max_length) {
-  check(max_length <= config_.max_position_embeddings,
+  check(max_length <= config_.context_length(),
         "key-value cache: {} positions are more than the model's context of {}", max_length,
-        config_.max_position_embeddings);
+        config_.context_length());
   std::vector<std::int64_t> windows;
   for (std::int64_t i = 0; i < config_.num_layers; ++i) windows.push_back(config_.window_of(i));
   return std::make_unique<KvCache>(context(),

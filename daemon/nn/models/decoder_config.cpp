@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/nn/models/rope_config.h"
 #include "kernels/base/error.h"
 #include "planner/limits.h"
 
@@ -39,63 +40,6 @@ Family defaults_of(DecoderFamily family) {
   throw InternalError("unknown family of decoders");
 }
 
-/// One spelling of the rotary settings: rope_parameters (5), or rope_scaling beside rope_theta (4).
-struct RopeSettings {
-  double theta = 10000.0;
-  std::optional<Llama3RopeScaling> scaling;
-};
-
-RopeSettings parse_rope_object(const JsonReader& json, const char* key, double theta) {
-  const nlohmann::json& object = json.at(key);
-  if (!object.is_object()) json.fail(key, "is not an object");
-  const JsonReader rope(object, std::string(key) + ".");
-  RopeSettings settings{.theta = rope.number("rope_theta", theta), .scaling = {}};
-  rope.expect("partial_rotary_factor", 1.0);
-  const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
-  const std::string type = rope.string(type_key, "default");
-  if (type == "default") return settings;
-  if (type != "llama3")
-    rope.refuse(type_key, fmt::format("is '{}'; default and llama3 are supported", type));
-  for (const char* needed : {"factor", "low_freq_factor", "high_freq_factor"})
-    if (!rope.has(needed)) rope.fail(needed, "is missing");
-  Llama3RopeScaling scaling;
-  scaling.factor = rope.number("factor", 0);
-  scaling.low_freq_factor = rope.number("low_freq_factor", 0);
-  scaling.high_freq_factor = rope.number("high_freq_factor", 0);
-  scaling.original_max_position_embeddings = rope.required_size("original_max_position_embeddings");
-  if (scaling.factor < 1.0) rope.fail("factor", "is less than 1");
-  if (scaling.low_freq_factor <= 0.0) rope.fail("low_freq_factor", "is not positive");
-  if (scaling.high_freq_factor <= scaling.low_freq_factor)
-    rope.fail("high_freq_factor", "is not greater than low_freq_factor");
-  settings.scaling = scaling;
-  return settings;
-}
-
-bool same(const RopeSettings& a, const RopeSettings& b) {
-  if (a.theta != b.theta || a.scaling.has_value() != b.scaling.has_value()) return false;
-  if (!a.scaling) return true;
-  return a.scaling->factor == b.scaling->factor &&
-         a.scaling->low_freq_factor == b.scaling->low_freq_factor &&
-         a.scaling->high_freq_factor == b.scaling->high_freq_factor &&
-         a.scaling->original_max_position_embeddings == b.scaling->original_max_position_embeddings;
-}
-
-void parse_rope(const JsonReader& json, ModelConfig& config) {
-  json.expect("partial_rotary_factor", 1.0);
-  const double theta = json.number("rope_theta", 10000.0);
-  RopeSettings settings{.theta = theta, .scaling = {}};
-  if (json.has("rope_scaling")) settings = parse_rope_object(json, "rope_scaling", theta);
-  if (json.has("rope_parameters")) {
-    const RopeSettings newer = parse_rope_object(json, "rope_parameters", theta);
-    if (json.has("rope_scaling") && !same(newer, settings))
-      json.fail("rope_scaling", "and rope_parameters say different things");
-    settings = newer;
-  }
-  if (!(settings.theta > 0.0)) json.fail("rope_theta", "is not positive");
-  config.rope_theta = settings.theta;
-  config.rope_scaling = settings.scaling;
-}
-
 /// The window that transformers takes where a config has one but does not say how large it is.
 constexpr std::int64_t kDefaultWindow = 4096;
 
@@ -121,6 +65,7 @@ void parse_switched_window(const JsonReader& json, ModelConfig& config) {
   const bool has_size = json.has("sliding_window") || !json.written("sliding_window");
   const std::int64_t size = json.size("sliding_window", kDefaultWindow);
   const bool on = wanted && has_size;
+  json.written("max_window_layers");  // known where it has no effect, too
   std::vector<bool> windowed(static_cast<std::size_t>(config.num_layers));
   if (json.has("layer_types")) {
     windowed = parse_layer_types(json, config.num_layers);
@@ -151,11 +96,19 @@ void parse_window_of_all(const JsonReader& json, ModelConfig& config) {
                       config.sliding_window > 0 ? "given" : "null"));
 }
 
+/// transformers' Llama takes the key for others' sake.
+void ignore_window(const JsonReader& json, ModelConfig& config) {
+  if (!json.has("sliding_window")) return;
+  const nlohmann::json& window = json.at("sliding_window");
+  if (window.is_number() && window > 0 && window < config.max_position_embeddings)
+    config.notes.push_back(fmt::format(
+        "config.json: sliding_window {} has no effect: a Llama has no windows", window.dump()));
+}
+
 void parse_switches(const JsonReader& json, ModelConfig& config) {
   switch (config.family) {
     case DecoderFamily::kLlama:
-      json.expect("pretraining_tp", 1);
-      json.expect("sliding_window", nullptr);
+      ignore_window(json, config);
       config.attention_bias = config.attention_output_bias = json.boolean("attention_bias", false);
       config.mlp_bias = json.boolean("mlp_bias", false);
       return;

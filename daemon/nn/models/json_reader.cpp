@@ -21,8 +21,26 @@ JsonReader::JsonReader(const nlohmann::json& object, std::string prefix)
     : object_(object), prefix_(std::move(prefix)) {}
 
 bool JsonReader::has(const char* key) const {
+  asked_.insert(key);
   const auto found = object_.find(key);
   return found != object_.end() && !found->is_null();
+}
+
+bool JsonReader::written(const char* key) const {
+  asked_.insert(key);
+  return object_.contains(key);
+}
+
+const char* JsonReader::either(const char* key, const char* alias) const {
+  asked_.insert(key);
+  return has(alias) ? alias : key;
+}
+
+std::vector<std::string> JsonReader::not_asked() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_.items())
+    if (!value.is_null() && !asked_.contains(key)) keys.push_back(key);
+  return keys;
 }
 
 void JsonReader::fail(const char* key, const std::string& what) const {
@@ -33,11 +51,6 @@ void JsonReader::fail(const char* key, const std::string& what) const {
 void JsonReader::refuse(const char* key, const std::string& what) const {
   throw Unimplemented(fmt::format("config.json: {}{} {}", prefix_, key, what),
                       "UNSUPPORTED_MODEL_CONFIG", {{"key", prefix_ + key}});
-}
-
-std::int64_t JsonReader::required_size(const char* key) const {
-  if (!has(key)) fail(key, "is missing");
-  return size(key, 0);
 }
 
 std::int64_t JsonReader::size(const char* key, std::int64_t fallback, std::int64_t most) const {

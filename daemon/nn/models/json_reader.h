@@ -6,21 +6,23 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace meshloom::nn {
 
-/// A JSON object that is read key by key. null counts as missing. Every error is an InvalidArgument
-/// "config.json: KEY ..." with metadata "key".
+/// A JSON object that is read key by key, and knows which keys it was asked for. null counts as
+/// missing. Every error is an InvalidArgument "config.json: KEY ..." with metadata "key".
 class JsonReader {
  public:
   /// `prefix` goes before keys in messages ("rope_parameters.").
   explicit JsonReader(const nlohmann::json& object, std::string prefix = {});
 
   bool has(const char* key) const;
-  bool written(const char* key) const { return object_.contains(key); }  ///< null too
-  /// Throws if the key is missing.
-  std::int64_t required_size(const char* key) const;
+  bool written(const char* key) const;  ///< null too
+  /// `alias` where the object has that, else `key`: transformers lets an alias count first.
+  const char* either(const char* key, const char* alias) const;
   /// An integer from 1 to `most`.
   std::int64_t size(const char* key, std::int64_t fallback,
                     std::int64_t most = std::numeric_limits<std::int32_t>::max()) const;
@@ -35,6 +37,12 @@ class JsonReader {
   std::string string(const char* key, const std::string& fallback) const;
   const nlohmann::json& at(const char* key) const { return object_.at(key); }
 
+  /// The keys that were asked for, there or not, in order.
+  std::vector<std::string> asked() const { return {asked_.begin(), asked_.end()}; }
+  /// The object's keys that were not asked for and are not null, in order, without the prefix.
+  std::vector<std::string> not_asked() const;
+  const std::string& prefix() const { return prefix_; }
+
   /// Throws Unimplemented unless the key is missing or has this value.
   void expect(const char* key, const nlohmann::json& only) const;
 
@@ -47,6 +55,7 @@ class JsonReader {
 
   const nlohmann::json& object_;
   std::string prefix_;
+  mutable std::set<std::string> asked_;
 };
 
 }  // namespace meshloom::nn

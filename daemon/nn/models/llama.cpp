@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
+#include "daemon/nn/replicated_like.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/elementwise.h"
 
@@ -145,20 +149,38 @@ Llama::Llama(ExecutionContext& context, const ModelConfig& config, DType dtype)
   register_module("lm_head", lm_head_);
 }
 
-Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) {
+Llama::Rotation Llama::rotation(const Batch& batch, KvCaches caches) {
+  const std::int64_t next = batch.input_ids.size(1);
+  if (rope_.depends_on_length() && !caches.empty() && next == 1) {
+    // A table of each sequence's own position, since each has a length of its own.
+    std::vector<RopePosition> positions;
+    std::vector<std::int64_t> row(caches.size());
+    for (const KvCache* cache : caches)
+      positions.push_back({cache->length(), cache->sequence_length(next)});
+    std::iota(row.begin(), row.end(), 0);
+    const Tensor ids =
+        from_values(context(), {batch.input_ids.size(0), 1}, std::span<const std::int64_t>(row));
+    return {rope_.rows(positions), replicated_like(ids, batch.input_ids)};
+  }
   // One sequence has positions that follow each other, several have their own.
   const std::int64_t start = caches.size() == 1 ? caches[0]->length() : 0;
+  const std::int64_t length = caches.size() == 1 ? caches[0]->sequence_length(next) : next;
   const Tensor positions = !batch.position_ids && caches.size() > 1
                                ? cached_positions(batch.input_ids, caches)
                                : batch.position_ids;
-  rope_.reserve(positions ? config().max_position_embeddings : start + batch.input_ids.size(1));
+  const std::int64_t most = std::max(next, config().context_length());
+  return {rope_.rows(positions ? most : start + next, length), positions, start};
+}
+
+Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) {
+  const Rotation rotation = this->rotation(batch, caches);
   const LlamaPass pass{.dropout = dropout_state(context(), options),
                        .document_ids = batch.document_ids,
                        .bias = mask_bias(batch.attention_mask),
-                       .position_ids = positions,
-                       .position_offset = start,
-                       .cos = rope_.cos(),
-                       .sin = rope_.sin(),
+                       .position_ids = rotation.position_ids,
+                       .position_offset = rotation.position_offset,
+                       .cos = rotation.rows.cos,
+                       .sin = rotation.rows.sin,
                        .caches = caches};
   ResidualStream stream{{}, token_embedding_(batch.input_ids)};
   for (std::size_t i = 0; i < blocks_.size(); ++i) {

@@ -3,7 +3,7 @@
 // config: Mistral, Qwen2 and Qwen3. Parameters are named as transformers' LlamaForCausalLM.
 //
 // Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; grouped
-// queries and the scaled rotary embedding as in Llama 3.1; windows as in Jiang et al., "Mistral
+// queries as in Llama 3.1; windows as in Jiang et al., "Mistral
 // 7B", 2023; norms of queries and keys as in Qwen Team, "Qwen3 Technical Report", 2025.
 #pragma once
 
@@ -78,6 +78,14 @@ class Llama : public CausalModel {
   Embedding token_embedding_;
   std::vector<std::unique_ptr<LlamaBlock>> blocks_;
   RmsNorm final_norm_;
+  /// Where the queries and keys of a pass stand, and the table for it.
+  struct Rotation {
+    RopeRows rows;
+    Tensor position_ids;  ///< undefined: position_offset + s
+    std::int64_t position_offset = 0;
+  };
+  Rotation rotation(const Batch& batch, KvCaches caches);
+
   OutputProjection lm_head_;
   RopeTable rope_;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/nn/models/architecture_names.h"
+#include "daemon/nn/models/config_keys.h"
 #include "daemon/nn/models/decoder_config.h"
 #include "daemon/nn/models/json_reader.h"
 #include "kernels/base/error.h"
@@ -13,7 +14,8 @@ namespace meshloom::nn {
 namespace {
 
 const ArchitectureName& parse_architecture(const JsonReader& json) {
-  if (json.has("architectures")) {
+  // An empty list says nothing.
+  if (json.has("architectures") && json.at("architectures") != nlohmann::json::array()) {
     const nlohmann::json& list = json.at("architectures");
     if (!list.is_array() || list.size() != 1 || !list[0].is_string())
       json.fail("architectures", "is not a list of one name");
@@ -55,6 +57,17 @@ void parse_eos(const JsonReader& json, ModelConfig& config) {
   }
 }
 
+/// A size that transformers takes by either name, the common one before GPT-2's own.
+std::int64_t gpt2_size(const JsonReader& json, const char* own, const char* common,
+                       std::int64_t fallback, std::int64_t most, ModelConfig& config) {
+  const char* key = json.either(own, common);
+  const std::int64_t size = json.size(key, fallback, most);
+  if (key == common && json.has(own) && json.at(own) != json.at(common))
+    config.notes.push_back(fmt::format("config.json: {} {} counts, not {} {}, as in transformers",
+                                       common, size, own, json.at(own).dump()));
+  return size;
+}
+
 ModelConfig parse_gpt2(const JsonReader& json) {
   json.expect("scale_attn_weights", true);
   json.expect("scale_attn_by_inverse_layer_idx", false);
@@ -62,13 +75,17 @@ ModelConfig parse_gpt2(const JsonReader& json) {
   ModelConfig config;
   config.architecture = Architecture::kGpt2;
   config.vocab_size = json.size("vocab_size", 50257, planner::kMostVocabulary);
-  config.hidden_size = json.size("n_embd", 768, planner::kMostChannels);
-  config.num_layers = json.size("n_layer", 12, planner::kMostLayers);
-  config.num_heads = json.size("n_head", 12, planner::kMostHeads);
+  config.hidden_size =
+      gpt2_size(json, "n_embd", "hidden_size", 768, planner::kMostChannels, config);
+  config.num_layers =
+      gpt2_size(json, "n_layer", "num_hidden_layers", 12, planner::kMostLayers, config);
+  config.num_heads =
+      gpt2_size(json, "n_head", "num_attention_heads", 12, planner::kMostHeads, config);
   config.intermediate_size =
       json.size("n_inner", 4 * config.hidden_size, planner::kMostIntermediate);
-  // n_ctx is the older name; if both are given transformers reads n_positions.
-  config.max_position_embeddings = json.size("n_positions", 1024, planner::kMostPositions);
+  // n_ctx, the older name of the context, is not read by transformers either.
+  config.max_position_embeddings = gpt2_size(json, "n_positions", "max_position_embeddings", 1024,
+                                             planner::kMostPositions, config);
   config.activation = parse_activation(json, "activation_function", "gelu_new");
   config.norm_eps = json.number("layer_norm_epsilon", 1e-5);
   config.tie_word_embeddings = json.boolean("tie_word_embeddings", true);
@@ -103,16 +120,16 @@ ModelConfig parse_bert(const JsonReader& json) {
 
 void check_sizes(const JsonReader& json, const ModelConfig& config) {
   const bool gpt2 = config.architecture == Architecture::kGpt2;
-  const char* hidden = gpt2 ? "n_embd" : "hidden_size";
+  const char* hidden = gpt2 ? json.either("n_embd", "hidden_size") : "hidden_size";
+  const char* heads = gpt2 ? json.either("n_head", "num_attention_heads") : "num_attention_heads";
   // Qwen3's heads have a size of their own where none is given.
   const bool divided = !json.has("head_dim") && config.family != DecoderFamily::kQwen3;
   if (divided && config.hidden_size % config.num_heads != 0)
     json.fail(hidden, fmt::format("{} is not a multiple of the {} heads", config.hidden_size,
                                   config.num_heads));
   if (config.head_dim * config.num_heads > planner::kMostChannels)
-    json.fail(gpt2 ? "n_head" : "num_attention_heads",
-              fmt::format("{} of {} channels are more than {} channels", config.num_heads,
-                          config.head_dim, planner::kMostChannels));
+    json.fail(heads, fmt::format("{} of {} channels are more than {} channels", config.num_heads,
+                                 config.head_dim, planner::kMostChannels));
   if (config.num_kv_heads > config.num_heads || config.num_heads % config.num_kv_heads != 0)
     json.fail("num_key_value_heads", fmt::format("{} does not divide num_attention_heads {}",
                                                  config.num_kv_heads, config.num_heads));
@@ -124,6 +141,21 @@ void check_sizes(const JsonReader& json, const ModelConfig& config) {
 }
 
 }  // namespace
+
+std::int64_t ModelConfig::context_length() const {
+  if (!rope_scaling || rope_scaling->type == RopeType::kLlama3) return max_position_embeddings;
+  const bool yarn = rope_scaling->type == RopeType::kYarn;
+  const double trained = static_cast<double>(yarn ? rope_scaling->original_max_position_embeddings
+                                                  : max_position_embeddings);
+  const double stretched =
+      std::min(rope_scaling->factor * trained, static_cast<double>(planner::kMostPositions));
+  return std::max(max_position_embeddings, static_cast<std::int64_t>(stretched));
+}
+
+std::int64_t ModelConfig::longest_sequence() const {
+  const bool endless = rope_scaling && rope_scaling->type != RopeType::kLlama3;
+  return endless ? planner::kMostPositions : context_length();
+}
 
 std::int64_t ModelConfig::window_of(std::int64_t layer) const {
   const bool windowed =
@@ -151,6 +183,8 @@ ModelConfig parse_hf_config(const std::string& text) {
   json.expect("add_cross_attention", false);
   json.expect("is_decoder", false);
   json.expect("is_encoder_decoder", false);
+  json.expect("per_layer_config", nullptr);
+  if (architecture != Architecture::kBert) json.expect("is_causal", true);
   if (json.has("pruned_heads") && !json.at("pruned_heads").empty())
     json.refuse("pruned_heads", "is not empty; pruned heads are not supported");
   ModelConfig config = architecture == Architecture::kGpt2    ? parse_gpt2(json)
@@ -166,6 +200,7 @@ ModelConfig parse_hf_config(const std::string& text) {
     config.head_dim = config.hidden_size / config.num_heads;
   }
   check_sizes(json, config);
+  add_unread_keys(json, config);
   return config;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/nn/models/rope_scaling.h"
 #include "kernels/base/dtype.h"
 #include "planner/plan/architecture.h"
 
@@ -18,12 +19,10 @@ using planner::Architecture;
 enum class DecoderFamily { kLlama, kMistral, kQwen2, kQwen3 };
 enum class ActivationKind { kGelu, kGeluTanh, kSilu, kRelu };
 
-/// Frequency scaling of rotary embeddings as Llama 3.1 defines it ("rope_type": "llama3").
-struct Llama3RopeScaling {
-  double factor = 8.0;
-  double low_freq_factor = 1.0;
-  double high_freq_factor = 4.0;
-  std::int64_t original_max_position_embeddings = 8192;
+/// A key of a config.json that nothing reads: misspelt, or of a feature that is not known.
+struct UnreadKey {
+  std::string name;
+  std::string nearest;  ///< the name that may be meant; empty: none is near
 };
 
 struct ModelConfig {
@@ -51,14 +50,23 @@ struct ModelConfig {
   std::int64_t sliding_window = 0;
   std::vector<bool> windowed_layers;  ///< one each; empty: all, if sliding_window is not 0
   double rope_theta = 10000.0;
-  std::optional<Llama3RopeScaling> rope_scaling;
+  std::optional<RopeScaling> rope_scaling;  ///< none: "default"
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;
   std::optional<std::int64_t> bos_token_id, eos_token_id, pad_token_id;
   /// If eos_token_id is a list: all but the first.
   std::vector<std::int64_t> more_eos_token_ids;
+  // What a reader of the config.json should know; nothing that is computed depends on it.
+  std::vector<UnreadKey> unread_keys;
+  std::vector<std::string> notes;
 
+  /// Positions that the model is made for: max_position_embeddings, or what the scaling of its RoPE
+  /// makes of it.
+  std::int64_t context_length() const;
+  /// The longest sequence that is computed. Where RoPE is scaled its formulas go on behind the
+  /// context.
+  std::int64_t longest_sequence() const;
   /// The window of a layer; 0: it sees all positions before.
   std::int64_t window_of(std::int64_t layer) const;
   std::int64_t windowed_layer_count() const;
@@ -66,7 +74,14 @@ struct ModelConfig {
 
 /// Reads the text of a config.json as transformers 4 or 5 writes it. Throws InvalidArgument naming
 /// the key for what is missing, wrong or not supported (an unsupported feature is never ignored).
+/// Keys that are not known are in unread_keys.
 ModelConfig parse_hf_config(const std::string& json);
+/// What is to be told where a model has weights, whose shapes speak: its notes, and which keys of
+/// its config.json nothing reads.
+std::vector<std::string> config_notes(const ModelConfig&);
+/// For a model that is made of its config alone. Throws InvalidArgument naming the first of
+/// unread_keys, and what may be meant.
+void refuse_unread_keys(const ModelConfig&);
 /// A config.json that transformers 4 and 5 load. `dtype` is that of the weights beside it.
 std::string to_hf_config(const ModelConfig&, DType dtype = DType::kFloat32);
 /// A generation_config.json with the special tokens.

@@ -4,6 +4,7 @@
 
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/model_config.h"
+#include "daemon/nn/models/rope_config.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::nn {
@@ -42,25 +43,6 @@ void write_gpt2(const ModelConfig& c, Json& json) {
       c.intermediate_size == 4 * c.hidden_size ? Json(nullptr) : Json(c.intermediate_size);
   json["n_layer"] = c.num_layers;
   json["n_positions"] = c.max_position_embeddings;
-}
-
-/// Both spellings: transformers 4 does not read rope_parameters, 5 reads it first.
-void write_rope(const ModelConfig& c, Json& json) {
-  Json scaling = nullptr;
-  Json parameters = {{"rope_theta", c.rope_theta}, {"rope_type", "default"}};
-  if (c.rope_scaling) {
-    scaling = {
-        {"factor", c.rope_scaling->factor},
-        {"high_freq_factor", c.rope_scaling->high_freq_factor},
-        {"low_freq_factor", c.rope_scaling->low_freq_factor},
-        {"original_max_position_embeddings", c.rope_scaling->original_max_position_embeddings},
-        {"rope_type", "llama3"}};
-    parameters = scaling;
-    parameters["rope_theta"] = c.rope_theta;
-  }
-  json["rope_parameters"] = parameters;
-  json["rope_scaling"] = scaling;
-  json["rope_theta"] = c.rope_theta;
 }
 
 Json window_or_null(const ModelConfig& c) {

@@ -193,7 +193,7 @@ void write_files(const fs::path& folder, const nn::ModelConfig& config,
   for (const CarriedFile& file : options.carried) put(file.name, file.bytes);
   if (options.byte_tokenizer && !text::has_tokenizer(folder)) {
     put("tokenizer.json", byte_tokenizer_json());
-    put("tokenizer_config.json", byte_tokenizer_config_json(config.max_position_embeddings));
+    put("tokenizer_config.json", byte_tokenizer_config_json(config.context_length()));
   }
   write_text(folder / kExportDigestsName, export_digests_to_json(written));
 }

@@ -18,7 +18,8 @@ import zlib
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import MistralConfig, Qwen2Config, Qwen3Config
+from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).resolve().parent
 OPTIMIZER = {"type": "adamw", "lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-5, "weight_decay": 0.1,
@@ -31,6 +32,8 @@ SMALL = dict(hidden_size=48, intermediate_size=76, max_position_embeddings=64, n
              bos_token_id=0, eos_token_id=1)
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+TINY = SMALL | dict(hidden_size=24, intermediate_size=28, head_dim=8, num_hidden_layers=2, vocab_size=41,
+                    num_key_value_heads=2)
 CASES = {
     "qwen2": Qwen2Config(**SMALL, vocab_size=101, num_hidden_layers=2, num_key_value_heads=2,
                          tie_word_embeddings=True),
@@ -46,6 +49,12 @@ CASES = {
     "qwen3_window": Qwen3Config(**SMALL, vocab_size=83, num_hidden_layers=3, num_key_value_heads=2,
                                 head_dim=8, attention_bias=True, use_sliding_window=True, sliding_window=6,
                                 layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    # Sequences of 23 tokens are longer than those that the models were made for.
+    "llama_dynamic": LlamaConfig(**TINY | dict(max_position_embeddings=10), rope_parameters={
+        "rope_type": "dynamic", "rope_theta": 50.0, "factor": 3.0}),
+    "mistral_yarn": MistralConfig(**TINY, sliding_window=None, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 12,
+        "beta_fast": 2.0, "beta_slow": 0.2}),
 }
 
 
@@ -64,7 +73,13 @@ def variant(label, dims, checkpoint="none", context=None):
                                      "dim_names": [name.removesuffix("_sp") for name in names]}, "plan": plan}
 
 
-def variants():
+def variants(name):
+    if name in ("llama_dynamic", "mistral_yarn"):
+        return [variant("dp1", [("dp", 1)]), variant("dp1_full", [("dp", 1)], "full"),
+                variant("tp2_sp", [("tp_sp", 2)]), variant("cp2", [("cp", 2)]),
+                variant("cp3_pull", [("cp", 3)], context={"load_balancer": "head_tail", "rotate": "pull"}),
+                variant("cp2_ulysses", [("cp", 2)], context={"load_balancer": "head_tail", "rotate": "ulysses"}),
+                variant("fsdp2_cp2", [("fsdp", 2), ("cp", 2)], "selective")]
     neighbours = {"load_balancer": "none", "rotate": "alltoall"}
     return [
         variant("dp1", [("dp", 1)]),
@@ -102,9 +117,12 @@ def widen(model):
             module.forward = norm
         elif name.endswith("RotaryEmbedding"):
             def angles(x, position_ids, module=module, frequencies=module.inv_freq.double()):
+                if module.rope_type == "dynamic":
+                    longest = position_ids.max() + 1
+                    frequencies = ROPE_INIT_FUNCTIONS["dynamic"](module.config, seq_len=longest)[0].double()
                 half = position_ids[..., None].double() * frequencies
                 both = torch.cat((half, half), dim=-1)
-                return both.cos(), both.sin()
+                return both.cos() * module.attention_scaling, both.sin() * module.attention_scaling
             module.forward = angles
     return model.double()
 
@@ -186,7 +204,7 @@ def make(name, config):
     tensors |= {f"param_after.{n}": result["after"][n] for n in sorted(kept)}
     tensors = {n: t.float().contiguous() if t.is_floating_point() else t for n, t in tensors.items()}
     save_file(tensors, HERE / f"{name}.safetensors")
-    lines = ",\n".join("    " + json.dumps(v) for v in variants())
+    lines = ",\n".join("    " + json.dumps(v) for v in variants(name))
     head = {"kind": "model", "model_dir": f"{name}_hf", "tolerance": TOLERANCE, "optimizer": OPTIMIZER}
     text = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in head.items())
     (HERE / f"{name}.json").write_text(f'{{\n{text},\n  "variants": [\n{lines}\n  ]\n}}\n')

@@ -80,6 +80,13 @@ TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
   EXPECT_THAT(
       plan_refusal([] { read_model_shape("gpt9"); }),
       HasSubstr("--model gpt9: is neither a preset nor a file that is here (presets: bert_base"));
+  write(folder.path() / "config.json",
+        R"({"n_embed": 64, "model_type": "gpt2", "n_layer": 2, "vocab_size": 256})");
+  EXPECT_THAT(plan_refusal([&] { read_model_shape(folder.path().string()); }),
+              HasSubstr("n_embed is no key of GPT2LMHeadModel (did you mean hidden_size?)"));
+  write(folder.path() / "model.safetensors", "whose shapes speak");
+  EXPECT_EQ(read_model_shape(folder.path().string()).hidden, 768);
+  std::filesystem::remove(folder.path() / "model.safetensors");
   write(folder.path() / "config.json", "{");
   EXPECT_THAT(plan_refusal([&] { read_model_shape(folder.path().string()); }),
               HasSubstr("not valid JSON"));

@@ -211,6 +211,32 @@ TEST_F(LocalAdmissionTest, AWrongJobIsRefusedWithItsField) {
   }
 }
 
+TEST_F(LocalAdmissionTest, AnUnknownKeyOfAConfigIsRefusedAndBesideWeightsTold) {
+  const std::string unknown =
+      std::string(R"({"n_embed": 64, )") + testing::tiny_gpt2_config().substr(1);
+  v1::JobSpec spec = job(1);
+  ExecutionContext context;
+  const auto model = nn::make_model(context, nn::parse_hf_config(unknown), DType::kFloat32);
+  nn::initialize_parameters(*model, 1);
+  train::save_hf_folder(data_.path() / "hf", *model);
+  std::ofstream(data_.path() / "config.json") << unknown;
+  std::ofstream(data_.path() / "hf/config.json") << unknown;
+  auto one_rank = admission(1);
+  try {
+    one_rank.admit(spec);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.metadata().at("field"), "run.model.config");
+    EXPECT_THAT(error.what(), HasSubstr("n_embed is no key of GPT2LMHeadModel (did you mean "
+                                        "hidden_size?)"));
+  }
+  EXPECT_THROW(one_rank.model_config(spec.run().model()), InvalidArgument) << "of a plan";
+  spec.mutable_run()->mutable_model()->clear_config();
+  spec.mutable_run()->mutable_model()->set_hf_folder("hf");
+  EXPECT_THAT(one_rank.admit(spec).warnings, ElementsAre(HasSubstr("n_embed (hidden_size?)")));
+  EXPECT_NO_THROW(one_rank.model_config(spec.run().model()));
+}
+
 /// How often the file is opened while `body` runs.
 int opens_of(const std::filesystem::path& file, const std::function<void()>& body) {
   const base::UniqueFd events(::inotify_init1(IN_NONBLOCK));

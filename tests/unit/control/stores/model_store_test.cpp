@@ -239,6 +239,9 @@ TEST_F(ModelStoreTest, PresetsAndConfigsAreTrainedFromScratch) {
   request.set_name("wrong");
   request.set_config("{}");
   EXPECT_NE(refusal(request), "");
+  request.set_config(R"({"model_type": "llama", "n_embd": 64})");
+  EXPECT_THAT(refusal(request), HasSubstr("n_embd is no key of LlamaForCausalLM (did you mean "
+                                          "hidden_size?)"));
   request.set_preset("unknown");
   EXPECT_NE(refusal(request), "");
   reopen_as_killed();

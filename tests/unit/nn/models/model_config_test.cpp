@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/nn/models/model_config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -181,11 +182,185 @@ TEST(ModelConfig, BothSpellingsOfRope) {
                    10000.0);
 }
 
+TEST(ModelConfig, ScalingsOfRope) {
+  const auto read = [](const Json& json) { return parse_hf_config(json.dump()); };
+  const Json base = with(llama_json(), "max_position_embeddings", 64);
+  const Json linear = {{"type", "linear"}, {"factor", 4}};
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const ModelConfig config = read(with(base, key, linear));
+    EXPECT_EQ(config.rope_scaling, (RopeScaling{.type = RopeType::kLinear, .factor = 4.0}));
+    EXPECT_EQ(config.context_length(), 256);
+    EXPECT_GT(config.longest_sequence(), 1 << 20);
+  }
+  const ModelConfig dynamic =
+      read(with(base, "rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.5}}));
+  EXPECT_EQ(dynamic.rope_scaling->type, RopeType::kDynamic);
+  EXPECT_EQ(dynamic.context_length(), 160);
+
+  Json yarn = {{"type", "yarn"}, {"factor", 4.0}};
+  ModelConfig config = read(with(base, "rope_scaling", yarn));
+  EXPECT_EQ(config.rope_scaling->original_max_position_embeddings, 64) << "the model's";
+  EXPECT_EQ(config.rope_scaling->beta_fast, 32.0);
+  EXPECT_TRUE(config.rope_scaling->truncate);
+  EXPECT_EQ(config.context_length(), 256);
+  yarn = {{"type", "yarn"}, {"factor", nullptr}, {"original_max_position_embeddings", 16},
+          {"beta_fast", 0}, {"mscale", 0.0},     {"truncate", nullptr}};
+  config = read(with(base, "rope_scaling", yarn));
+  EXPECT_EQ(config.rope_scaling->factor, 4.0) << "of the lengths";
+  EXPECT_EQ(config.rope_scaling->beta_fast, 32.0) << "0 is not given";
+  EXPECT_FALSE(config.rope_scaling->mscale.has_value());
+  EXPECT_FALSE(config.rope_scaling->truncate) << "null is not the default";
+  EXPECT_EQ(config.context_length(), 64);
+  EXPECT_TRUE(config_notes(config).empty());
+
+  const Json outside =
+      with(with(base, "original_max_position_embeddings", 32), "rope_scaling", yarn);
+  config = read(outside);
+  EXPECT_EQ(config.rope_scaling->original_max_position_embeddings, 32);
+  EXPECT_EQ(config_notes(config).size(), 1u);
+  EXPECT_FALSE(read(with(base, "original_max_position_embeddings", 32)).rope_scaling.has_value());
+  EXPECT_EQ(read(with(base, "rope_scaling", Json::object())).longest_sequence(), 64);
+  EXPECT_EQ(
+      config_notes(read(with(base, "rope_scaling", {{"type", "linear"}, {"factor", 0.5}}))).size(),
+      1u);
+}
+
+TEST(ModelConfig, Gpt2TakesTheCommonNames) {
+  const Json common = {{"hidden_size", 64},
+                       {"num_hidden_layers", 2},
+                       {"num_attention_heads", 4},
+                       {"max_position_embeddings", 64},
+                       {"vocab_size", 256}};
+  Json json = gpt2_json();
+  json.update(common);
+  const ModelConfig config = parse_hf_config(json.dump());
+  EXPECT_EQ(parameter_count(config), 120'576);
+  EXPECT_EQ(config.num_heads, 4);
+  EXPECT_TRUE(config_notes(config).empty());
+  EXPECT_EQ(parameter_count(parse_hf_config(to_hf_config(config))), 120'576);
+  // As in transformers they count before GPT-2's own; null is no value.
+  const ModelConfig both = parse_hf_config(with(with(json, "n_embd", 128), "n_layer", 2).dump());
+  EXPECT_EQ(both.hidden_size, 64);
+  ASSERT_EQ(config_notes(both).size(), 1u);
+  EXPECT_EQ(config_notes(both)[0],
+            "config.json: hidden_size 64 counts, not n_embd 128, as in transformers");
+  EXPECT_EQ(parse_hf_config(with(with(gpt2_json(), "n_embd", 96), "hidden_size", nullptr).dump())
+                .hidden_size,
+            96);
+}
+
+TEST(ModelConfig, UnreadKeysAreTold) {
+  struct Case {
+    Json json;
+    const char* key;
+    const char* nearest;
+  };
+  const std::vector<Case> cases = {
+      {with(gpt2_json(), "n_embed", 64), "n_embed", "hidden_size"},
+      {with(gpt2_json(), "n_lyaer", 2), "n_lyaer", "n_layer"},
+      {with(gpt2_json(), "n_ctx", 64), "n_ctx", "max_position_embeddings"},
+      {with(llama_json(), "n_embd", 64), "n_embd", "hidden_size"},
+      {with(llama_json(), "d_model", 64), "d_model", "hidden_size"},
+      {with(llama_json(), "ffn_dim", 64), "ffn_dim", "intermediate_size"},
+      {with(llama_json(), "num_layers", 2), "num_layers", "num_hidden_layers"},
+      {with(bert_json(), "n_embd", 64), "n_embd", "hidden_size"},
+      {with(bert_json(), "rope_theta", 5.0), "rope_theta", ""},
+      {with(qwen2_json(), "rope_interleaved", true), "rope_interleaved", ""},
+      {with(llama_json(), "rope_scaling", {{"factor", 4.0}}), "rope_scaling.factor", ""},
+      {with(llama_json(), "rope_scaling", {{"type", "yarn"}, {"factor", 4.0}, {"beta_fats", 16}}),
+       "rope_scaling.beta_fats", "beta_fast"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.json.dump());
+    const ModelConfig config = parse_hf_config(c.json.dump());
+    ASSERT_EQ(config.unread_keys.size(), 1u);
+    EXPECT_EQ(config.unread_keys[0].name, c.key);
+    EXPECT_EQ(config.unread_keys[0].nearest, c.nearest);
+    ASSERT_EQ(config_notes(config).size(), 1u);
+    EXPECT_NE(config_notes(config)[0].find(c.key), std::string::npos) << config_notes(config)[0];
+    try {
+      refuse_unread_keys(config);
+      ADD_FAILURE() << "was accepted";
+    } catch (const InvalidArgument& e) {
+      EXPECT_EQ(e.metadata().at("key"), c.key);
+      EXPECT_NE(std::string(e.what()).find(c.nearest), std::string::npos) << e.what();
+    }
+  }
+  Json many = llama_json();
+  for (int i = 0; i < 20; ++i) many[fmt::format("unknown_{:02}", i)] = i;
+  many[std::string(1000, 'x') + "\n"] = 1;
+  const std::vector<std::string> notes = config_notes(parse_hf_config(many.dump()));
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("unknown_07 and 13 more"), std::string::npos) << notes[0];
+}
+
+TEST(ModelConfig, HarmlessKeysPassInSilence) {
+  const Json common = {{"_name_or_path", "x"},
+                       {"transformers_version", "4.40.0"},
+                       {"torch_dtype", "bfloat16"},
+                       {"use_cache", true},
+                       {"id2label", {{"0", "LABEL_0"}}},
+                       {"label2id", {{"LABEL_0", 0}}},
+                       {"task_specific_params", {{"text-generation", {{"do_sample", true}}}}},
+                       {"do_sample", true},
+                       {"max_length", 50},
+                       {"gradient_checkpointing", false},
+                       {"pretraining_tp", 2},
+                       {"auto_map", {{"AutoConfig", "x"}}},
+                       {"sep_token_id", 3},
+                       {"unsloth_fixed", true},
+                       {"problem_type", nullptr},
+                       {"anything", nullptr},
+                       {"use_mrope", false},
+                       {"rope_interleaved", false},
+                       {"output_past", true}};
+  const std::vector<Json> configs = {
+      with(with(gpt2_json(), "n_ctx", 1024), "n_positions", 1024),
+      with(with(gpt2_json(), "summary_type", "cls_index"), "summary_first_dropout", 0.1),
+      with(with(with(llama_json(), "sliding_window", 4096), "max_sequence_length", 2048),
+           "max_position_embeddings", 2048),
+      with(with(llama_json(), "attention_bias", false), "mlp_bias", false),
+      mistral_json(),
+      with(with(qwen2_json(), "max_window_layers", 21), "use_sliding_window", false),
+      windowed(qwen3_json()),
+      with(with(bert_json(), "pooler_type", "first_token_transform"), "directionality", "bidi"),
+      with(with(bert_json(), "classifier_dropout", nullptr), "position_embedding_type",
+           "absolute")};
+  for (Json json : configs) {
+    json.update(common);
+    const ModelConfig config = parse_hf_config(json.dump());
+    EXPECT_EQ(config_notes(config), std::vector<std::string>()) << json;
+    EXPECT_NO_THROW(refuse_unread_keys(config));
+  }
+  for (const std::string& name : preset_names())
+    EXPECT_EQ(config_notes(preset_config(name)), std::vector<std::string>()) << name;
+}
+
+TEST(ModelConfig, AShorterWindowOfALlamaIsTold) {
+  const ModelConfig config = parse_hf_config(with(llama_json(), "sliding_window", 64).dump());
+  EXPECT_EQ(config.sliding_window, 0);
+  ASSERT_EQ(config_notes(config).size(), 1u);
+  EXPECT_EQ(config_notes(config)[0],
+            "config.json: sliding_window 64 has no effect: a Llama has no windows");
+}
+
+TEST(ModelConfig, AnEmptyListOfArchitecturesSaysNothing) {
+  for (const Json& none : {Json::array(), Json(nullptr)}) {
+    EXPECT_EQ(parse_hf_config(with(bert_json(), "architectures", none).dump()).architecture,
+              Architecture::kBert);
+    EXPECT_EQ(parse_hf_config(with(qwen3_json(), "architectures", none).dump()).family,
+              DecoderFamily::kQwen3);
+  }
+}
+
 TEST(ModelConfig, ErrorsNameTheKey) {
   Json scaling = {{"rope_type", "llama3"},
                   {"factor", 8.0},
                   {"low_freq_factor", 1.0},
-                  {"high_freq_factor", 4.0}};
+                  {"high_freq_factor", 1.0}};
+  const auto yarn = [](const char* key, const Json& value) {
+    return with({{"rope_type", "yarn"}, {"factor", 4.0}}, key, value);
+  };
   struct Case {
     Json json;
     const char* key;
@@ -221,21 +396,47 @@ TEST(ModelConfig, ErrorsNameTheKey) {
        kRefused},
       {with(bert_json(), "is_decoder", true), "is_decoder", kRefused},
       {with(bert_json(), "pad_token_id", 40000), "pad_token_id", kWrong},
-      {with(llama_json(), "pretraining_tp", 2), "pretraining_tp", kRefused},
       {with(llama_json(), "hidden_act", "gelu"), "hidden_act", kRefused},
       {with(llama_json(), "num_key_value_heads", 5), "num_key_value_heads", kWrong},
       {with(llama_json(), "num_key_value_heads", 64), "num_key_value_heads", kWrong},
       {with(llama_json(), "head_dim", 15), "head_dim", kWrong},
       {with(llama_json(), "rope_theta", 0.0), "rope_theta", kWrong},
-      {with(llama_json(), "rope_scaling", {{"type", "linear"}, {"factor", 2.0}}),
+      {with(llama_json(), "rope_scaling",
+            {{"type", "longrope"}, {"short_factor", {1.0}}, {"long_factor", {2.0}}}),
        "rope_scaling.type", kRefused},
-      {with(llama_json(), "rope_parameters", {{"rope_type", "yarn"}}), "rope_parameters.rope_type",
-       kRefused},
-      {with(llama_json(), "rope_scaling", scaling), "rope_scaling.original_max_position_embeddings",
+      {with(llama_json(), "rope_parameters", {{"rope_type", "proportional"}}),
+       "rope_parameters.rope_type", kRefused},
+      {with(llama_json(), "rope_scaling", {{"type", "linear"}}), "rope_scaling.factor", kWrong},
+      {with(llama_json(), "rope_scaling", {{"type", "linear"}, {"factor", 0.0}}),
+       "rope_scaling.factor", kWrong},
+      {with(llama_json(), "rope_scaling", {{"type", "dynamic"}, {"factor", "4"}}),
+       "rope_scaling.factor", kWrong},
+      {with(with(llama_json(), "head_dim", 2), "rope_scaling",
+            {{"type", "dynamic"}, {"factor", 4.0}}),
+       "head_dim", kWrong},
+      {with(llama_json(), "rope_parameters", {{"rope_type", "yarn"}}), "rope_parameters.factor",
        kWrong},
+      {with(llama_json(), "rope_scaling", yarn("attention_factor", -1.0)),
+       "rope_scaling.attention_factor", kWrong},
+      {with(llama_json(), "rope_scaling", yarn("beta_slow", -1.0)), "rope_scaling.beta_slow",
+       kWrong},
+      {with(llama_json(), "rope_scaling", yarn("rope_theta", 1.0)), "rope_scaling.rope_theta",
+       kWrong},
+      {with(llama_json(), "rope_scaling", yarn("truncate", 1)), "rope_scaling.truncate", kWrong},
+      {with(llama_json(), "rope_scaling", yarn("original_max_position_embeddings", 0)),
+       "rope_scaling.original_max_position_embeddings", kWrong},
+      {with(llama_json(), "rope_scaling", yarn("partial_rotary_factor", 0.5)),
+       "rope_scaling.partial_rotary_factor", kRefused},
+      {with(qwen3_json(), "rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}),
+       "rope_parameters.full_attention", kRefused},
+      {with(llama_json(), "rope_scaling", scaling), "rope_scaling.high_freq_factor", kWrong},
+      {with(llama_json(), "is_causal", false), "is_causal", kRefused},
+      {with(llama_json(), "per_layer_config", {{"0", {{"num_attention_heads", 4}}}}),
+       "per_layer_config", kRefused},
+      {with(gpt2_json(), "hidden_size", "64"), "hidden_size", kWrong},
+      {with(gpt2_json(), "hidden_size", 767), "hidden_size", kWrong},
       {with(llama_json(), "rope_scaling", 3), "rope_scaling", kWrong},
       {with(llama_json(), "partial_rotary_factor", 0.5), "partial_rotary_factor", kRefused},
-      {with(llama_json(), "sliding_window", 64), "sliding_window", kRefused},
       {with(mistral_json(), "sliding_window", 0), "sliding_window", kWrong},
       {with(mistral_json(), "hidden_act", "gelu"), "hidden_act", kRefused},
       {with(with(mistral_json(), "num_hidden_layers", 1), "layer_types", {"full_attention"}),
@@ -252,8 +453,7 @@ TEST(ModelConfig, ErrorsNameTheKey) {
       {with(with(windowed(qwen3_json()), "sliding_window", nullptr), "layer_types",
             Json(std::vector<std::string>(4, "sliding_attention"))),
        "layer_types", kWrong},
-      {with(qwen3_json(), "rope_scaling", {{"type", "yarn"}, {"factor", 4.0}}), "rope_scaling.type",
-       kRefused},
+      {with(qwen3_json(), "rope_scaling", {{"type", "mrope"}}), "rope_scaling.type", kRefused},
       {with(qwen3_json(), "architectures", {"Qwen3MoeForCausalLM"}), "architectures", kRefused},
       {with(with(llama_json(), "rope_scaling", {{"type", "default"}}), "rope_parameters",
             {{"rope_theta", 7.0}}),
@@ -318,6 +518,10 @@ TEST(ModelConfig, WritingAndReadingGivesTheSame) {
   texts.push_back(with(mistral_json(), "sliding_window", nullptr).dump());
   texts.push_back(with(with(mistral_json(), "sliding_window", 100), "head_dim", 160).dump());
   texts.push_back(with(windowed(qwen2_json()), "max_window_layers", 2).dump());
+  for (const char* type : {"linear", "dynamic"})
+    texts.push_back(with(with(llama_json(), "max_position_embeddings", 64), "rope_parameters",
+                         {{"rope_type", type}, {"factor", 4.0}, {"rope_theta", 500.0}})
+                        .dump());
   texts.push_back(
       with(with(windowed(qwen3_json()), "attention_bias", true), "layer_types",
            {"sliding_attention", "full_attention", "sliding_attention", "full_attention"})
