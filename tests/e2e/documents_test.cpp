@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -17,9 +18,9 @@ class DocumentsE2e : public DaemonTest {
   /// DATA_DIR/model: a small GPT-2 whose tokenizer puts a bos before every text.
   void make_model() {
     const Json golden =
-        Json::parse(read_file(MESHLOOM_SOURCE "/tests/golden/tokenizer/llama3.json"));
+        Json::parse(read_file(test::source_file("tests/golden/tokenizer/llama3.json")));
     fs::create_directories(data_ / "model");
-    Json config = Json::parse(read_file(MESHLOOM_SOURCE "/configs/models/byte_gpt_tiny.json"));
+    Json config = Json::parse(read_file(test::source_file("configs/models/byte_gpt_tiny.json")));
     config["vocab_size"] = 702;
     write("model/config.json", config.dump());
     write("model/tokenizer.json", golden["tokenizer"].dump());

@@ -10,6 +10,7 @@
 #include "daemon/text/pipeline_tokenizer.h"
 #include "daemon/text/sentencepiece.h"
 #include "daemon/text/text_mode.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/text/hex.h"
 
@@ -17,7 +18,7 @@ namespace meshloom::text {
 namespace {
 
 nlohmann::json golden(const std::string& name) {
-  const base::InputFile file(std::string(MESHLOOM_GOLDEN_DIR "/tokenizer/") + name + ".json");
+  const base::InputFile file(test::source_file("tests/golden/tokenizer/") + name + ".json");
   return nlohmann::json::parse(file.read_text(1 << 20));
 }
 

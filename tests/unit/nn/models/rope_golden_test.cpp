@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-const fs::path kFolder = fs::path(MESHLOOM_GOLDEN_DIR) / "rope";
+const fs::path kFolder = test::source_file("tests/golden/rope");
 
 Json read_json(const fs::path& path) {
   std::ifstream file(path);
