@@ -63,7 +63,7 @@ class LineScan {
         ++at_;
         return true;
       }
-      if (byte < 0x20 || !(byte == '\\' ? escape() : character(byte))) return false;
+      if (byte < 0x20 || !(byte == '\\' ? escape() : characters())) return false;
     }
   }
   /// Half a surrogate pair takes a closer look, so that escapes of both are left to that.
@@ -79,7 +79,15 @@ class LineScan {
     at_ += 4;
     return true;
   }
-  bool character(unsigned char first) {
+  /// One, or those that follow it outside of ASCII, too.
+  bool characters() {
+    do {
+      if (!character()) return false;
+    } while (at_ < end_ && static_cast<unsigned char>(*at_) >= 0x80);
+    return true;
+  }
+  bool character() {
+    const auto first = static_cast<unsigned char>(*at_);
     const int more = base::utf8_continuation_bytes(first);
     if (more < 0 || end_ - at_ <= more) return false;
     for (int i = 1; i <= more; ++i)

@@ -83,7 +83,6 @@ void set_data(const v1::DataConfig& given, v1::DataConfig* data) {
   } else if (!data->has_add_special_tokens() && !tokenizer.empty()) {
     // A job of an older daemon: its text keeps the tokens that it had (resolve_document_tokens).
     data->mutable_identity()->set_tokenizer(tokenizer);
-    data->set_allow_changed(true);
   }
   data->MergeFrom(given);
   if (!given.path().empty()) data->set_validation_path(given.path());

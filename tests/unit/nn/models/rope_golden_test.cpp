@@ -11,6 +11,7 @@
 #include "daemon/nn/models/model.h"
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/train/checkpoint/hf_folder.h"
+#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::nn {
