@@ -46,6 +46,14 @@ std::vector<std::string> parameter_names(const nn::ModelConfig& config) {
   return names;
 }
 
+/// The parameter of the model that a file knows by this second name, too.
+std::optional<std::string> tied_parameter(const nn::ModelConfig& model, const std::string& name) {
+  const HfTiedNames weights = hf_tied_weights(model.architecture);
+  if (model.tie_word_embeddings && name == weights.tied) return weights.parameter;
+  const std::optional<HfTiedNames> bias = hf_tied_bias(model.architecture);
+  return bias && name == bias->tied ? std::optional(bias->parameter) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<ParameterGroup> make_parameter_groups(const v1::OptimizerConfig& config) {
@@ -88,7 +96,7 @@ std::vector<bool> choose_frozen(const v1::TrainingConfig& training, const nn::Mo
     for (const std::size_t i : covered) frozen[i] = true;
     if (!covered.empty()) continue;
     for (const std::string& name : {pattern, pattern + ".weight"})
-      if (const auto tied = hf_tied_parameter(model, name))
+      if (const auto tied = tied_parameter(model, name))
         base::refuse_field(field, "{} is tied to {}, which is the one to be named", name, *tied);
     base::refuse_field(field, "{}", planner::unmatched_text(pattern, names));
   }
