@@ -50,8 +50,7 @@ class FolderReader {
   std::string path(const char* name) const { return (folder_ / name).string(); }
   bool has(const char* name) const { return is_there(folder_ / name); }
   std::string text(const char* name) {
-    std::string content = base::InputFile(folder_ / name).read_text(kMostBytes);
-    base::refuse_stand_in(content, path(name));
+    std::string content = content_of(name);
     update(name);
     update(std::to_string(content.size()));
     update(content);
@@ -61,7 +60,7 @@ class FolderReader {
   /// Does not count for the digest: what becomes of it does. An empty object where there is none.
   Json aside(const char* name) const {
     if (!has(name)) return Json::object();
-    Json json = parse_json(base::InputFile(folder_ / name).read_text(kMostBytes), path(name));
+    Json json = parse_json(content_of(name), path(name));
     if (!json.is_object()) base::refuse_field(path(name), "is no object of JSON");
     return json;
   }
@@ -69,6 +68,12 @@ class FolderReader {
   std::string digest() const { return digest_.hex(); }
 
  private:
+  std::string content_of(const char* name) const {
+    std::string content = base::InputFile(folder_ / name).read_text(kMostBytes);
+    base::refuse_stand_in(content, path(name));
+    return content;
+  }
+
   fs::path folder_;
   base::Sha256 digest_;
 };
