@@ -147,7 +147,7 @@ FinishReason Generation::finish_of(const Sequence& sequence) const {
   if (std::any_of(stops.begin(), stops.end(), ends_with)) return FinishReason::kStopSequence;
   if (sequence.drawn == options.max_tokens) return FinishReason::kLength;
   const auto length = static_cast<std::int64_t>(sequence.tokens.size());
-  if (!options.past_context && length > config.max_position_embeddings)
+  if (!options.past_context && length > config.context_length())
     return FinishReason::kContext;  // the model has no position for the last one
   return FinishReason::kNone;
 }
