@@ -96,6 +96,9 @@ TEST(GenerationConfig, GivesARequestWhatItLeavesOut) {
   EXPECT_EQ(own.temperature(), 2.0);
   EXPECT_EQ(own.top_k(), 5);
   EXPECT_EQ(own.top_p(), 1.0);
+  own.set_top_k(0);
+  take_generation_defaults(config, &own);
+  EXPECT_EQ(own.top_k(), 0) << "all, as the request says";
 
   v1::SamplingParams none;
   EXPECT_THAT(take_generation_defaults(read(R"({"top_k": 0, "top_p": 1.0, "do_sample": true,
