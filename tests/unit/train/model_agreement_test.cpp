@@ -104,7 +104,7 @@ TEST_F(ModelAgreementTest, CheckpointsAndExportsAreUntiedAndGoneOnFrom) {
   EXPECT_FALSE(model_of(saved).tie_word_embeddings);
   run->export_hf(folder_.path() / "out", "float32");
   EXPECT_FALSE(HfFolder::open(folder_.path() / "out").config().tie_word_embeddings);
-  const SampleStart start{.prompt = {'a', 'b'}};
+  const SampleStart start{.prompt = {'a', 'b'}, .params = {}};
   const auto drawn = draw_all(*run, start);
   EXPECT_EQ(draw_all(*Sampler::load({}, folder_.path() / "hf"), start), drawn);
   EXPECT_EQ(draw_all(*Sampler::load({}, saved), start), drawn);

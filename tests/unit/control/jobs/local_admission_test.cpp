@@ -144,9 +144,8 @@ TEST_F(LocalAdmissionTest, WeightsThatAreNotTheModelsAreRefusedWhateverReadsThem
     const auto& wanted = name == "good" ? taken : named;
     EXPECT_THAT(refusal([&] { here.admit(spec); }), wanted);
     EXPECT_THAT(refusal([&] { here.admit_run(run_of(spec)); }), wanted);
-    EXPECT_THAT(
-        refusal([&] { here.resolve_evaluation(evaluated, data_.path() / name, false, {}); }),
-        wanted);
+    EXPECT_THAT(refusal([&] { here.resolve_evaluation(evaluated, data_.path() / name, {}); }),
+                wanted);
   }
 }
 
