@@ -63,7 +63,8 @@ class LocalTokenizer {
           prompt.add_token_ids(id);
       prompt.clear_prompt();
       text::StreamDecoder decoder(tokenizer_, true);
-      decoder.follow(prompt.token_ids());
+      const auto& ids = prompt.token_ids();
+      decoder.follow({ids.data(), static_cast<std::size_t>(ids.size())});
       decoders_.insert(decoders_.end(), static_cast<std::size_t>(samples), decoder);
     }
     return tokens;
