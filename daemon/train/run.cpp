@@ -7,7 +7,6 @@
 #include "daemon/train/rank_run.h"
 #include "daemon/train/resume_check.h"
 #include "kernels/base/error.h"
-#include "kernels/base/log.h"
 
 namespace meshloom::train {
 namespace {
@@ -41,7 +40,8 @@ class ModelSampler final : public Sampler {
  public:
   /// Of `folder`, whose tokenizer it has unless its tokens are bytes whatever that is.
   ModelSampler(std::unique_ptr<ExecutionContext> context, std::unique_ptr<nn::Model> model,
-               std::int64_t step, const fs::path& folder, bool of_bytes)
+               std::int64_t step, const fs::path& folder, bool of_bytes,
+               std::vector<std::string> notes)
       : context_(std::move(context)),
         model_(std::move(model)),
         step_(step),
@@ -49,6 +49,7 @@ class ModelSampler final : public Sampler {
     text::TokenizerCache opened;
     if (!of_bytes) add_tokenizer(limits_, folder, opened);
     limits_.generation = read_generation_config(folder, limits_.vocab_size);
+    limits_.notes = std::move(notes);
   }
 
   std::int64_t step() const override { return step_; }
@@ -100,9 +101,10 @@ std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
     const HfFolder weights = HfFolder::open(folder);
     auto model = nn::make_model(*context, weights.model_config(), DType::kFloat32);
     load_hf_weights(weights, *model);
-    for (const std::string& note : weights.tie_notes()) spdlog::warn("{}", note);
+    std::vector<std::string> notes = weights.tie_notes();
+    for (std::string& note : nn::config_notes(model->config())) notes.push_back(std::move(note));
     return std::make_unique<ModelSampler>(std::move(context), std::move(model), 0, folder,
-                                          /*of_bytes=*/false);
+                                          /*of_bytes=*/false, std::move(notes));
   }
   const Manifest manifest = read_manifest(folder);
   verify_files(folder, manifest);
@@ -117,7 +119,7 @@ std::unique_ptr<Sampler> Sampler::load(const ExecutionContext::Options& options,
                         run_config_from_json(manifest.run_config, &config) &&
                         config.data().tokenizer() == "bytes";
   return std::make_unique<ModelSampler>(std::move(context), std::move(model), manifest.step, folder,
-                                        of_bytes);
+                                        of_bytes, std::vector<std::string>());
 }
 
 std::int64_t Sampler::weight_bytes(const fs::path& folder) {

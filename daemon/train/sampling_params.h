@@ -39,6 +39,8 @@ struct PromptLimits {
   std::string no_tokenizer = {};
   /// Of the model's folder: what its sequences end with, and what a request to generate leaves out.
   GenerationConfig generation = {};
+  /// What to say of a model's weights and config.json to whoever draws from its folder.
+  std::vector<std::string> notes = {};
 
   /// Of keys and values of a sequence of so many tokens.
   std::int64_t sequence_cache_bytes(std::int64_t tokens) const;

@@ -108,6 +108,7 @@ void GenerateStream::make_sequences() {
   train::check_sample_stop(request_.stop(), limits_, "stop");
   v1::SamplingParams params = request_.params();
   notes_ = train::take_generation_defaults(limits_.generation, &params);
+  notes_.insert(notes_.end(), limits_.notes.begin(), limits_.notes.end());
   train::resolve_sampling_params(params, "params");
   const auto& strings = request_.stop().strings();
   for (train::SampleStart& start : sequence_starts(request_, params, limits_)) {

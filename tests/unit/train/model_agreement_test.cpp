@@ -106,7 +106,9 @@ TEST_F(ModelAgreementTest, CheckpointsAndExportsAreUntiedAndGoneOnFrom) {
   EXPECT_FALSE(HfFolder::open(folder_.path() / "out").config().tie_word_embeddings);
   const SampleStart start{.prompt = {'a', 'b'}, .params = {}};
   const auto drawn = draw_all(*run, start);
-  EXPECT_EQ(draw_all(*Sampler::load({}, folder_.path() / "hf"), start), drawn);
+  const auto of_folder = Sampler::load({}, folder_.path() / "hf");
+  EXPECT_EQ(draw_all(*of_folder, start), drawn);
+  EXPECT_THAT(of_folder->prompt_limits().notes, ElementsAre(HasSubstr(kHead)));
   EXPECT_EQ(draw_all(*Sampler::load({}, saved), start), drawn);
 
   // The folder is not needed any more, whatever is in it.
