@@ -55,7 +55,7 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
   train::PromptLimits limits_;
   SourceCache::Source loaded_;
   std::vector<Sequence> sequences_;
-  std::vector<std::string> notes_;            ///< of defaults, until they are told
+  std::vector<std::string> notes_;            ///< that were not told yet
   std::vector<std::size_t> drawing_;          ///< which the sample's sequences are of those
   std::shared_ptr<const void> cache_memory_;  ///< that the sequences are counted by
   std::shared_ptr<TokenChannel> channel_;     ///< null: a source is waited for
