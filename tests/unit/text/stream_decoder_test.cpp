@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-Json golden(const std::string& name) {
+Json golden_file(const std::string& name) {
   const base::InputFile file(test::source_file("tests/golden/tokenizer/") + name + ".json");
   return Json::parse(file.read_text(1 << 20));
 }
@@ -48,7 +48,7 @@ std::string behind(const std::shared_ptr<const Tokenizer>& tokenizer,
 
 TEST(StreamDecoder, GivesWholeCharactersThatAddUpToTheText) {
   for (const char* name : {"gpt2", "llama3", "bert", "unigram", "llama2"}) {
-    const Json json = golden(name);
+    const Json json = golden_file(name);
     const auto tokenizer = tokenizer_of(json);
     for (const auto& one : json.at("cases")) {
       const std::vector<TokenId> tokens = one.at("tokens");
@@ -66,7 +66,7 @@ TEST(StreamDecoder, GivesWholeCharactersThatAddUpToTheText) {
 }
 
 TEST(StreamDecoder, GoesOnBehindBytesThatAreNoText) {
-  const auto tokenizer = tokenizer_of(golden("gpt2"));
+  const auto tokenizer = tokenizer_of(golden_file("gpt2"));
   const auto token_of = [&](const char* byte) {
     return tokenizer->find(to_byte_level(byte)).value();
   };
@@ -83,7 +83,7 @@ TEST(StreamDecoder, GoesOnBehindBytesThatAreNoText) {
 }
 
 TEST(StreamDecoder, LeavesOutSpecialTokensAmongOthers) {
-  const auto tokenizer = tokenizer_of(golden("gpt2"));
+  const auto tokenizer = tokenizer_of(golden_file("gpt2"));
   StreamDecoder decoder(tokenizer, true);
   std::string text;
   for (int i = 0; i < 100; ++i)
@@ -95,7 +95,7 @@ TEST(StreamDecoder, LeavesOutSpecialTokensAmongOthers) {
 class StreamBehindAPrompt : public testing::TestWithParam<const char*> {};
 
 TEST_P(StreamBehindAPrompt, IsWhatBothTogetherHaveBeyondThePrompt) {
-  const Json json = golden(GetParam());
+  const Json json = golden_file(GetParam());
   const auto tokenizer = tokenizer_of(json);
   const auto text_of = [&](const std::vector<TokenId>& tokens) {
     return tokenizer->decode(tokens, true);
@@ -163,7 +163,7 @@ TEST(StreamDecoder, AStopStringThatBeginsWithABlankIsFoundBehindAPrompt) {
 }
 
 TEST(StreamDecoder, ACharacterThatThePromptBeginsIsNewOnceItIsWhole) {
-  for (const Json& json : {golden("gpt2").at("tokenizer"), red_blue_fox()}) {
+  for (const Json& json : {golden_file("gpt2").at("tokenizer"), red_blue_fox()}) {
     const auto tokenizer = std::make_shared<PipelineTokenizer>(read_tokenizer(json, "test"));
     const bool byte_level = json.at("model").at("type") == "BPE";
     std::vector<std::int64_t> euro;
