@@ -5,22 +5,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/base/input_file.h"
 #include "daemon/text/byte_tokenizer.h"
 #include "daemon/text/pipeline_tokenizer.h"
 #include "daemon/text/sentencepiece.h"
 #include "daemon/text/text_mode.h"
-#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/text/golden_file.h"
 #include "tests/unit/text/hex.h"
 
 namespace meshloom::text {
 namespace {
-
-nlohmann::json golden(const std::string& name) {
-  const base::InputFile file(test::source_file("tests/golden/tokenizer/") + name + ".json");
-  return nlohmann::json::parse(file.read_text(1 << 20));
-}
 
 /// The tokens of all documents of a folder.
 std::vector<TokenId> encode(const std::filesystem::path& folder, const Tokenizer& tokenizer,
@@ -37,7 +31,8 @@ std::vector<TokenId> encode(const std::filesystem::path& folder, const Tokenizer
 class DocumentTemplate : public testing::TestWithParam<const char*> {};
 
 TEST_P(DocumentTemplate, StandsAroundEveryDocumentAsAroundAPrompt) {
-  const auto tokenizer = read_tokenizer_json(golden(GetParam()).at("tokenizer").dump(), GetParam());
+  const auto tokenizer =
+      read_tokenizer_json(golden_file(GetParam()).at("tokenizer").dump(), GetParam());
   const Template around = tokenizer.around();
   ASSERT_FALSE(around.before.empty()) << "the test would show nothing";
   const test::TempFolder folder;
@@ -58,7 +53,8 @@ TEST_P(DocumentTemplate, StandsAroundEveryDocumentAsAroundAPrompt) {
 }
 
 TEST_P(DocumentTemplate, StandsOnceAroundADocumentThatIsReadInParts) {
-  const auto tokenizer = read_tokenizer_json(golden(GetParam()).at("tokenizer").dump(), GetParam());
+  const auto tokenizer =
+      read_tokenizer_json(golden_file(GetParam()).at("tokenizer").dump(), GetParam());
   std::string text;
   while (text.size() < (std::size_t{3} << 20)) text += "the fox asks\r\nwhat they said\r";
   const test::TempFolder folder;
@@ -75,7 +71,7 @@ TEST_P(DocumentTemplate, StandsOnceAroundADocumentThatIsReadInParts) {
 INSTANTIATE_TEST_SUITE_P(Kinds, DocumentTemplate, testing::Values("llama3", "bert", "roberta"));
 
 TEST(DocumentEncoder, AnEndThatTheTemplateHasIsNotGivenTwice) {
-  const auto tokenizer = read_tokenizer_json(golden("bert").at("tokenizer").dump(), "bert");
+  const auto tokenizer = read_tokenizer_json(golden_file("bert").at("tokenizer").dump(), "bert");
   const TokenId begin = *tokenizer.find("[CLS]"), end = *tokenizer.find("[SEP]");
   const test::TempFolder folder;
   folder.write("text/a.txt", "the fox");
@@ -95,7 +91,7 @@ TEST(DocumentEncoder, AnEndThatTheTemplateHasIsNotGivenTwice) {
 }
 
 TEST(DocumentEncoder, ATokenizerModelHasItsTemplateToo) {
-  const auto tokenizer = read_sentencepiece(bytes_of(golden("sentencepiece_bpe").at("model")),
+  const auto tokenizer = read_sentencepiece(bytes_of(golden_file("sentencepiece_bpe").at("model")),
                                             {.bos = true, .eos = true}, "tokenizer.model");
   const Template around = tokenizer->around();
   const std::vector<TokenId> empty = tokenizer->encode("", true);

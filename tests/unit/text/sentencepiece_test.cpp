@@ -10,21 +10,15 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "daemon/base/input_file.h"
 #include "daemon/text/character_map.h"
 #include "daemon/text/tokenizer_folder.h"
 #include "kernels/base/error.h"
-#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/text/golden_file.h"
 #include "tests/unit/text/hex.h"
 
 namespace meshloom::text {
 namespace {
-
-nlohmann::json golden_of(const std::string& name) {
-  const base::InputFile file(test::source_file("tests/golden/tokenizer/" + name + ".json"));
-  return nlohmann::json::parse(file.read_text(1 << 20));
-}
 
 /// A map that replaces the texts that are this one byte.
 std::string map_of(unsigned char byte, const std::string& normal) {
@@ -65,7 +59,7 @@ std::string model_of(char kind, const std::string& pieces, const std::string& ma
 class SentencePiece : public testing::TestWithParam<const char*> {};
 
 TEST_P(SentencePiece, EncodesAndDecodesAsThePackageDoes) {
-  const auto golden = golden_of(GetParam());
+  const auto golden = golden_file(GetParam());
   const auto tokenizer = read_sentencepiece(bytes_of(golden.at("model")), {}, GetParam());
   ASSERT_GE(golden.at("cases").size(), 30u);
   for (const auto& one : golden.at("cases")) {
@@ -77,7 +71,7 @@ TEST_P(SentencePiece, EncodesAndDecodesAsThePackageDoes) {
 }
 
 TEST_P(SentencePiece, SpecialPiecesStandAroundAndInTexts) {
-  const auto golden = golden_of(GetParam());
+  const auto golden = golden_file(GetParam());
   const auto tokenizer =
       read_sentencepiece(bytes_of(golden.at("model")), {.bos = true, .eos = true}, GetParam());
   const std::vector<TokenId> plain = tokenizer->encode("in", false);
@@ -94,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SentencePiece,
                          testing::Values("sentencepiece_unigram", "sentencepiece_bpe"));
 
 TEST(SentencePieceFile, IsTheTokenizerOfItsFolder) {
-  const auto golden = golden_of("sentencepiece_bpe");
+  const auto golden = golden_file("sentencepiece_bpe");
   const test::TempFolder folder;
   folder.write("tokenizer.model", bytes_of(golden.at("model")));
   const FolderTokenizer opened = open_tokenizer(folder.path());
@@ -110,7 +104,7 @@ TEST(SentencePieceFile, IsTheTokenizerOfItsFolder) {
 }
 
 TEST(SentencePieceFile, ThatIsBrokenIsRefused) {
-  const std::string model = bytes_of(golden_of("sentencepiece_unigram").at("model"));
+  const std::string model = bytes_of(golden_file("sentencepiece_unigram").at("model"));
   for (const std::string& bytes :
        {std::string(), std::string("no model"), model.substr(0, model.size() - 1)})
     EXPECT_THROW(read_sentencepiece(bytes, {}, "x"), Error) << bytes.size();

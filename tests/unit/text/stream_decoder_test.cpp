@@ -6,12 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/base/input_file.h"
 #include "daemon/text/bpe.h"
 #include "daemon/text/pipeline_tokenizer.h"
 #include "daemon/text/sentencepiece.h"
 #include "daemon/text/stop_strings.h"
-#include "tests/support/source_folder.h"
+#include "tests/unit/text/golden_file.h"
 #include "tests/unit/text/hex.h"
 
 namespace meshloom::text {
@@ -20,11 +19,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-Json golden_file(const std::string& name) {
-  const base::InputFile file(test::source_file("tests/golden/tokenizer/") + name + ".json");
-  return Json::parse(file.read_text(1 << 20));
-}
 
 /// Of a golden file of either kind.
 std::shared_ptr<const Tokenizer> tokenizer_of(const Json& golden) {

@@ -8,21 +8,19 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "daemon/base/input_file.h"
 #include "daemon/text/byte_tokenizer.h"
 #include "daemon/text/document_encoder.h"
 #include "daemon/text/json_part.h"
 #include "daemon/text/pipeline_tokenizer.h"
 #include "tests/support/reason_of.h"
-#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/text/golden_file.h"
 
 namespace meshloom::text {
 namespace {
 
 nlohmann::json golden_tokenizer(const std::string& name) {
-  const base::InputFile file(test::source_file("tests/golden/tokenizer/") + name + ".json");
-  return nlohmann::json::parse(file.read_text(1 << 20)).at("tokenizer");
+  return golden_file(name).at("tokenizer");
 }
 
 /// Words, white space, marks, other scripts, added tokens and bytes that are no UTF-8, in any

@@ -7,10 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "daemon/base/input_file.h"
 #include "kernels/base/error.h"
-#include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/text/golden_file.h"
 #include "tests/unit/text/hex.h"
 
 namespace meshloom::text {
@@ -18,11 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
-
-Json golden(const std::string& name) {
-  const base::InputFile file(test::source_file("tests/golden/tokenizer/") + name + ".json");
-  return Json::parse(file.read_text(1 << 20));
-}
 
 void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
@@ -41,7 +35,7 @@ void expect_golden(const fs::path& folder, const Json& cases) {
 
 TEST(TokenizerFolder, ReadsTokenizerJsonAndTheEndOfDocuments) {
   const test::TempFolder folder;
-  const Json json = golden("gpt2");
+  const Json json = golden_file("gpt2");
   write(folder.path() / "tokenizer.json", json.at("tokenizer").dump());
   EXPECT_FALSE(open_tokenizer(folder.path()).eos.has_value());
   const std::string before = open_tokenizer(folder.path()).identity;
@@ -72,7 +66,7 @@ TEST(TokenizerFolder, ReadsVocabAndMergesOfGpt2AndQwen2) {
   for (const auto& [name, class_name] :
        {std::pair("gpt2", "GPT2Tokenizer"), std::pair("qwen2", "Qwen2TokenizerFast")}) {
     const test::TempFolder folder;
-    const Json json = golden(name);
+    const Json json = golden_file(name);
     const Json& model = json.at("tokenizer").at("model");
     write(folder.path() / "vocab.json", model.at("vocab").dump());
     std::string merges = "#version: 0.2\n";
@@ -98,7 +92,7 @@ TEST(TokenizerFolder, ReadsVocabAndMergesOfGpt2AndQwen2) {
 TEST(TokenizerFolder, ReadsVocabTxtOfBert) {
   for (const bool lowercase : {true, false}) {
     const test::TempFolder folder;
-    const Json json = golden(lowercase ? "bert" : "bert_cased");
+    const Json json = golden_file(lowercase ? "bert" : "bert_cased");
     std::vector<std::string> lines(json.at("tokenizer").at("model").at("vocab").size());
     for (const auto& [token, id] : json.at("tokenizer").at("model").at("vocab").items())
       lines.at(id.get<std::size_t>()) = token;
