@@ -13,17 +13,17 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Values = std::vector<std::uint16_t>;
+using Halves = std::vector<std::uint16_t>;
 
 /// What a file of ids of `halves` x 16 bits holds, little endian or the other way round.
-Values in_halves(std::int64_t count, std::size_t halves, std::uint32_t vocab_size,
+Halves in_halves(std::int64_t count, std::size_t halves, std::uint32_t vocab_size,
                  bool big_endian = false) {
   const PhiloxStream random{7, 0};
-  Values values;
+  Halves values;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto id = static_cast<std::uint32_t>(random.at(static_cast<std::uint64_t>(i)) %
                                                std::uint64_t{vocab_size});
-    Values parts(halves, 0);
+    Halves parts(halves, 0);
     parts[0] = static_cast<std::uint16_t>(id);
     parts[1] = static_cast<std::uint16_t>(id >> 16);
     if (big_endian) std::reverse(parts.begin(), parts.end());
@@ -34,7 +34,7 @@ Values in_halves(std::int64_t count, std::size_t halves, std::uint32_t vocab_siz
 
 class WideTokensTest : public ::testing::Test {
  protected:
-  std::string refused(const Values& values, std::int64_t most_high = 0) const {
+  std::string refused(const Halves& values, std::int64_t most_high = 0) const {
     try {
       const auto path = folder_.write_u16("tokens.bin", values);
       refuse_wide_tokens(TokenStream::open(path, TokenFormat::kNanogpt), most_high);
@@ -56,7 +56,7 @@ TEST_F(WideTokensTest, IdsOf32And64BitsAreRefusedByName) {
   EXPECT_THAT(refused(in_halves(5000, 4, 50'257)), HasSubstr("64 bits"));
   EXPECT_THAT(refused(in_halves(5000, 2, 50'257, true)), HasSubstr("32 bits"));
   // Format given or found, in a folder too.
-  folder_.write_u16("shards/a.bin", Values(100, 7));
+  folder_.write_u16("shards/a.bin", Halves(100, 7));
   folder_.write_u16("shards/b.bin", in_halves(200, 2, 300));
   try {
     TokenStream::open(folder_.path() / "shards", TokenFormat::kAuto);
@@ -67,7 +67,7 @@ TEST_F(WideTokensTest, IdsOf32And64BitsAreRefusedByName) {
 }
 
 TEST_F(WideTokensTest, UpperHalvesOfALargeVocabularyAreToldByItsSize) {
-  const Values wide = in_halves(5000, 2, 151'936);
+  const Halves wide = in_halves(5000, 2, 151'936);
   EXPECT_EQ(refused(wide), "accepted") << "nothing says that 1 and 2 are no tokens";
   EXPECT_THAT(refused(wide, (151'936 - 1) / kNarrowVocabulary), HasSubstr("at most 2"));
   EXPECT_EQ(refused(in_halves(5000, 2, 151'936), 1), "accepted") << "some are more than 1";
@@ -77,20 +77,22 @@ TEST_F(WideTokensTest, RightIdsPass) {
   const PhiloxStream random{3, 1};
   for (const std::uint64_t vocab : {2, 3, 256, 50'257, 65'536}) {
     for (const int size : {2, 10, 63, 64, 65, 4095, 4097, 50'000}) {
-      Values values;
+      Halves values;
       for (int i = 0; i < size; ++i)
         values.push_back(
             static_cast<std::uint16_t>(random.at(static_cast<std::uint64_t>(i)) % vocab));
       EXPECT_EQ(refused(values), "accepted") << vocab << " ids, " << size;
-      if (vocab > 1000) EXPECT_EQ(refused(values, 2), "accepted") << vocab << " ids, " << size;
+      if (vocab > 1000) {
+        EXPECT_EQ(refused(values, 2), "accepted") << vocab << " ids, " << size;
+      }
     }
   }
-  EXPECT_EQ(refused(Values(4000, 0)), "accepted") << "padding alone";
-  Values padded(4000, 0);
+  EXPECT_EQ(refused(Halves(4000, 0)), "accepted") << "padding alone";
+  Halves padded(4000, 0);
   for (std::size_t i = 0; i < 31; ++i) padded[2 * i] = 5;
   EXPECT_EQ(refused(padded), "accepted") << "too few to tell";
   // One that is not 0 where it is looked at says that they are tokens.
-  Values one = in_halves(1000, 2, 300);
+  Halves one = in_halves(1000, 2, 300);
   one[1001] = 9;
   EXPECT_EQ(refused(one), "accepted");
 }
