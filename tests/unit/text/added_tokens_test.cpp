@@ -79,18 +79,11 @@ TEST(AddedTokenIds, OfTokensWithOneTextTheLastCounts) {
 }
 
 TEST(AddedTokenIds, CountEveryLineOfAUnigramModel) {
-  const Json json = {{"version", "1.0"},
-                     {"added_tokens", Json::array({{{"id", 9},
-                                                    {"content", "X"},
-                                                    {"single_word", false},
-                                                    {"lstrip", false},
-                                                    {"rstrip", false},
-                                                    {"normalized", false},
-                                                    {"special", false}}})},
-                     {"model",
-                      {{"type", "Unigram"},
-                       {"unk_id", 0},
-                       {"vocab", {{"<unk>", 0.0}, {"a", -1.0}, {"a", -2.0}}}}}};
+  const Json json = Json::parse(R"({"version": "1.0",
+    "added_tokens": [{"id": 9, "content": "X", "single_word": false, "lstrip": false,
+                      "rstrip": false, "normalized": false, "special": false}],
+    "model": {"type": "Unigram", "unk_id": 0,
+              "vocab": [["<unk>", 0.0], ["a", -1.0], ["a", -2.0]]}})");
   EXPECT_EQ(read_tokenizer(json, "test").encode("aX", false).back(), 3);
 }
 
