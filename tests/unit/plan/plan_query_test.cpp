@@ -78,7 +78,8 @@ TEST(PlanQuery, WhatIsWrongIsNamed) {
     return refusal([&] { estimate_plan(model, query); });
   };
   EXPECT_THAT(refused([](auto& q) { q.set_cluster_name("moon"); }), HasSubstr("the clusters are"));
-  EXPECT_THAT(refused([](auto& q) { q.set_seq_len(-1); }), HasSubstr("seq_len: must be above 0, got -1"));
+  EXPECT_THAT(refused([](auto& q) { q.set_seq_len(-1); }),
+              HasSubstr("seq_len: must be above 0, got -1"));
   EXPECT_THAT(refused([](auto& q) { q.set_seq_len(1 << 25); }), HasSubstr("at most 16777216"));
   EXPECT_THAT(refused([](auto& q) { q.set_micro_batch_size(1 << 21); }),
               HasSubstr("micro_batch_size: must be at most 1048576"));

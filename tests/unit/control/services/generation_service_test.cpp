@@ -354,7 +354,8 @@ TEST_F(GenerationServiceTest, WrongBatchesAreRefusedWithTheirField) {
                 r.mutable_prompts(0)->add_token_ids(256);
               }),
               HasSubstr("prompts[0].token_ids: token id 256"));
-  EXPECT_THAT(refused([](auto& r) { r.set_samples(-1); }), HasSubstr("samples: -1 is negative"));
+  EXPECT_THAT(refused([](auto& r) { r.set_samples(-1); }),
+              HasSubstr("samples: must be above 0, got -1"));
   EXPECT_THAT(refused([](auto& r) { r.set_samples(22); }),
               HasSubstr("samples: 3 prompts with 22 samples each are 66 sequences, more than 64"));
   EXPECT_THAT(refused([](auto& r) { r.set_samples(1 << 30); }), HasSubstr("samples: "));
