@@ -10,7 +10,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
-const std::vector<MeshSize> kMeshes = {
+const std::vector<MeshSize> kValidatedMeshes = {
     {2, 1, 1},           {4, 1, 1},           {1, 3, 1},           {1, 1, 2, true},
     {1, 1, 1, false, 2}, {1, 1, 1, false, 3}, {2, 1, 1, false, 2}, {1, 2, 2}};
 
@@ -65,7 +65,7 @@ TEST_F(WholeValidationTest, EveryTokenCountsOnceOnEveryMesh) {
     v1::RunConfig document = on({}, data);
     document.mutable_data()->set_pack_documents(false);
     EXPECT_NEAR(evaluate(document, 1).loss, one.loss, 1e-6 * one.loss) << data;
-    for (const MeshSize& m : kMeshes) {
+    for (const MeshSize& m : kValidatedMeshes) {
       const LossSum sum = evaluate(on(m, data), m.ranks());
       EXPECT_EQ(sum.labels, expected) << data;
       EXPECT_NEAR(sum.loss, one.loss, 1e-5 * one.loss) << data;
@@ -110,7 +110,7 @@ TEST_F(WholeValidationTest, AMaskedModelIsAskedForEveryToken) {
        std::map<std::string, double>{{"seven.txt", 7}, {"rest.txt", 37}}) {
     const LossSum one = evaluate(bert({}, data), 1);
     EXPECT_EQ(one.labels, tokens) << data;
-    for (const MeshSize& m : kMeshes) {
+    for (const MeshSize& m : kValidatedMeshes) {
       const LossSum sum = evaluate(bert(m, data), m.ranks());
       EXPECT_EQ(sum.labels, tokens) << data;
       EXPECT_NEAR(sum.loss, one.loss, 1e-5 * one.loss) << data;

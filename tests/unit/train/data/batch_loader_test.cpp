@@ -101,25 +101,25 @@ HostBatch all_of(DatasetOptions options, const std::string& text = "ab.cdefg.hi"
   return loader.load(0, 0).front();
 }
 
-using Values = std::vector<std::int64_t>;
+using Positions = std::vector<std::int64_t>;
 
 TEST(BatchLoader, SpansAreWhatSeesItself) {
-  EXPECT_EQ(all_of({}).spans, (Values{8})) << "a packed window, whatever is in it";
-  EXPECT_EQ(all_of({.keep_rest = true}).spans, (Values{8, 2}));
-  EXPECT_EQ(all_of({.pack_documents = false}).spans, (Values{2, 5, 1})) << "without padding";
-  EXPECT_EQ(all_of({.document_mask = true, .keep_rest = true}).spans, (Values{3, 5, 1, 1}));
+  EXPECT_EQ(all_of({}).spans, (Positions{8})) << "a packed window, whatever is in it";
+  EXPECT_EQ(all_of({.keep_rest = true}).spans, (Positions{8, 2}));
+  EXPECT_EQ(all_of({.pack_documents = false}).spans, (Positions{2, 5, 1})) << "without padding";
+  EXPECT_EQ(all_of({.document_mask = true, .keep_rest = true}).spans, (Positions{3, 5, 1, 1}));
   DatasetOptions masked = {.pack_documents = false, .document_mask = true, .keep_rest = true};
   masked.masked = MaskedLmOptions{.vocab_size = 256};
-  EXPECT_EQ(all_of(masked).spans, (Values{3, 6, 2}));
+  EXPECT_EQ(all_of(masked).spans, (Positions{3, 6, 2}));
 }
 
 TEST(BatchLoader, PositionsBeginAnewAtEachDocument) {
   EXPECT_TRUE(all_of({.document_mask = true}).positions.empty());
   const DatasetOptions reset = {.document_mask = true, .reset_positions = true, .keep_rest = true};
-  EXPECT_EQ(all_of(reset).positions, (Values{0, 1, 2, 0, 1, 2, 3, 4, 0, 0, 0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(all_of(reset).positions, (Positions{0, 1, 2, 0, 1, 2, 3, 4, 0, 0, 0, 1, 2, 3, 4, 5}));
   // What goes on from the sample before begins with 0: no more of it is seen.
   EXPECT_EQ(all_of(reset, "abcdefghij.k").positions,
-            (Values{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 0, 1, 2, 3, 4}));
+            (Positions{0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 0, 1, 2, 3, 4}));
 }
 
 TEST(BatchLoader, AModelThatSeesBothSidesIsToldThePadding) {
@@ -127,7 +127,7 @@ TEST(BatchLoader, AModelThatSeesBothSidesIsToldThePadding) {
   EXPECT_TRUE(all_of(options).documents.empty()) << "no key behind a query is seen";
   options.masked = MaskedLmOptions{.vocab_size = 256, .mask_token = 'm', .probability = 1.0};
   const HostBatch padded = all_of(options);
-  EXPECT_EQ(padded.documents, (Values{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(padded.documents, (Positions{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
   EXPECT_EQ(padded.counted, 11);
   EXPECT_EQ(padded.tokens, 11);
   EXPECT_TRUE(all_of(options, "abcdefgh").documents.empty()) << "there is none";
