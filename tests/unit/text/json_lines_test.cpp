@@ -105,8 +105,8 @@ TEST(JsonLines, AQuickLookTakesNoLineThatIsRefused) {
 TEST(JsonLines, AHalfOfASurrogatePairIsTheReplacementCharacter) {
   const std::string kReplacement = "\xEF\xBF\xBD";
   const auto read = [](const std::string& line) {
-    const Document read = document(line);
-    return std::pair(read.text, read.has_lone_surrogates);
+    const Document made = document(line);
+    return std::pair(made.text, made.has_lone_surrogates);
   };
   using Read = std::pair<std::string, bool>;
   EXPECT_EQ(read(R"({"text": "a\ud83d"})"), Read("a" + kReplacement, true));
