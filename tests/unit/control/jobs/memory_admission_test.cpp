@@ -22,6 +22,7 @@ v1::RunConfig config(int dp, std::int64_t micro_batch) {
   v1::RunConfig run;
   run.mutable_mesh()->set_dp(dp);
   run.mutable_plan()->set_dtype("float32");
+  run.mutable_training()->set_steps(1);
   run.mutable_training()->set_global_batch_size(64);
   run.mutable_training()->set_micro_batch_size(micro_batch);
   run.mutable_training()->set_seq_len(1024);
