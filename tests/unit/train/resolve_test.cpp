@@ -421,7 +421,7 @@ TEST_F(ResolveTest, NamesTheWrongField) {
             "run.data.validation_path");
   EXPECT_EQ(field([](auto& c) {
               c.mutable_validation()->set_interval(5);
-              c.mutable_data()->set_validation_split(0.001);
+              c.mutable_data()->set_validation_split(0.0005);
             }),
             "run.data.validation_split");
   EXPECT_EQ(field([](auto& c) {

@@ -80,7 +80,7 @@ TEST_F(WholeValidationTest, TheEndOfTheDataToo) {
 }
 
 TEST_F(WholeValidationTest, ALimitOfBatchesEndsBeforeTheData) {
-  const v1::RunConfig c = on({}, "text.txt");
+  const v1::RunConfig c = on({2, 1, 1}, "text.txt");
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
     ExecutionContext context;
     const auto run = create(world, context, c);
@@ -119,7 +119,7 @@ TEST_F(WholeValidationTest, AMaskedModelIsAskedForEveryToken) {
 }
 
 TEST_F(WholeValidationTest, AJobThatLeftTheRestOutGoesOnSo) {
-  const v1::RunConfig c = on({}, "rest.txt");
+  const v1::RunConfig c = on({2, 1, 1}, "rest.txt");
   const test::TempFolder checkpoints;
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
     ExecutionContext context;
