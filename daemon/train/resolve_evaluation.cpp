@@ -22,11 +22,11 @@ void fit_batch(v1::RunConfig& config, const RunData& data) {
                        data.validation->tokens());
   check_enough(config, data);
   v1::TrainingConfig& training = *config.mutable_training();
-  if (training.micro_batch_size() == 0 && data.validation)
+  if (!training.has_micro_batch_size() && data.validation)
     training.set_global_batch_size(std::min(training.global_batch_size(), data.validation->size()));
   // One of a job that had fewer ranks.
   const std::int64_t share = rank_share(config);
-  if (training.micro_batch_size() == 0 || training.micro_batch_size() > share)
+  if (!training.has_micro_batch_size() || training.micro_batch_size() > share)
     training.set_micro_batch_size(share);
 }
 
