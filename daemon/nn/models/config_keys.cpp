@@ -46,8 +46,7 @@ constexpr string_view kHarmlessIfFalse[] = {"rope_interleaved", "use_mrope"};
 
 /// What one thing is called in the configs of one model or another.
 constexpr string_view kMeanings[][8] = {
-    {"hidden_size", "n_embd", "n_embed", "d_model", "dim", "embed_dim", "embedding_size",
-     "model_dim"},
+    {"hidden_size", "n_embd", "n_embed", "d_model", "dim", "embed_dim", "model_dim"},
     {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers"},
     {"num_attention_heads", "n_head", "n_heads", "num_heads"},
     {"num_key_value_heads", "n_kv_heads", "num_kv_heads", "multi_query_group_num"},
