@@ -52,6 +52,13 @@ class ReferenceDataTest : public SteppedFixture {
     return batch;
   }
 
+  /// The same, with positions that begin anew at each document.
+  static v1::LossBatch reset(std::int64_t first, std::int64_t samples) {
+    v1::LossBatch batch = masked(first, samples);
+    batch.mutable_reference()->mutable_data()->set_reset_positions(true);
+    return batch;
+  }
+
   /// The same samples as tokens, read by hand. Labels that do not count become target 0 of weight
   /// 0.
   v1::LossBatch as_tokens(const v1::LossBatch& given, std::int64_t seed) const {
@@ -78,6 +85,7 @@ class ReferenceDataTest : public SteppedFixture {
         datum.add_targets(counts ? static_cast<int>(host.labels[at]) : 0);
         datum.add_weights(counts ? 1.0f : 0.0f);
         if (!host.documents.empty()) datum.add_document_ids(static_cast<int>(host.documents[at]));
+        if (!host.positions.empty()) datum.add_position_ids(static_cast<int>(host.positions[at]));
       }
     }
     return batch;
@@ -86,7 +94,7 @@ class ReferenceDataTest : public SteppedFixture {
 
 TEST_F(ReferenceDataTest, GivesTheBitsOfTheSameTokens) {
   for (const WholeMesh& m : kWholeMeshes) {
-    for (v1::LossBatch batch : {reference(3, 7), documents(11, 5), masked(0, 6)}) {
+    for (v1::LossBatch batch : {reference(3, 7), documents(11, 5), masked(0, 6), reset(0, 6)}) {
       batch.mutable_reference()->set_epoch(2);
       batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
       const v1::LossBatch tokens = as_tokens(batch, 11);
