@@ -331,7 +331,7 @@ void check_enough(const v1::RunConfig& config, const RunData& data) {
   if (config.training().steps() > 0) check_trained_on(config, data);
   const auto check_validated_on = [](const Dataset& dataset, const std::string& field) {
     if (dataset.size() == 0)
-      base::refuse_field(field, "{} validation tokens hold nothing to predict", dataset.tokens());
+      base::refuse_field(field, "{} tokens hold nothing to predict", dataset.tokens());
   };
   const bool has_path = !config.data().validation_path().empty();
   if (config.validation().interval() > 0)

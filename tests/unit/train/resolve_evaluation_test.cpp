@@ -60,7 +60,7 @@ TEST_F(ResolveEvaluationTest, ATextShorterThanASampleIsOne) {
   EXPECT_EQ(resolve(request("two.txt")).training().global_batch_size(), 1);
   folder_.write_text("one.txt", "a");
   EXPECT_EQ(refused(request("one.txt")),
-            "run.data.validation_path: 1 validation tokens hold nothing to predict");
+            "run.data.validation_path: 1 tokens hold nothing to predict");
   v1::RunConfig of_job = request("text.txt");
   of_job.mutable_data()->clear_validation_path();
   of_job.mutable_data()->set_validation_split(0.0);
