@@ -2,6 +2,7 @@
 #include "daemon/text/stream_decoder.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace meshloom::text {
@@ -25,6 +26,9 @@ void StreamDecoder::follow(std::span<const std::int64_t> prompt) {
   };
   while (count < prompt.size() && tokenizer_->decode(tail(), skip_special_).empty())
     count = std::min(prompt.size(), 2 * count);
+  // Bytes in a row are one text: from inside of a character on they would be none.
+  for (int more = 0; more < 3 && count < prompt.size(); ++more)
+    if (tokenizer_->decode(tail(), skip_special_).starts_with(kReplacement)) ++count;
   for (const TokenId token : tail()) add(token);
   std::string text = tokenizer_->decode(window_, skip_special_);
   if (text.size() > told_.size() && text.starts_with(told_)) prompt_text_ = std::move(text);
@@ -37,15 +41,13 @@ std::string StreamDecoder::add(TokenId token) {
   std::string_view sure = text;
   if (window_.size() - pending_from_ < kMostPending)
     while (sure.ends_with(kReplacement)) sure.remove_suffix(kReplacement.size());
-  if (sure.size() == text.size() && !prompt_text_.empty()) {
-    if (sure.starts_with(prompt_text_)) told_ = prompt_text_;
-    prompt_text_.clear();
-  }
+  if (sure.size() > told_.size()) take_prompt_text(sure);
   if (!sure.starts_with(told_)) {
     // What was told for bytes that made no character is another text by now and stays as it is.
     if (window_.size() - pending_from_ >= kMostPending) {
       told_ = text;
       pending_from_ = window_.size();
+      settled_ = told_.size();
     }
     return "";
   }
@@ -60,28 +62,41 @@ std::string StreamDecoder::add(TokenId token) {
   if (!recent_text.empty()) {
     window_ = std::move(recent);
     told_ = std::move(recent_text);
-  } else {
-    // Tokens that are left out wherever they stand would make the window grow for nothing. One that
-    // is empty only as the first of a text shows when it comes twice.
-    recent.insert(recent.end(), window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
-                  window_.end());
-    if (tokenizer_->decode(recent, skip_special_).empty()) window_.resize(pending_from_);
+  } else if (is_left_out(recent, text)) {
+    window_.resize(pending_from_);
   }
   pending_from_ = window_.size();
+  settled_ = told_.size();
   return fresh;
+}
+
+bool StreamDecoder::is_left_out(std::vector<TokenId> recent, const std::string& text) const {
+  if (settled_ > 0) return text.size() == settled_;
+  // One that is empty only as the first of a text shows when it comes twice.
+  const std::size_t size = recent.size();
+  recent.reserve(2 * size);
+  std::copy_n(recent.begin(), size, std::back_inserter(recent));
+  return tokenizer_->decode(recent, skip_special_).empty();
+}
+
+void StreamDecoder::take_prompt_text(std::string_view text) {
+  // Some of the bytes that were no characters may be some by now.
+  while (prompt_text_.size() > told_.size() && !text.starts_with(prompt_text_))
+    prompt_text_.resize(prompt_text_.size() - kReplacement.size());
+  if (prompt_text_.size() > told_.size()) told_ = prompt_text_;
+  prompt_text_.clear();
 }
 
 std::string StreamDecoder::finish() {
   const std::string text = tokenizer_->decode(window_, skip_special_);
-  if (!prompt_text_.empty() && text.starts_with(prompt_text_)) told_ = std::move(prompt_text_);
-  prompt_text_.clear();
+  take_prompt_text(text);
   const std::vector<TokenId> pending(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
                                      window_.end());
   std::string rest = text.starts_with(told_) ? text.substr(told_.size())
                                              : tokenizer_->decode(pending, skip_special_);
   window_.clear();
   told_.clear();
-  pending_from_ = 0;
+  pending_from_ = settled_ = 0;
   return rest;
 }
 

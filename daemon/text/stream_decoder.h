@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/text/tokenizer.h"
@@ -29,6 +30,12 @@ class StreamDecoder {
   std::string finish();
 
  private:
+  /// Whether the pending tokens, which have no text by themselves, may be forgotten: `text` with
+  /// them is what it was before, and they are not what makes others not the first of a text.
+  bool is_left_out(std::vector<TokenId> recent, const std::string& text) const;
+  /// Of a text that is sure: what of it is the prompt's counts as told.
+  void take_prompt_text(std::string_view text);
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_;
   /// The tokens since the text last ended on a whole character, and before them those of the time
@@ -36,6 +43,7 @@ class StreamDecoder {
   std::vector<TokenId> window_;
   std::size_t pending_from_ = 0;  ///< where those since then begin
   std::string told_;              ///< of the window's text
+  std::size_t settled_ = 0;       ///< how much of that the tokens before those have
   /// The window's text with a prompt that ends in bytes that were no whole character; empty
   /// otherwise, and once it is known whether they have become one.
   std::string prompt_text_;

@@ -18,8 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
 /// Of a golden file of either kind.
 std::shared_ptr<const Tokenizer> tokenizer_of(const Json& golden) {
   if (golden.contains("model")) return read_sentencepiece(bytes_of(golden.at("model")), {}, "test");
@@ -99,12 +97,9 @@ TEST_P(StreamBehindAPrompt, IsWhatBothTogetherHaveBeyondThePrompt) {
     const std::vector<std::int64_t> tokens = one.at("tokens");
     const std::string whole = text_of({tokens.begin(), tokens.end()});
     for (std::size_t cut = 0; cut < tokens.size(); cut += 1 + tokens.size() / 40) {
-      std::string before =
+      const std::string before =
           text_of({tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(cut)});
-      // Of a character that the prompt begins all is new.
-      while (!whole.starts_with(before) && before.ends_with(kReplacement))
-        before.resize(before.size() - kReplacement.size());
-      if (!whole.starts_with(before)) continue;
+      if (!whole.starts_with(before)) continue;  // inside a character
       ++compared;
       ASSERT_EQ(behind(tokenizer, tokens, cut), whole.substr(before.size())) << cut << " " << whole;
     }
@@ -168,6 +163,8 @@ TEST(StreamDecoder, ACharacterThatThePromptBeginsIsNewOnceItIsWhole) {
     for (const std::size_t prompt : {1u, 2u})
       EXPECT_EQ(behind(tokenizer, euro, prompt), "\xE2\x82\xAC");
     // What the prompt leaves unfinished is told as the prompt's own.
+    const std::vector<std::int64_t> broken = {euro[0], euro[0], euro[1], euro[2]};
+    if (byte_level) EXPECT_EQ(behind(tokenizer, broken, 3), "\xE2\x82\xAC");
     const auto word = static_cast<std::int64_t>(byte_level ? *tokenizer->find("a") : 2);
     const std::string text = byte_level ? "a" : " blue";
     EXPECT_EQ(behind(tokenizer, std::vector<std::int64_t>{euro[0], word}, 1), text);
