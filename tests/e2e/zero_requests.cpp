@@ -34,7 +34,7 @@ class Calls {
   void add(grpc::Status (Service::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
            const Request& right = {}) {
     const auto stub = stub_of<Service>();
-    add(right, [=, this](const Request& request) { return client_.call(*stub, method, request); });
+    keep(right, [=, this](const Request& request) { return client_.call(*stub, method, request); });
   }
   /// Of a method that streams what it answers.
   template <typename Service, typename Request, typename Response>
@@ -42,7 +42,7 @@ class Calls {
                grpc::ClientContext*, const Request&),
            const Request& right = {}) {
     const auto stub = stub_of<Service>();
-    add(right, [=, this](const Request& request) {
+    keep(right, [=, this](const Request& request) {
       grpc::ClientContext context;
       client_.prepare(context);
       const auto reader = (stub.get()->*method)(&context, request);
@@ -51,13 +51,6 @@ class Calls {
       return RunClient::outcome_of(reader->Finish());
     });
   }
-  template <typename Request>
-  void add(const Request& right, const std::function<Outcome(const Request&)>& send) {
-    calls_[Request::descriptor()->name()] = {
-        std::make_shared<Request>(right),
-        [send](const Message& request) { return send(static_cast<const Request&>(request)); }};
-  }
-
   void expect_refused(const std::string& type, const test::NumericField& field) const {
     const auto found = calls_.find(type);
     ASSERT_NE(found, calls_.end()) << "is new: say how it is sent, or that its 0 is taken";
@@ -76,6 +69,13 @@ class Calls {
     std::shared_ptr<Message> right;
     std::function<Outcome(const Message&)> send;
   };
+
+  template <typename Request, typename Send>
+  void keep(const Request& right, const Send& send) {
+    calls_[Request::descriptor()->name()] = {
+        std::make_shared<Request>(right),
+        [send](const Message& request) { return send(static_cast<const Request&>(request)); }};
+  }
 
   template <typename Service>
   std::shared_ptr<typename Service::Stub> stub_of() const {
