@@ -41,7 +41,7 @@ TEST(Schema, FieldsHaveTheTypesAndCommentsOfTheProtos) {
   EXPECT_EQ(entry.fields[0].type, "adamw | adam | sgd");
   EXPECT_EQ(entry.fields[0].comment, "default: adamw");
   EXPECT_EQ(entry.fields[1].type, "number");
-  EXPECT_EQ(entry.fields[1].comment, "default 3e-4");
+  EXPECT_EQ(entry.fields[1].comment, "default 3e-4; 0: nothing moves");
   EXPECT_EQ(find_schema("optimizer.decay").self.type, "list of text");
   EXPECT_THAT(find_schema("lr_scheduler.decay_type").self.values[3].comment,
               HasSubstr("linear decay"));
