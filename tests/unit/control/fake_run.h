@@ -289,7 +289,7 @@ class FakeRun final : public FakeRunBase {
     }
   }
   void export_hf(const std::filesystem::path& folder, const std::string& dtype) override {
-    if (dtype == plan_.narrow_dtype)
+    if (!plan_.narrow_dtype.empty() && dtype == plan_.narrow_dtype)
       throw FailedPrecondition("export: h.weight has the value 1e+06", train::kValueOverflows);
     if (!writes_) return;
     std::filesystem::create_directories(folder);
