@@ -137,6 +137,16 @@ TEST_F(ModelsE2e, RefusalsLeaveATrainingJobAlone) {
   fs::copy_file(test::source_file("tests/golden/malformed/good.safetensors"),
                 broken / "model.safetensors", fs::copy_options::overwrite_existing);
   expect_refused_for({"model", "create", "x", broken.string()}, "INVALID_HF_FOLDER");
+  // The same headers are looked at whatever the weights are for.
+  fs::copy(broken, data_ / "broken");
+  const std::string of_broken = write_job({.model = "{hf_folder: broken}"});
+  expect_refused_for({"job", "submit", of_broken}, "INVALID_HF_FOLDER");
+  expect_refused_for({"job", "submit", of_broken, "--dry-run"}, "INVALID_HF_FOLDER");
+  expect_refused_for({"generate", "--hf-folder", "broken", "--prompt", "a"}, "INVALID_HF_FOLDER");
+  std::ofstream(data_ / "broken/model.safetensors")
+      << "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n";
+  expect_refused_for({"job", "submit", of_broken}, "GIT_LFS_POINTER");
+  expect_refused_for({"generate", "--hf-folder", "broken", "--prompt", "a"}, "GIT_LFS_POINTER");
   EXPECT_EQ(client({"model", "create", "data", "--from-data-dir", "hf"}).exit_code, 0);
   TinyJob late;
   late.model = "{name: data}";
