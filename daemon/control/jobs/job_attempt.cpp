@@ -122,7 +122,10 @@ void JobAttempt::succeed() {
       add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
     if (sample.interval() > 0 || !sample.prompts().empty())
       store_.publish_samples(id_, drawn.samples);
-    store_.update(id_, [&](v1::Job* job) { job->set_sample(drawn.samples.front().text()); });
+    store_.update(id_, [&](v1::Job* job) {
+      job->set_sample(drawn.samples.front().text());
+      job->mutable_samples()->Assign(drawn.samples.begin(), drawn.samples.end());
+    });
   }
   if (saved_ < done_)
     add_note(fmt::format(

@@ -67,6 +67,11 @@ TEST_F(JobServiceTest, SamplesOfAJobEndAsItsModelAndSayHow) {
   EXPECT_EQ(done.samples(1).finish_reason(), "length");
   EXPECT_EQ(done.samples(2).finish_reason(), "context");
   EXPECT_EQ(done.samples(2).text().size(), 5u + 2);
+  ASSERT_TRUE(submit("b", 4).ok());
+  const v1::Job one = daemon_->wait_for("b", v1::JOB_STATE_SUCCEEDED);
+  ASSERT_EQ(one.samples_size(), 1) << "of its end alone";
+  EXPECT_EQ(one.samples(0).finish_reason(), "eos");
+  EXPECT_EQ(one.samples(0).text(), one.sample());
 }
 
 TEST_F(JobServiceTest, ACancelAndAStopWithoutRoomForALastCheckpointFailNoJob) {
