@@ -35,6 +35,14 @@ nn::ModelConfig mistral() {
   return config;
 }
 
+/// Most of the context is longer than what it was made for: each pass has frequencies of its own.
+nn::ModelConfig dynamic() {
+  nn::ModelConfig config = llama();
+  config.max_position_embeddings = kContext / 6;
+  config.rope_scaling = nn::RopeScaling{.type = nn::RopeType::kDynamic, .factor = 6.0};
+  return config;
+}
+
 struct Mesh {
   int cp = 1, tp = 1;
   bool sequence_parallel = false;
@@ -108,7 +116,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"qwen3_cp2", &qwen3, {2, 1}}, Case{"qwen3_cp3", &qwen3, {3, 1}},
                       Case{"qwen3_cp2_tp2", &qwen3, {2, 2}},
                       Case{"llama_cp2_tp2_sequence", &llama, {2, 2, true}},
-                      Case{"mistral_cp3", &mistral, {3, 1}}),
+                      Case{"mistral_cp3", &mistral, {3, 1}}, Case{"dynamic_cp3", &dynamic, {3, 1}},
+                      Case{"dynamic_cp2_tp2", &dynamic, {2, 2}}),
     [](const auto& test) { return std::string(test.param.name); });
 
 using Logits = std::vector<std::vector<double>>;
