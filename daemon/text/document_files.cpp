@@ -112,18 +112,20 @@ void check_document_size(const DocumentFile& file) {
         "FILE_TOO_LARGE", {{"path", file.path.string()}});
 }
 
-void check_lines(const DocumentFile& file, const DocumentReading& reading,
+bool check_lines(const DocumentFile& file, const DocumentReading& reading,
                  const std::function<bool(std::uint64_t bytes)>& goes_on) {
-  if (file.format != DocumentFormat::kJsonLines) return;
+  if (file.format != DocumentFormat::kJsonLines) return true;
   std::uint64_t seen = 0;
   std::int64_t number = 0;
+  bool is_wanted = true;
   for_each_line(base::InputFile(file.path), [&](const std::string& line) {
     ++number;
     if (!plainly_has_text(line, reading.field) && !is_blank(line))
       document_of_line(line, reading, {file.path, number});
     seen += line.size();
-    return goes_on(seen);
+    return is_wanted = goes_on(seen);
   });
+  return is_wanted;
 }
 
 void check_first_lines(const DocumentFile& file, const DocumentReading& reading) {

@@ -45,8 +45,8 @@ void check_document_size(const DocumentFile& file);
 
 /// Reads the lines of a file of JSON lines and makes nothing of them; of another file it reads
 /// nothing. Throws as for_each_document. Ends where goes_on(bytes of the lines so far), which it
-/// asks after each, returns false.
-void check_lines(const DocumentFile& file, const DocumentReading& reading,
+/// asks after each, returns false; then it returns false, too, and else true.
+bool check_lines(const DocumentFile& file, const DocumentReading& reading,
                  const std::function<bool(std::uint64_t bytes)>& goes_on);
 
 /// The same of as many lines as are a few KiB.

@@ -154,9 +154,9 @@ v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given,
   return given;
 }
 
-void LocalAdmission::check_lines(const v1::RunConfig& resolved) const {
+void LocalAdmission::check_lines(const v1::RunConfig& resolved) {
   const auto until = std::chrono::steady_clock::now() + options_.resolve_timeout / kLinesShare;
-  run_in_background([&] { train::check_lines(resolved, options_.data_dir, until); });
+  run_in_background([&] { train::check_lines(resolved, options_.data_dir, until, sound_lines_); });
 }
 
 Admitted LocalAdmission::admit(const v1::JobSpec& spec) {

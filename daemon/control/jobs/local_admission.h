@@ -83,7 +83,7 @@ class LocalAdmission final : public Admission {
   Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
   /// Throws where a line of the text of a resolved job is none, as far as a part of the time that
   /// a call has reaches.
-  void check_lines(const v1::RunConfig& resolved) const;
+  void check_lines(const v1::RunConfig& resolved);
   /// As model_folder, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
   /// Of the model that run.data.tokenizer names; empty if it names none.
@@ -109,6 +109,7 @@ class LocalAdmission final : public Admission {
   const Options options_;
   MemoryAdmission memory_;
   text::TokenizerCache tokenizers_;
+  train::SoundLines sound_lines_;
   std::shared_ptr<std::atomic<std::int64_t>> run_bytes_ =
       std::make_shared<std::atomic<std::int64_t>>(0);  ///< of the run that has the ranks, on a rank
   BoundedCalls calls_;                                 ///< into the file systems that requests name

@@ -258,12 +258,15 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
 }
 
 void check_lines(const v1::RunConfig& resolved, const fs::path& data_dir,
-                 std::chrono::steady_clock::time_point until) {
+                 std::chrono::steady_clock::time_point until, SoundLines& sound) {
   const v1::DataConfig& data = resolved.data();
   const auto goes_on = [&](std::uint64_t) { return std::chrono::steady_clock::now() < until; };
   for_each_file(data, find_run_files(resolved, data_dir, "run.data"), "run.data",
                 [&](const text::DocumentFile& document) {
-                  if (goes_on(0)) text::check_lines(document, reading_of(data), goes_on);
+                  const text::DocumentReading reading = reading_of(data);
+                  const std::string key = SoundLines::key(document, reading);
+                  if (!goes_on(0) || sound.has(key)) return;
+                  if (text::check_lines(document, reading, goes_on)) sound.add(key);
                 });
 }
 

@@ -13,6 +13,7 @@
 #include "daemon/text/document_encoder.h"
 #include "daemon/text/tokenizer_cache.h"
 #include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/data/sound_lines.h"
 #include "daemon/train/data/token_cache.h"
 #include "daemon/train/data/token_stream.h"
 #include "v1/config.pb.h"
@@ -104,10 +105,11 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
                          const std::filesystem::path& folder, text::TokenizerCache& opened,
                          const RunFiles& files, const std::string& field);
 
-/// Reads all lines of JSON of a resolved config, until `until` at most. Throws with the field as
-/// resolve_text does for the first ones, of which it reads a few KiB.
+/// Reads all lines of JSON of a resolved config, until `until` at most, but for files that are
+/// known to be sound, and adds those that it found so. Throws with the field as resolve_text does
+/// for the first lines, of which it reads a few KiB.
 void check_lines(const v1::RunConfig& resolved, const std::filesystem::path& data_dir,
-                 std::chrono::steady_clock::time_point until);
+                 std::chrono::steady_clock::time_point until, SoundLines& sound);
 
 /// What `progress` is told: of which field, and how much of its bytes.
 using TextProgress =

@@ -290,16 +290,41 @@ TEST_F(DocumentTokensTest, AllLinesAreLookedAtUntilTheTimeIsUp) {
   given.mutable_data()->set_validation_path("late.jsonl");
   const v1::RunConfig resolved = resolve(given);
   const auto now = std::chrono::steady_clock::now();
+  const auto later = now + std::chrono::hours(1);
+  SoundLines sound;
   try {
-    check_lines(resolved, folder_.path(), now + std::chrono::hours(1));
+    check_lines(resolved, folder_.path(), later, sound);
     ADD_FAILURE() << "taken";
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(error.metadata().at("field"), "run.data.field");
     EXPECT_EQ(error.metadata().at("line"), "2");
   }
-  EXPECT_NO_THROW(check_lines(resolved, folder_.path(), now));
+  EXPECT_NO_THROW(check_lines(resolved, folder_.path(), now, sound));
   given.mutable_data()->set_skip_lines_without_text(true);
-  EXPECT_NO_THROW(check_lines(resolve(given), folder_.path(), now + std::chrono::hours(1)));
+  EXPECT_NO_THROW(check_lines(resolve(given), folder_.path(), later, sound));
+  EXPECT_THROW(check_lines(resolved, folder_.path(), later, sound), InvalidArgument)
+      << "sound for whoever skips lines, alone";
+}
+
+TEST_F(DocumentTokensTest, AFileThatWasFoundSoundIsReadAgainOnceItHasChanged) {
+  const auto path =
+      folder_.write_text("lines.jsonl", "{\"text\": \"" + std::string(1 << 17, 'x') + "\"}\n");
+  v1::RunConfig given = config();
+  given.mutable_data()->set_path("lines.jsonl");
+  const v1::RunConfig resolved = resolve(given);
+  const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
+  const std::string key =
+      SoundLines::key(text::document_file(path), {.field = resolved.data().field()});
+  SoundLines sound;
+  EXPECT_NO_THROW(check_lines(resolved, folder_.path(), std::chrono::steady_clock::now(), sound));
+  EXPECT_FALSE(sound.has(key)) << "there was no time to read it";
+  EXPECT_NO_THROW(check_lines(resolved, folder_.path(), later, sound));
+  EXPECT_TRUE(sound.has(key));
+  folder_.write_text("lines.jsonl",
+                     "{\"text\": \"" + std::string(1 << 17, 'x') + "\"}\n{\"text\": 1}\n");
+  EXPECT_THROW(check_lines(resolved, folder_.path(), later, sound), InvalidArgument);
+  for (std::size_t i = 0; i < SoundLines::kKept; ++i) sound.add(std::to_string(i));
+  EXPECT_FALSE(sound.has(key)) << "the oldest goes";
 }
 
 }  // namespace
