@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -153,13 +154,17 @@ class Trial : public DaemonTest {
     const std::string metrics = read_file(state_ / "jobs/running/metrics.jsonl");
     return static_cast<std::size_t>(std::count(metrics.begin(), metrics.end(), '\n'));
   }
+  /// Of the checkpoints that are whole: others still have another name.
   int newest() const {
-    int step = 0;
+    int newest = 0;
     std::error_code ignored;
-    for (const auto& item : fs::directory_iterator(state_ / "jobs/running/checkpoints", ignored))
-      if (fs::exists(item.path() / "manifest.json"))
-        step = std::max(step, std::stoi(item.path().filename().string().substr(5)));
-    return step;
+    for (const auto& item : fs::directory_iterator(state_ / "jobs/running/checkpoints", ignored)) {
+      int step = 0;
+      char more = 0;
+      if (std::sscanf(item.path().filename().c_str(), "step-%d%c", &step, &more) == 1)
+        newest = std::max(newest, step);
+    }
+    return newest;
   }
 };
 
