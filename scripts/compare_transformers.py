@@ -35,6 +35,13 @@ MODELS = {
         tie_word_embeddings=True, rope_parameters=dict(
             rope_type="llama3", rope_theta=10000.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
             original_max_position_embeddings=16))),
+    # Of a quarter of the context that is trained.
+    "Llama, linear RoPE": ("Llama", "ForCausalLM", dict(
+        max_position_embeddings=8, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0))),
+    "Llama, dynamic RoPE": ("Llama", "ForCausalLM", dict(
+        max_position_embeddings=8, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0))),
+    "Llama, YaRN": ("Llama", "ForCausalLM", dict(rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=8))),
     "Llama, biases": ("Llama", "ForCausalLM", dict(attention_bias=True, mlp_bias=True)),
     "Mistral, window of 7": ("Mistral", "ForCausalLM", dict(sliding_window=7)),
     "Qwen2": ("Qwen2", "ForCausalLM", dict()),
