@@ -51,6 +51,14 @@ class Calls {
       return RunClient::outcome_of(reader->Finish());
     });
   }
+  /// Sent by `send`.
+  template <typename Request, typename Send>
+  void keep(const Request& right, const Send& send) {
+    calls_[Request::descriptor()->name()] = {
+        std::make_shared<Request>(right),
+        [send](const Message& request) { return send(static_cast<const Request&>(request)); }};
+  }
+
   void expect_refused(const std::string& type, const test::NumericField& field) const {
     const auto found = calls_.find(type);
     ASSERT_NE(found, calls_.end()) << "is new: say how it is sent, or that its 0 is taken";
@@ -69,13 +77,6 @@ class Calls {
     std::shared_ptr<Message> right;
     std::function<Outcome(const Message&)> send;
   };
-
-  template <typename Request, typename Send>
-  void keep(const Request& right, const Send& send) {
-    calls_[Request::descriptor()->name()] = {
-        std::make_shared<Request>(right),
-        [send](const Message& request) { return send(static_cast<const Request&>(request)); }};
-  }
 
   template <typename Service>
   std::shared_ptr<typename Service::Stub> stub_of() const {
@@ -114,8 +115,8 @@ void add_questions(RunClient& client, Calls* calls) {
   calls->add<v1::GenerateService>(&v1::GenerateService::Stub::Generate, generate);
   v1::SampleRequest sample;
   sample.add_prompts()->set_prompt("a");
-  calls->add<v1::SampleRequest>(
-      sample, [&client](const v1::SampleRequest& request) { return client.sample(request); });
+  calls->keep(sample,
+              [&client](const v1::SampleRequest& request) { return client.sample(request); });
   v1::CreateRunRequest create;
   create.mutable_spec()->set_name("none");
   create.mutable_spec()->mutable_config()->mutable_model()->set_preset("byte_gpt_tiny");
