@@ -123,12 +123,13 @@ void add_questions(RunClient& client, Calls* calls) {
   calls->add<v1::RunService>(&v1::RunService::Stub::CreateRun, create);
 }
 
-/// A 0 that says something: no waiting, the likeliest token, the weights before the first step,
-/// values of an optimizer.
+/// A 0 that says something: no waiting, the likeliest token, among all tokens, the weights before
+/// the first step, values of an optimizer.
 bool is_taken(const std::string& name) {
   static const std::set<std::string> taken = {
-      "WaitOperationRequest.timeout_ms", "CreateRunRequest.spec.gap_timeout_seconds",
-      "GenerateRequest.params.temperature", "SampleRequest.params.temperature",
+      "WaitOperationRequest.timeout_ms",    "CreateRunRequest.spec.gap_timeout_seconds",
+      "GenerateRequest.params.temperature", "GenerateRequest.params.top_k",
+      "SampleRequest.params.temperature",   "SampleRequest.params.top_k",
       "SampleRequest.weights_step"};
   return taken.contains(name) || name.starts_with("OptimStepRequest.params.");
 }
