@@ -147,9 +147,9 @@ void send_zeros(const std::string& address, RunClient& client) {
       v1::WaitOperationRequest::descriptor(),   v1::ListPlansRequest::descriptor(),
       v1::ListRunsRequest::descriptor(),        v1::ListUploadsRequest::descriptor(),
       v1::DumpFlightRequest::descriptor()};
-  const std::set<std::string> with_own_tests = {"RunConfig", "DataConfig",      "Mesh",
-                                                "PlanQuery", "PlanSearchQuery", "ParallelPlan",
-                                                "LossBatch"};
+  const std::set<std::string> with_own_tests = {"RunConfig",    "ModelSource", "DataConfig",
+                                                "Mesh",         "PlanQuery",   "PlanSearchQuery",
+                                                "ParallelPlan", "LossBatch"};
   int tried = 0;
   for (const google::protobuf::Descriptor* one : of_services) {
     const google::protobuf::ServiceDescriptor& service = *one->file()->service(0);
