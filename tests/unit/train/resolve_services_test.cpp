@@ -90,7 +90,8 @@ TEST_F(ResolveServicesTest, RefusesSetsThatAreWrong) {
   EXPECT_THAT(with("books", ""), HasSubstr("run.validation.sets[0].path: is needed"));
   EXPECT_THAT(with("books", "none.txt"), HasSubstr("run.validation.sets[0].path"));
   EXPECT_THAT(with("books", "../books.txt"), HasSubstr("run.validation.sets[0].path"));
-  EXPECT_THAT(with("books", "short.txt"), HasSubstr("run.validation.sets[0].path: its 1 tokens"));
+  EXPECT_THAT(with("books", "short.txt"),
+              HasSubstr("run.validation.sets[0].path: 1 tokens hold nothing"));
   EXPECT_THAT(refused([&](v1::RunConfig& c) {
                 add_set(c, "books", "books.txt");
                 add_set(c, "books", "text.txt");
