@@ -50,7 +50,8 @@ class DocumentsE2e : public DaemonTest {
     return Json::parse(lines.substr(lines.rfind('\n') + 1))["result"]["loss"].get<double>();
   }
   bool has_note(const std::string& name, const std::string& text) const {
-    for (const Json& note : job(name)["notes"])
+    const Json told = job(name);
+    for (const Json& note : told.at("notes"))
       if (note.get<std::string>().find(text) != std::string::npos) return true;
     return false;
   }
