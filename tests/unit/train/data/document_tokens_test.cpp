@@ -17,8 +17,7 @@
 #include "daemon/train/resume_check.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
-#include "tests/unit/train/data_files.h"
-#include "tests/unit/train/tiny_model.h"
+#include "tests/unit/train/data/text_job_test.h"
 
 namespace meshloom::train {
 namespace {
@@ -33,12 +32,10 @@ constexpr int kVocabulary = 32;
 
 /// A model whose tokenizer puts a token before every text, and knows newlines and the byte-order
 /// mark.
-class DocumentTokensTest : public ::testing::Test {
+class DocumentTokensTest : public TextJobTest {
  protected:
   void SetUp() override {
-    std::string json = testing::tiny_gpt2_config();
-    json.replace(json.find("256"), 3, std::to_string(kVocabulary));
-    folder_.write_text("model/config.json", json);
+    write_model("model", kVocabulary);
     write_tokenizer({});
     folder_.write_text("text/a.txt",
                        "\xEF\xBB\xBF"
@@ -74,34 +71,6 @@ class DocumentTokensTest : public ::testing::Test {
     folder_.write_text("model/tokenizer.json", json.dump());
     folder_.write_text("model/tokenizer_config.json", R"({"eos_token": "<end>"})");
   }
-  v1::RunConfig config() const {
-    v1::RunConfig config;
-    config.mutable_model()->set_config("model/config.json");
-    config.mutable_data()->set_path("text");
-    config.mutable_training()->set_steps(10);
-    config.mutable_training()->set_global_batch_size(2);
-    config.mutable_validation()->set_interval(0);
-    return config;
-  }
-  v1::RunConfig resolve(const v1::RunConfig& given) const {
-    return resolve_run_config(given, 1, folder_.path());
-  }
-  std::string refused_when(const std::function<void(v1::RunConfig&)>& change) const {
-    v1::RunConfig given = config();
-    change(given);
-    try {
-      resolve(given);
-    } catch (const Error& error) {
-      return error.reason() + " " + error.what();
-    }
-    return "accepted";
-  }
-  TokenizedText tokenize(const v1::RunConfig& resolved) const {
-    TokenCache cache(folder_.path() / "cache", 1 << 20);
-    return tokenize_text(resolved, kVocabulary, tokenizer_folder(resolved, {folder_.path()}),
-                         folder_.path(), cache, 2,
-                         [](const std::string&, std::uint64_t, std::uint64_t) {});
-  }
   /// Of the data, but for all z.
   Tokens tokens(const v1::RunConfig& resolved) const {
     const TokenStream stream = TokenStream::open(tokenize(resolved).tokens, TokenFormat::kLlmc);
@@ -124,7 +93,6 @@ class DocumentTokensTest : public ::testing::Test {
 
   const Tokens kNow = {kStart, 0, 1, kNewline, 2, kEnd, kStart, 23, kReturn, kEnd};
   const Tokens kBefore = {kMark, 0, 1, kReturn, kNewline, 2, kEnd, 23, kReturn, kEnd};
-  testing::DataFolder folder_;
 };
 
 TEST_F(DocumentTokensTest, AreThoseOfThePromptsUnlessTheConfigSaysNo) {

@@ -13,8 +13,7 @@
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
 #include "tests/support/file_text.h"
-#include "tests/unit/train/data_files.h"
-#include "tests/unit/train/tiny_model.h"
+#include "tests/unit/train/data/text_job_test.h"
 
 namespace meshloom::train {
 namespace {
@@ -22,7 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 
 /// A model of as many tokens as its tokenizer has: letters a to z and an eos.
-class TextDataTest : public ::testing::Test {
+class TextDataTest : public TextJobTest {
  protected:
   static constexpr int kVocabulary = 27;
 
@@ -31,11 +30,6 @@ class TextDataTest : public ::testing::Test {
     write_tokenizer("model");
     folder_.write_text("text/a.txt", std::string(300, 'a') + "bcd");
     folder_.write_text("text/b.jsonl", "{\"text\": \"xyz\"}\n{\"text\": \"zyx\"}\n");
-  }
-  void write_model(const std::string& name, int vocabulary) const {
-    std::string json = testing::tiny_gpt2_config();
-    json.replace(json.find("256"), 3, std::to_string(vocabulary));
-    folder_.write_text(name + "/config.json", json);
   }
   void write_tokenizer(const std::string& name, bool reversed = false) const {
     nlohmann::json vocab;
@@ -48,42 +42,10 @@ class TextDataTest : public ::testing::Test {
     folder_.write_text(name + "/tokenizer.json", json.dump());
     folder_.write_text(name + "/tokenizer_config.json", R"({"eos_token": "<end>"})");
   }
-  v1::RunConfig config() const {
-    v1::RunConfig config;
-    config.mutable_model()->set_config("model/config.json");
-    config.mutable_data()->set_path("text");
-    config.mutable_training()->set_steps(10);
-    config.mutable_training()->set_global_batch_size(2);
-    config.mutable_validation()->set_interval(0);
-    return config;
-  }
-  v1::RunConfig resolve(const v1::RunConfig& given) const {
-    return resolve_run_config(given, 1, folder_.path());
-  }
-  /// Reason and text of a refusal.
-  std::string refused_when(const std::function<void(v1::RunConfig&)>& change) const {
-    v1::RunConfig given = config();
-    change(given);
-    try {
-      resolve(given);
-    } catch (const Error& error) {
-      return error.reason() + " " + error.what();
-    }
-    return "accepted";
-  }
-  TokenizedText tokenize(const v1::RunConfig& resolved) const {
-    TokenCache cache(folder_.path() / "cache", 1 << 20);
-    const nn::ModelConfig model = load_model_config(resolved.model(), folder_.path());
-    return tokenize_text(resolved, model.vocab_size, tokenizer_folder(resolved, {folder_.path()}),
-                         folder_.path(), cache, 2,
-                         [](const std::string&, std::uint64_t, std::uint64_t) {});
-  }
   RunData open(const v1::RunConfig& resolved, const TokenizedText& text) const {
     const nn::ModelConfig model = load_model_config(resolved.model(), folder_.path());
     return open_run_data(resolved, model, folder_.path(), "run.data", text);
   }
-
-  testing::DataFolder folder_;
 };
 
 TEST_F(TextDataTest, TheModelsTokenizerIsTaken) {
