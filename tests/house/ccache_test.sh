@@ -17,6 +17,8 @@ unset CCACHE_DISABLE CCACHE_BASEDIR CCACHE_MAXSIZE
 # A compiler that can be replaced: its file is what ccache knows it by.
 compiler() { write g++ '#!/bin/sh' "exec g++ -DCOMPILER=$1 \"\$@\"" && chmod +x "$work/g++"; }
 
+# What is in single quotes is CMake's.
+# shellcheck disable=SC2016
 make_tree() {
   write "$1/CMakeLists.txt" 'cmake_minimum_required(VERSION 3.25)' 'project(small CXX)' \
     "set(scripts \"$repository/scripts/cmake\")" \
