@@ -187,7 +187,6 @@ void resolve_seq_len(v1::TrainingConfig& training, const nn::ModelConfig& model)
                              "the model's context");
   base::check_given_positive("run.training.micro_batch_size", training.has_micro_batch_size(),
                              training.micro_batch_size(), "one that fits the memory");
-  check_count("run.training.micro_batch_size", training.micro_batch_size(), 0);
   if (!training.has_seq_len()) training.set_seq_len(model.context_length());
   if (training.seq_len() > model.longest_sequence())
     base::refuse_field("run.training.seq_len", "{} is longer than the model's context of {}",
