@@ -20,11 +20,11 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "records are written as they lie in memory");
 
 constexpr char kMagic[8] = {'M', 'L', 'J', 'O', 'U', 'R', 'N', '\n'};
-// 1: without states, groups and deletions; 2: without uploads, models and runs.
-constexpr std::uint32_t kVersion = 3;
+// 1: without states, groups and deletions; 2: without uploads, models and runs; 3: runs and jobs
+// with all their parts in one record.
+constexpr std::uint32_t kVersion = 4;
 constexpr std::uint64_t kFileHeader = 16;
 constexpr std::uint64_t kRecordHeader = 16;
-constexpr std::uint32_t kLongestRecord = 16u << 20;
 constexpr std::uint64_t kReserve = 1 << 20;     // thousands of changes of state
 constexpr std::size_t kRewritePiece = 1 << 20;  // of a rewrite, between two looks at its stop token
 
@@ -72,7 +72,12 @@ std::string file_header() {
 }
 
 std::string make_record(std::string_view payload, std::uint64_t offset) {
-  check_internal(payload.size() <= kLongestRecord, "journal record of {} bytes", payload.size());
+  if (payload.size() > Journal::kLongestRecord)
+    throw ResourceExhausted(fmt::format("a record of {} bytes, the journal takes at most {}",
+                                        payload.size(), Journal::kLongestRecord),
+                            Journal::kRecordTooLarge,
+                            {{"bytes", std::to_string(payload.size())},
+                             {"limit", std::to_string(Journal::kLongestRecord)}});
   RecordHeader header{static_cast<std::uint32_t>(payload.size()), 0,
                       XXH3_64bits(payload.data(), payload.size())};
   header.check = header_check(header.length, offset);
@@ -90,7 +95,8 @@ RecordHeader parse_header(std::string_view bytes, std::uint64_t offset,
                           const std::filesystem::path& path) {
   RecordHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.check != header_check(header.length, offset) || header.length > kLongestRecord)
+  if (header.check != header_check(header.length, offset) ||
+      header.length > Journal::kLongestRecord)
     corrupt(path, offset, "a record's header fails its check");
   return header;
 }

@@ -35,6 +35,10 @@ class Journal {
  public:
   using Visit = std::function<void(std::string_view payload)>;
 
+  static constexpr std::size_t kLongestRecord = 16u << 20;
+  /// The reason of the error that a longer one is refused with.
+  static constexpr const char* kRecordTooLarge = "RECORD_TOO_LARGE";
+
   enum class Room {
     kLeaveReserve,  ///< refused if it would use up what is set aside
     kUseReserve,
@@ -48,8 +52,8 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  /// Returns once the record is on disk. Throws ResourceExhausted (DISK_FULL) or IoError, with the
-  /// file as before.
+  /// Returns once the record is on disk. Throws ResourceExhausted (DISK_FULL, RECORD_TOO_LARGE) or
+  /// IoError, with the file as before.
   void append(std::string_view payload, Room room = Room::kUseReserve);
 
   /// Copies what was appended since `next` was written, and replaces the file by it, atomically.

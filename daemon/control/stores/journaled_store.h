@@ -50,7 +50,8 @@ class JournaledStore {
   /// The replay is done. What it changes here is in the next snapshot.
   virtual void settle_after_restart() = 0;
 
-  /// Returns once the record is durable and applied. Throws what refused it. Without `mutex_`.
+  /// Returns once the record is durable and applied; a kept one is applied at once, and what became
+  /// of its record is told by the ledger alone. Throws what refused it. Without `mutex_`.
   void commit(const v1::JournalRecord& record, Ledger::Need need = Ledger::Need::kRefusable) {
     Ledger::Ticket ticket = 0;
     {
@@ -61,7 +62,10 @@ class JournaledStore {
       else
         undecided_.emplace_back(ticket, record);
     }
-    ledger_->wait(ticket);
+    if (need == Ledger::Need::kKept)
+      ledger_->wait_kept(ticket);
+    else
+      ledger_->wait(ticket);
   }
   Ledger& ledger() const { return *ledger_; }
 

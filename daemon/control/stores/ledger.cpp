@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/control/host/background_thread.h"
+#include "daemon/control/stores/journal_record.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
@@ -22,7 +23,24 @@ v1::JournalRecord parse(std::string_view payload) {
   return record;
 }
 
+constexpr std::size_t kMostSetAside = 100;  // that are told of
+
 bool refusable(Ledger::Need need) { return need != Ledger::Need::kKept; }
+
+/// Whether no other attempt can end otherwise.
+bool is_hopeless(const Error& error) {
+  return error.reason() == Journal::kRecordTooLarge || error.kind() == ErrorKind::kInternal;
+}
+
+/// The same error with the name of the record.
+std::exception_ptr naming_record(const v1::JournalRecord& record, const Error& error) {
+  Error::Metadata metadata = error.metadata();
+  metadata["record"] = record_name(record);
+  const std::string text = fmt::format("{}: {}", metadata["record"], error.what());
+  if (error.kind() == ErrorKind::kResourceExhausted)
+    return std::make_exception_ptr(ResourceExhausted(text, error.reason(), metadata));
+  return std::make_exception_ptr(InternalError(text, error.reason(), metadata));
+}
 
 }  // namespace
 
@@ -113,14 +131,36 @@ Ledger::Ticket Ledger::ask_epochs() {
 
 bool Ledger::wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
-  settled_.wait(
-      lock, [&] { return durable_ >= ticket || tried_ >= ticket || refused_.count(ticket) > 0; });
+  settled_.wait(lock, [&] {
+    return durable_ >= ticket || tried_ >= ticket || refused_.count(ticket) > 0 ||
+           set_aside_.count(ticket) > 0;
+  });
+  if (const auto found = set_aside_.find(ticket); found != set_aside_.end())
+    std::rethrow_exception(found->second);
   if (const auto found = refused_.find(ticket); found != refused_.end()) {
     const std::exception_ptr error = found->second;
     refused_.erase(found);
     std::rethrow_exception(error);
   }
   return durable_ >= ticket;
+}
+
+bool Ledger::wait_kept(Ticket ticket) {
+  try {
+    return wait(ticket);
+  } catch (const Error& error) {
+    spdlog::debug("journal: nobody is told that a change was set aside: {}", error.what());
+    return false;
+  }
+}
+
+std::vector<std::string> Ledger::troubles() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> told;
+  if (!failing_.empty())
+    told.push_back(fmt::format("{} changes wait to be written: {}", queue_.size(), failing_));
+  for (const auto& [name, trouble] : troubles_) told.push_back(trouble);
+  return told;
 }
 
 std::optional<v1::RequestRecord> Ledger::find_request(const RequestKey& key) const {
@@ -150,7 +190,7 @@ void Ledger::run() {
   std::unique_lock lock(mutex_);
   Ticket known = 0;  // when the last attempt began: what is new since then is tried at once
   while (true) {
-    if (failing_ && !closing_)
+    if (!failing_.empty() && !closing_)
       work_.wait_for(lock, kBetweenAttempts,
                      [&] { return closing_ || last_ != known || compaction_ended(); });
     else
@@ -176,30 +216,56 @@ void Ledger::run() {
     lock.unlock();
     write_batch(std::move(batch));
     lock.lock();
-    if (last_attempt && failing_) return;
+    if (last_attempt && !failing_.empty()) return;
   }
 }
 
 void Ledger::write_batch(std::vector<Item> batch) {
-  const Ticket upto = batch.back().ticket;
+  Ticket upto = batch.back().ticket;
   while (!batch.empty()) {
-    const bool leave_reserve = std::any_of(
-        batch.begin(), batch.end(), [](const Item& item) { return item.need == Need::kRefusable; });
-    v1::JournalRecord group;
-    for (const Item& item : batch) *group.add_group() = item.record;
     try {
-      journal_.append((batch.size() == 1 ? batch[0].record : group).SerializeAsString(),
-                      leave_reserve ? Journal::Room::kLeaveReserve : Journal::Room::kUseReserve);
+      append_batch(batch);
       break;
     } catch (const Error& error) {
-      const bool any = std::any_of(batch.begin(), batch.end(),
-                                   [](const Item& item) { return refusable(item.need); });
-      if (!any) return keep(std::move(batch), error.what());
-      refuse(batch, std::current_exception());
+      const bool some_refusable = std::any_of(
+          batch.begin(), batch.end(), [](const Item& item) { return refusable(item.need); });
+      // Of several that cannot be written together the first may be written alone.
+      if (batch.size() > 1 && (is_hopeless(error) || !some_refusable)) {
+        upto = give_back_half(batch);
+      } else if (some_refusable) {
+        refuse(batch, is_hopeless(error) ? naming_record(batch[0].record, error)
+                                         : std::current_exception());
+      } else if (is_hopeless(error)) {
+        set_aside(batch[0], error);
+        batch.clear();
+      } else {
+        return keep(std::move(batch), error.what(), std::current_exception());
+      }
     }
   }
   settle(batch, upto);
   compact_if_large();
+}
+
+void Ledger::append_batch(const std::vector<Item>& batch) {
+  const bool leave_reserve = std::any_of(
+      batch.begin(), batch.end(), [](const Item& item) { return item.need == Need::kRefusable; });
+  v1::JournalRecord group;
+  if (batch.size() > 1)
+    for (const Item& item : batch) *group.add_group() = item.record;
+  journal_.append((batch.size() == 1 ? batch[0].record : group).SerializeAsString(),
+                  leave_reserve ? Journal::Room::kLeaveReserve : Journal::Room::kUseReserve);
+}
+
+Ledger::Ticket Ledger::give_back_half(std::vector<Item>& batch) {
+  const auto half = batch.begin() + static_cast<std::ptrdiff_t>((batch.size() + 1) / 2);
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.insert(queue_.begin(), std::make_move_iterator(half),
+                  std::make_move_iterator(batch.end()));
+  }
+  batch.erase(half, batch.end());
+  return batch.back().ticket;
 }
 
 void Ledger::refuse(std::vector<Item>& batch, const std::exception_ptr& error) {
@@ -209,24 +275,54 @@ void Ledger::refuse(std::vector<Item>& batch, const std::exception_ptr& error) {
   const auto refused_now = [&](const Item& item) {
     return some_ordinary ? item.need == Need::kRefusable : refusable(item.need);
   };
-  for (const Item& item : batch)
-    if (refused_now(item)) hooks_.refused(item.ticket);
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Item& item : batch)
-      if (refused_now(item)) refused_[item.ticket] = error;
-  }
-  settled_.notify_all();
-  batch.erase(std::remove_if(batch.begin(), batch.end(), refused_now), batch.end());
+  const auto refused = std::stable_partition(batch.begin(), batch.end(),
+                                             [&](const Item& item) { return !refused_now(item); });
+  refuse_all({std::make_move_iterator(refused), std::make_move_iterator(batch.end())}, error);
+  batch.erase(refused, batch.end());
 }
 
-void Ledger::keep(std::vector<Item> batch, const std::string& error) {
+void Ledger::refuse_all(const std::vector<Item>& items, const std::exception_ptr& error) {
+  for (const Item& item : items) hooks_.refused(item.ticket);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Item& item : items) refused_[item.ticket] = error;
+  }
+  settled_.notify_all();
+}
+
+void Ledger::set_aside(const Item& item, const Error& error) {
+  const std::string name = record_name(item.record);
+  const std::string trouble =
+      fmt::format("{} is not written down as it is now, and the next start does not know of it: {}",
+                  name, error.what());
+  spdlog::error("journal: {}", trouble);
   const std::lock_guard lock(mutex_);
-  if (!failing_) spdlog::error("{}; {} changes wait and are tried again", error, batch.size());
-  failing_ = true;
-  tried_ = batch.back().ticket;
-  for (auto item = batch.rbegin(); item != batch.rend(); ++item)
-    queue_.push_front(std::move(*item));
+  set_aside_[item.ticket] = naming_record(item.record, error);
+  if (set_aside_.size() > kMostSetAside) set_aside_.erase(set_aside_.begin());
+  if (troubles_.size() < kMostSetAside || troubles_.count(name) > 0) troubles_[name] = trouble;
+}
+
+void Ledger::keep(std::vector<Item> batch, const std::string& why,
+                  const std::exception_ptr& error) {
+  std::vector<Item> behind;  // what is behind it cannot be written before it
+  Ticket upto = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    upto = last_;
+    const auto first = std::stable_partition(
+        queue_.begin(), queue_.end(), [](const Item& item) { return !refusable(item.need); });
+    behind.assign(std::make_move_iterator(first), std::make_move_iterator(queue_.end()));
+    queue_.erase(first, queue_.end());
+  }
+  // First, so that whoever waits for one of them finds that it was refused.
+  refuse_all(behind, error);
+  const std::lock_guard lock(mutex_);
+  queue_.insert(queue_.begin(), std::make_move_iterator(batch.begin()),
+                std::make_move_iterator(batch.end()));
+  if (failing_.empty())
+    spdlog::error("{}; {} changes wait and are tried again", why, queue_.size());
+  failing_ = why;
+  tried_ = upto;
   settled_.notify_all();
 }
 
@@ -236,12 +332,15 @@ void Ledger::settle(const std::vector<Item>& written, Ticket upto) {
     for (const Item& item : written) {
       epochs_.promise(item.record.epoch());
       if (refusable(item.need)) learn(item.record);
+      if (!troubles_.empty()) troubles_.erase(record_name(item.record));
     }
   }
   hooks_.durable(upto);
   const std::lock_guard lock(mutex_);
-  if (failing_) spdlog::info("journal: written again, nothing was lost");
-  failing_ = false;
+  if (!failing_.empty() && !written.empty()) {
+    spdlog::info("journal: written again, nothing was lost");
+    failing_.clear();
+  }
   durable_ = upto;
   settled_.notify_all();
 }
@@ -260,7 +359,14 @@ void Ledger::compact_if_large() {
 // disks are the other thread's.
 void Ledger::begin_compaction() {
   const auto snapshot = [this](const Journal::Visit& append) {
-    const auto write = [&](const v1::JournalRecord& record) { append(record.SerializeAsString()); };
+    const auto write = [&](const v1::JournalRecord& record) {
+      try {
+        append(record.SerializeAsString());
+      } catch (const Error& error) {
+        throw Error(error.kind(), error.reason(),
+                    fmt::format("{}: {}", record_name(record), error.what()), error.metadata());
+      }
+    };
     // The requests first: what one of them changed is then in the store's records.
     for (const v1::JournalRecord& record : own_snapshot()) write(record);
     hooks_.snapshot(write);

@@ -12,11 +12,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/control/stores/journal.h"
 #include "daemon/control/stores/request_log.h"
+#include "kernels/base/error.h"
 #include "v1/journal.pb.h"
 
 namespace meshloom::control {
@@ -54,6 +56,10 @@ class EpochReserve {
 /// has grown to twice what lives in it, another thread compacts it, while appends go on. All
 /// methods may be called from any thread.
 ///
+/// Records are written in order. A disk that takes no more holds up those that have taken effect,
+/// and refuses the others. A record that the journal can never take, since it is too large or a
+/// defect makes it throw, is refused or set aside: those behind it go on.
+///
 /// The ledger itself reads what a record says of requests, epochs and deleted resources. That of a
 /// kept record counts at once, that of a refusable one once it is durable, before the store is
 /// told.
@@ -63,7 +69,7 @@ class Ledger {
   using Ticket = std::int64_t;
 
   enum class Need {
-    kKept,             ///< has taken effect: tried again until it is durable
+    kKept,  ///< has taken effect: tried again until it is durable, set aside if it never can be
     kRefusable,        ///< has no effect unless it is durable; leaves the reserve to others
     kRefusableUrgent,  ///< the same, but may use the reserve: it makes room
   };
@@ -82,7 +88,7 @@ class Ledger {
     /// Everything that must survive but requests and epochs, as records: what was appended and not
     /// refused, but not those refusable ones of which `durable` has not told.
     std::function<void(const Visit& append)> snapshot;
-    /// All records up to this one are on disk, but for those that were refused.
+    /// All records up to this one are on disk, but for those that were refused or set aside.
     std::function<void(Ticket)> durable;
     std::function<void(Ticket)> refused;
     /// May be empty. Called by the thread that takes a compaction to this stage, which does not go
@@ -106,9 +112,15 @@ class Ledger {
   /// Queues; does not block.
   Ticket append(v1::JournalRecord record, Need need = Need::kKept);
 
-  /// True once the record is on disk; false if an attempt to write it has failed and it is tried
-  /// again. Throws what refused a refusable one.
+  /// True once the record is on disk; false if an attempt to write it, or one before it, has failed
+  /// and it is tried again. Throws what refused a refusable one or set a kept one aside.
   bool wait(Ticket ticket);
+  /// The same for who has nobody to tell: false also for one that was set aside.
+  bool wait_kept(Ticket ticket);
+
+  /// What the journal does not have and why, for people; empty: it has all. See
+  /// ListWorkersResponse.journal_trouble.
+  std::vector<std::string> troubles() const;
 
   /// Nothing for a new request. Throws InvalidArgument (REQUEST_ID_REUSED).
   std::optional<v1::RequestRecord> find_request(const RequestKey& key) const;
@@ -145,8 +157,12 @@ class Ledger {
 
   void run();
   void write_batch(std::vector<Item> batch);
+  void append_batch(const std::vector<Item>& batch);
+  Ticket give_back_half(std::vector<Item>& batch);
   void refuse(std::vector<Item>& batch, const std::exception_ptr& error);
-  void keep(std::vector<Item> batch, const std::string& error);
+  void refuse_all(const std::vector<Item>& items, const std::exception_ptr& error);
+  void set_aside(const Item& item, const Error& error);
+  void keep(std::vector<Item> batch, const std::string& why, const std::exception_ptr& error);
   void settle(const std::vector<Item>& written, Ticket upto);
   void compact_if_large();
   void begin_compaction();
@@ -166,11 +182,14 @@ class Ledger {
   std::condition_variable work_;     ///< for the writer
   std::condition_variable settled_;  ///< for those who wait
   std::deque<Item> queue_;
-  std::map<Ticket, std::exception_ptr> refused_;
+  std::map<Ticket, std::exception_ptr> refused_;    ///< until somebody has waited for it
+  std::map<Ticket, std::exception_ptr> set_aside_;  ///< the newest
+  /// By the names of the records that were set aside, until another of the name is on disk.
+  std::map<std::string, std::string> troubles_;
   Ticket last_ = 0;
   Ticket durable_ = 0;
-  Ticket tried_ = 0;  ///< an attempt to write up to here has failed
-  bool failing_ = false;
+  Ticket tried_ = 0;     ///< an attempt to write up to here has failed
+  std::string failing_;  ///< why what waits cannot be written; empty: it can
   bool closing_ = false;
   std::unique_ptr<Compaction> compaction_;  ///< the writer's; null while none is under way
   std::thread thread_;

@@ -128,12 +128,36 @@ TEST(Journal, DamageInTheMiddleIsRefusedAndNothingIsChanged) {
   }
 }
 
+TEST(Journal, TakesRecordsUpToItsLongestAndIsAsItWasAfterALongerOne) {
+  const test::TempFolder folder;
+  const auto path = folder / "journal";
+  const Records records{std::string(Journal::kLongestRecord - 1, 'a'),
+                        std::string(Journal::kLongestRecord, 'b'), "last"};
+  {
+    Journal journal(path, [](std::string_view) {});
+    journal.append(records[0]);
+    journal.append(records[1]);
+    const std::uint64_t before = journal.size();
+    try {
+      journal.append(std::string(Journal::kLongestRecord + 1, 'c'));
+      FAIL();
+    } catch (const ResourceExhausted& error) {
+      EXPECT_EQ(error.reason(), Journal::kRecordTooLarge);
+      EXPECT_EQ(error.metadata().at("bytes"), "16777217");
+      EXPECT_EQ(error.metadata().at("limit"), "16777216");
+    }
+    EXPECT_EQ(journal.size(), before);
+    journal.append(records[2]);
+  }
+  EXPECT_EQ(replay(path), records);
+}
+
 TEST(Journal, ANewerVersionIsRefused) {
   const test::TempFolder folder;
   const auto path = folder / "journal";
   write_records(path, kRecords);
   std::string bytes = test::file_text(path);
-  bytes[8] = 4;
+  bytes[8] = 5;
   set_bytes(path, bytes);
   try {
     replay(path);
@@ -153,7 +177,7 @@ TEST(Journal, AnOlderVersionIsReadAndGoesOnAsThisOne) {
   bytes[8] = 1;
   set_bytes(path, bytes);
   EXPECT_EQ(replay(path), kRecords);
-  EXPECT_EQ(test::file_text(path)[8], 3);
+  EXPECT_EQ(test::file_text(path)[8], 4);
 }
 
 TEST(Journal, OnlyAFileThatDoesNotExistIsMade) {
