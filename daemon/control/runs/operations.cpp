@@ -5,6 +5,7 @@
 
 #include "daemon/base/states.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/stores/page_room.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -255,14 +256,16 @@ std::pair<std::vector<v1::Operation>, std::int64_t> Operations::list(const std::
                                                                      std::int64_t position,
                                                                      int size) const {
   const std::lock_guard lock(mutex_);
+  PageRoom room(size);
   std::vector<v1::Operation> seen;
   const auto found = runs_.find(run);
   if (found == runs_.end()) return {};
   const auto& names = found->second.names;
   std::int64_t last = position;
   for (auto item = names.upper_bound(position); item != names.end(); ++item) {
-    if (seen.size() == static_cast<std::size_t>(size)) return {std::move(seen), last};
-    seen.push_back(entry(item->second).view());
+    v1::Operation operation = entry(item->second).view();
+    if (!room.take(operation)) return {std::move(seen), last};
+    seen.push_back(std::move(operation));
     last = item->first;
   }
   return {std::move(seen), 0};

@@ -3,18 +3,22 @@
 
 #include <charconv>
 
+#include "daemon/base/utf8.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/export_stream.h"
 #include "daemon/control/stores/checkpoint_damage.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/train/checkpoint/manifest.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
+
+constexpr std::size_t kLongestDamage = 1000;  // of as many as a page may have: less than its bytes
 
 /// The checkpoint that a page ends with. It is found again by its name, since others may come and
 /// go while a client reads page after page.
@@ -55,7 +59,7 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
                                       const std::function<void()>& go_on,
                                       v1::ListCheckpointsResponse* response) const {
   const std::string scope = "checkpoints of " + request.job();
-  const int size = page_size_of(request);
+  PageRoom room(page_size_of(request));
   const PagePlace begin = parse_place(parse_place_token(scope, request.page_token()));
   PagePlace last;
   std::int64_t position = begin.job_position;
@@ -68,14 +72,16 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
         if (position == begin.job_position && id == begin.job &&
             !comes_behind(found.name(), begin.folder))
           continue;
-        if (response->checkpoints_size() == size) {
+        // Before its files are read.
+        v1::Checkpoint told = describe_checkpoint(id, found);
+        if (!room.take(told)) {
           response->set_next_page_token(make_place_token(scope, place_text(last)));
           return;
         }
-        v1::Checkpoint& told = *response->add_checkpoints();
-        told = describe_checkpoint(id, found);
-        told.set_damage(find_damage(found.folder, request.verify(), go_on));
+        told.set_damage(base::printable_text(find_damage(found.folder, request.verify(), go_on),
+                                             kLongestDamage));
         told.set_without_digests(!has_digests(found.folder));
+        *response->add_checkpoints() = std::move(told);
         last = {position, id, found.name()};
       }
     }

@@ -16,6 +16,7 @@ namespace meshloom::control {
 namespace {
 
 constexpr std::int64_t kMostSearchedRanks = 4096;
+constexpr std::size_t kLargestPlan = 512 << 10;  // a plan is stored and sent whole
 
 /// What a model is called in an answer.
 std::string model_text(const v1::ModelSource& model) {
@@ -145,6 +146,9 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
   *plan.mutable_model() = request.model();
   *plan.mutable_mesh() = plan::to_message(mesh);
   *plan.mutable_plan() = query.plan();
+  if (plan.ByteSizeLong() > kLargestPlan)
+    base::refuse_field("query.plan", "the plan takes {} bytes, at most {} are kept",
+                       plan.ByteSizeLong(), kLargestPlan);
   *response.mutable_plan() =
       told(request.validate_only() ? plan : plans_.create(std::move(plan), key));
   return response;

@@ -29,8 +29,9 @@ namespace fs = std::filesystem;
 constexpr const char* kConfig = "config.json";
 constexpr const char* kUnfinished = ".new";  // no model's name
 constexpr std::uint64_t kMostConfigBytes = std::uint64_t{1} << 20;
-constexpr int kMostCalls = 16;
+constexpr int kMostFolderCalls = 16;
 constexpr int kMostFiles = 10'000;
+constexpr std::size_t kMostRecordBytes = 3 << 20;  // a model is stored and sent whole
 
 /// A folder for a model that is being made; what is left of it goes with the object.
 class UnfinishedFolder {
@@ -88,7 +89,7 @@ void check_there(const UploadStore::Content& content, const std::string& field, 
 }  // namespace
 
 ModelStore::ModelStore(const Options& options, UploadStore& uploads)
-    : options_(options), uploads_(uploads), calls_(options.resolve_timeout, kMostCalls) {
+    : options_(options), uploads_(uploads), calls_(options.resolve_timeout, kMostFolderCalls) {
   uploads_.set_other_needs([this](const std::string& digest) { return needs_blob(digest); });
 }
 
@@ -245,6 +246,14 @@ void ModelStore::take_uploads(const std::string& client, const v1::CreateModelRe
 }
 
 void ModelStore::keep(const v1::StoredModel& model, const fs::path& made, const RequestKey& key) {
+  if (const std::size_t bytes = model.ByteSizeLong(); bytes > kMostRecordBytes)
+    throw ResourceExhausted(
+        fmt::format(
+            "the config and the names of the {} files of model \"{}\" take {} bytes, at most "
+            "{} are kept",
+            model.files_size(), model.id(), bytes, kMostRecordBytes),
+        "MODEL_TOO_LARGE",
+        {{"bytes", std::to_string(bytes)}, {"limit", std::to_string(kMostRecordBytes)}});
   const std::lock_guard deciding(change_mutex_);
   if (repeat(key)) return;
   check_name_is_free(model.id());

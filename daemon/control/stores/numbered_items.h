@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/stores/page_room.h"
+
 namespace meshloom::control {
 
 /// Items with an id(), numbered by order of creation. Whoever has it guards it.
@@ -41,15 +43,17 @@ class NumberedItems {
     numbers_.erase(found);
   }
 
-  /// Up to `size` after position (0 at first), oldest first, as `tell` tells them; the position to
-  /// go on from, 0 at the end.
+  /// Up to `size`, and no more than a page has room for, after position (0 at first), oldest first,
+  /// as `tell` tells them; the position to go on from, 0 at the end.
   template <typename Tell>
   auto page(std::int64_t position, int size, const Tell& tell) const {
     std::vector<decltype(tell(std::declval<const Item&>()))> told;
+    PageRoom room(size);
     std::int64_t last = position;
     for (auto at = items_.upper_bound(position); at != items_.end(); ++at) {
-      if (told.size() == static_cast<std::size_t>(size)) return std::pair(std::move(told), last);
-      told.push_back(tell(at->second));
+      auto one = tell(at->second);
+      if (!room.take(one)) return std::pair(std::move(told), last);
+      told.push_back(std::move(one));
       last = at->first;
     }
     return std::pair(std::move(told), std::int64_t{0});

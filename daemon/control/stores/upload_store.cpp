@@ -7,6 +7,7 @@
 #include "daemon/base/files.h"
 #include "daemon/base/timestamp.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_log.h"
 #include "daemon/control/stores/upload_numbers.h"
 #include "daemon/control/stores/upload_writer.h"
@@ -46,6 +47,8 @@ v1::StoredUpload checked(const std::string& client, const v1::CreateUploadReques
   upload.set_create_time(base::now_rfc3339());
   return upload;
 }
+
+constexpr int kMostSenders = 100;  // of a blob, the newest: others send its bytes again
 
 /// Whether a client has sent these bytes itself.
 bool is_sender(const v1::StoredBlob& blob, const std::string& client) {
@@ -245,12 +248,14 @@ std::pair<std::vector<v1::Upload>, std::int64_t> UploadStore::list(const std::st
                                                                    std::int64_t position,
                                                                    int size) const {
   const std::lock_guard lock(mutex_);
+  PageRoom room(size);
   std::vector<v1::Upload> uploads;
   std::int64_t last = position;
   for (auto item = entries_.upper_bound(position); item != entries_.end(); ++item) {
     if (item->second.record.client() != client) continue;
-    if (uploads.size() == static_cast<std::size_t>(size)) return {std::move(uploads), last};
-    uploads.push_back(told(item->second));
+    v1::Upload upload = told(item->second);
+    if (!room.take(upload)) return {std::move(uploads), last};
+    uploads.push_back(std::move(upload));
     last = item->first;
   }
   return {std::move(uploads), 0};
@@ -389,6 +394,7 @@ void UploadStore::complete(const v1::StoredUpload& upload, const std::string& sh
   blob.set_size_bytes(upload.size_bytes());
   blob.set_unneeded_since(0);
   if (!is_sender(blob, upload.client())) blob.add_clients(upload.client());
+  if (blob.clients_size() > kMostSenders) blob.mutable_clients()->DeleteSubrange(0, 1);
   *record.mutable_upload() = upload;
   record.mutable_upload()->set_complete(true);
   record.mutable_upload()->set_used(record.uptime_seconds());

@@ -56,6 +56,21 @@ TEST_F(UploadStoreTest, TheSameBytesTakeNoMoreDiskAndOnlyTheirSenderSkipsSending
             v1::UPLOAD_STATE_COMPLETE);
 }
 
+TEST_F(UploadStoreTest, ABlobKnowsSoManySendersAndNoMore) {
+  open();
+  const std::string bytes = "the same";
+  for (int i = 0; i <= 100; ++i) {
+    const std::string client = "client-" + std::to_string(i);
+    uploads().abort(client, send("a.bin", bytes, client), {});
+  }
+  const auto state_for = [&](const std::string& client) {
+    return uploads().get(client, create("b.bin", bytes, client)).state();
+  };
+  EXPECT_EQ(state_for("client-0"), v1::UPLOAD_STATE_RECEIVING) << "it has to send them again";
+  EXPECT_EQ(state_for("client-1"), v1::UPLOAD_STATE_COMPLETE);
+  EXPECT_EQ(state_for("client-100"), v1::UPLOAD_STATE_COMPLETE);
+}
+
 TEST_F(UploadStoreTest, AClientSeesItsOwnUploadsOnly) {
   open();
   const std::string id = create("a.bin", "abc");
