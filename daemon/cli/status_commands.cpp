@@ -91,6 +91,7 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
   if (workers.recoveries() > 0)
     fmt::print("failures of one rank that the daemon survived: {}; the last: {}\n",
                workers.recoveries(), workers.last_failure());
+  for (const std::string& trouble : workers.journal_trouble()) fmt::print("journal: {}\n", trouble);
   const auto all = client.list(client.jobs(), &v1::JobService::Stub::ListJobs);
   v1::Job running;
   for (const auto& job : all.jobs())

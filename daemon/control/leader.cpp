@@ -125,11 +125,12 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                     {.data_dir = options.config.data_dir(),
                      .state_dir = state_.root(),
                      .threads = world.self.threads() * std::max(1, world.hosts.front().ranks)}),
-      worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
-                      {world.self, options.version, state_.root().string(),
-                       [this](const std::string& cause) { request_stop(cause); }, world.flight,
-                       describe_capabilities(options.version, options.config, world.size,
-                                             world.self.threads())}),
+      worker_service_(
+          ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
+          {world.self, options.version, state_.root().string(),
+           [this](const std::string& cause) { request_stop(cause); }, world.flight,
+           describe_capabilities(options.version, options.config, world.size, world.self.threads()),
+           [this] { return store_.journal_troubles(); }}),
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =

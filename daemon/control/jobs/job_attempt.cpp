@@ -120,6 +120,7 @@ void JobAttempt::succeed() {
         job_samples().draw(done_, [this] { return stop_ || store_.cancel_requested(id_); });
     if (!drawn.whole)
       add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
+    note_cut(drawn);
     if (sample.interval() > 0 || !sample.prompts().empty())
       store_.publish_samples(id_, drawn.samples);
     store_.update(id_, [&](v1::Job* job) {
@@ -467,10 +468,22 @@ const JobSamples& JobAttempt::job_samples() {
   return *samples_;
 }
 
+void JobAttempt::note_cut(const JobSamples::Drawn& drawn) {
+  if (!drawn.cut) return;
+  const std::string note =
+      fmt::format("samples are cut: the {} of a job are told in {} bytes at most",
+                  drawn.samples.size(), kMostSampleBytes);
+  const auto notes = store_.get(id_).notes();
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) add_note(note);
+}
+
 void JobAttempt::draw_samples() {
   try {
     const JobSamples::Drawn drawn = job_samples().draw(done_, [this] { return interrupted(); });
-    if (drawn.whole) store_.publish_samples(id_, drawn.samples);
+    if (drawn.whole) {
+      note_cut(drawn);
+      store_.publish_samples(id_, drawn.samples);
+    }
   } catch (const Error& error) {
     if (executor_.fatal()) throw;
     add_note(fmt::format("the samples of step {} could not be drawn, training goes on: {}", done_,

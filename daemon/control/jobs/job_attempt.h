@@ -104,6 +104,7 @@ class JobAttempt {
   /// Made at first use.
   const JobSamples& job_samples();
   void draw_samples();  ///< between steps
+  void note_cut(const JobSamples::Drawn& drawn);
 
   JobStore& store_;
   Executor& executor_;

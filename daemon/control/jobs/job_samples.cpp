@@ -2,8 +2,10 @@
 #include "daemon/control/jobs/job_samples.h"
 
 #include "daemon/base/enum_names.h"
+#include "daemon/base/utf8.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/jobs/token_text.h"
+#include "daemon/control/stores/job_entry.h"
 
 namespace meshloom::control {
 namespace {
@@ -16,6 +18,14 @@ struct Sequence {
   std::string text, ids = {};
   v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
 };
+
+/// Between two characters. False if it has no more bytes than `most`.
+bool cut_text(std::string* text, std::size_t most) {
+  if (text->size() <= most) return false;
+  while (most > 0 && base::utf8_continues((*text)[most])) --most;
+  text->resize(most);
+  return true;
+}
 
 }  // namespace
 
@@ -59,7 +69,9 @@ JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()
     sample.set_step(step);
     sample.set_prompt(prompts_[i]);
     of.text += of.decoder.finish();
-    sample.set_text(limits_.has_text() ? of.text : of.ids);
+    std::string& text = limits_.has_text() ? of.text : of.ids;
+    drawn.cut = cut_text(&text, kMostSampleBytes / sequences.size()) || drawn.cut;
+    sample.set_text(std::move(text));
     if (of.finish != v1::FINISH_REASON_UNSPECIFIED)
       sample.set_finish_reason(
           base::enum_spelling(*v1::FinishReason_descriptor()->FindValueByNumber(of.finish)));

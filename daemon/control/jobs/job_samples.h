@@ -28,6 +28,7 @@ class JobSamples {
   struct Drawn {
     std::vector<v1::DrawnSample> samples;
     bool whole = true;  ///< false: `given_up` was true before all was drawn
+    bool cut = false;   ///< a text is longer than its share of kMostSampleBytes, and was cut there
   };
   /// From the weights as they are, after `step` steps. Throws what a verb throws.
   Drawn draw(std::int64_t step, const std::function<bool()>& given_up) const;

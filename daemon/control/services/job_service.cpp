@@ -20,6 +20,23 @@ namespace {
 
 constexpr std::size_t kLargestSpec = 256 << 10;  // a job is stored and sent whole
 
+/// What is drawn is kept with the job, at least a byte a token.
+void check_samples(const v1::SampleConfig& sample) {
+  const int first = sample.prompt().empty() && sample.token_ids().empty() ? 0 : 1;
+  const std::int64_t tokens =
+      std::int64_t{sample.params().max_tokens()} * (first + sample.prompts_size());
+  if (tokens > static_cast<std::int64_t>(kMostSampleBytes))
+    throw ResourceExhausted(
+        fmt::format("run.sample.params.max_tokens: {} prompts times {} tokens are {}, of which at "
+                    "most {} bytes are kept; draw fewer tokens or give fewer prompts",
+                    first + sample.prompts_size(), sample.params().max_tokens(), tokens,
+                    kMostSampleBytes),
+        "SAMPLES_TOO_LARGE",
+        {{"field", "run.sample.params.max_tokens"},
+         {"tokens", std::to_string(tokens)},
+         {"limit", std::to_string(kMostSampleBytes)}});
+}
+
 /// What the run's own checks do not know: names that become part of a path here.
 void check_spec(const v1::JobSpec& spec) {
   if (!spec.name().empty()) {
@@ -41,6 +58,7 @@ void check_spec(const v1::JobSpec& spec) {
                        kLargestSpec);
   if (const int tokens = spec.run().sample().params().max_tokens(); tokens > kMostTokens)
     base::refuse_field("run.sample.params.max_tokens", "{} is more than {}", tokens, kMostTokens);
+  check_samples(spec.run().sample());
   const auto& hf_folder = spec.run().export_().hf_folder();
   if (!hf_folder.empty() && !is_export_name(hf_folder))
     base::refuse_field(

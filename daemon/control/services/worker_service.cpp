@@ -63,6 +63,8 @@ grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*,
     response->set_drain(drain.state);
     response->set_drain_reason(drain.reason);
     response->set_has_ranks(drain.has_ranks);
+    for (std::string& trouble : options_.journal_troubles())
+      response->add_journal_trouble(std::move(trouble));
   });
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/comm/diagnosis/flight_field.h"
 #include "daemon/control/ranks/executor.h"
@@ -24,6 +25,7 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
     std::function<void(const std::string& cause)> on_stop;
     std::shared_ptr<const comm::FlightField> flight;
     v1::GetCapabilitiesResponse capabilities;  ///< but for the ranks' devices and CPUs
+    std::function<std::vector<std::string>()> journal_troubles;  ///< Ledger::troubles
   };
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     control::Drain& drain, Options options);

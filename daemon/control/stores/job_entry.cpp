@@ -38,7 +38,7 @@ void apply_event(const v1::JobEvent& event, v1::Job* told) {
     if (!samples.empty() && samples.Get(0).step() != event.sample().step()) samples.Clear();
     *samples.Add() = event.sample();
   }
-  if (!event.note().empty() && told->notes_size() < kMostNotes) told->add_notes(event.note());
+  if (!event.note().empty()) keep_first_note(event.note(), told->mutable_notes());
   told->set_revision(event.revision());
 }
 
@@ -118,6 +118,12 @@ v1::Job without_folders(v1::Job job) {
   job.clear_output_dir();
   job.set_hf_folder(std::filesystem::path(job.hf_folder()).filename().string());
   return job;
+}
+
+v1::Job without_parts(v1::Job job) {
+  job.clear_notes();
+  job.clear_samples();
+  return without_folders(std::move(job));
 }
 
 void set_folders(v1::Job* job, const std::filesystem::path& folder) {

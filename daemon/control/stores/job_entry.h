@@ -12,6 +12,7 @@
 
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/ledger.h"
+#include "daemon/control/stores/notes.h"
 #include "v1/job.pb.h"
 #include "v1/journal.pb.h"
 
@@ -38,13 +39,16 @@ void put_config(const SharedJobConfig& config, v1::Job* job);
 /// Into a record of the whole job.
 void put_config(const SharedJobConfig& config, v1::JournalRecord* record);
 
-inline constexpr int kMostNotes = 100;
+/// Of the samples that a job tells, together; each is cut to its share.
+inline constexpr std::size_t kMostSampleBytes = 512 << 10;
 
 /// Without what may be large: spec.run, resolved, edits, notes, sample and plan.
 v1::Job summary_of(const v1::Job& job);
 
 /// As the journal holds it: without absolute paths, since a state dir may be moved.
 v1::Job without_folders(v1::Job job);
+/// The same for a record of a job that is known: without what has records of its own.
+v1::Job without_parts(v1::Job job);
 /// Fills in where the job's files lie, also for a journal that holds the paths that were.
 void set_folders(v1::Job* job, const std::filesystem::path& folder);
 

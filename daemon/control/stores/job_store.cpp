@@ -7,6 +7,7 @@
 #include "daemon/base/timestamp.h"
 #include "daemon/control/stores/labels.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_log.h"
 #include "kernels/base/error.h"
 
@@ -112,7 +113,8 @@ void JobStore::add_job_event(JobEntry& entry, Ledger::Ticket ticket) {
 v1::JournalRecord JobStore::state_record(JobEntry& entry) {
   v1::JournalRecord record;
   entry.reserved_revision = entry.job.revision() + kRevisionBlock;
-  *record.mutable_state() = without_folders(entry.job);
+  *record.mutable_state() = without_parts(entry.job);
+  record.set_without_parts(true);
   record.set_job_resumed(entry.resumed);
   record.mutable_state()->set_revision(entry.reserved_revision);
   return record;
@@ -122,6 +124,29 @@ Ledger::Ticket JobStore::save(JobEntry& entry, const std::optional<v1::RequestRe
   v1::JournalRecord record = state_record(entry);
   if (request) *record.mutable_request() = *request;
   return ledger_.append(std::move(record));
+}
+
+Ledger::Ticket JobStore::save_part(JobEntry& entry, v1::JournalRecord record) {
+  constexpr std::int64_t kFewEvents = 100;
+  const Ledger::Ticket ticket = ledger_.append(std::move(record));
+  return entry.job.revision() + kFewEvents < entry.reserved_revision ? ticket : save(entry);
+}
+
+std::optional<v1::JournalRecord> JobStore::keep_note(JobEntry& entry, const std::string& note) {
+  v1::JournalRecord record;
+  v1::StoredJobNote& kept = *record.mutable_job_note();
+  kept.set_job(entry.job.name());
+  kept.set_number(entry.job.notes_size());
+  if (!keep_first_note(note, entry.job.mutable_notes())) return std::nullopt;
+  kept.set_note(*entry.job.notes().rbegin());
+  return record;
+}
+
+v1::JournalRecord JobStore::samples_record(const JobEntry& entry) {
+  v1::JournalRecord record;
+  record.mutable_job_samples()->set_job(entry.job.name());
+  *record.mutable_job_samples()->mutable_samples() = entry.job.samples();
+  return record;
 }
 
 v1::Job JobStore::repeat(const v1::RequestRecord& record) const {
@@ -228,12 +253,14 @@ v1::JobState JobStore::state(const std::string& id) const {
 std::pair<std::vector<v1::Job>, std::int64_t> JobStore::list(std::int64_t position, int size,
                                                              const Labels& labels) const {
   const std::lock_guard lock(mutex_);
+  PageRoom room(size);
   std::vector<v1::Job> jobs;
   std::int64_t last = position;
   for (auto item = entries_.upper_bound(position); item != entries_.end(); ++item) {
     if (!has_labels(item->second->told().spec().labels(), labels)) continue;
-    if (jobs.size() == static_cast<std::size_t>(size)) return {std::move(jobs), last};
-    jobs.push_back(item->second->summary());
+    v1::Job job = item->second->summary();
+    if (!room.take(job)) return {std::move(jobs), last};
+    jobs.push_back(std::move(job));
     last = item->first;
   }
   return {std::move(jobs), 0};

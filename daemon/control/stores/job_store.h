@@ -88,8 +88,9 @@ class JobStore {
   v1::JobState state(const std::string& id) const;
   /// The job that the driver has.
   std::optional<v1::Job> active_job() const;
-  /// Up to `size` jobs after position (0 at first), oldest first, without spec.run, resolved,
-  /// edits, notes, sample and plan; the position to go on from, 0 at the end.
+  /// Up to `size` jobs, and no more than a page has room for, after position (0 at first), oldest
+  /// first, without spec.run, resolved, edits, notes, sample and plan; the position to go on from,
+  /// 0 at the end.
   using Labels = google::protobuf::Map<std::string, std::string>;
   /// Those that have all of `labels`.
   std::pair<std::vector<v1::Job>, std::int64_t> list(std::int64_t position, int size,
@@ -198,6 +199,9 @@ class JobStore {
   StepOrder begin_step(const std::string& id, std::int64_t step);
   std::int64_t epoch() const;
 
+  /// As Ledger::troubles.
+  std::vector<std::string> journal_troubles() const { return ledger_.troubles(); }
+
   /// No more jobs are started; watchers are let go, and those who wait for a file system.
   void close();
   /// A file system has not answered: threads that it holds may still use this.
@@ -248,6 +252,8 @@ class JobStore {
   // Replay and restart.
   void apply(const v1::JournalRecord& record);
   void apply_edit(const v1::StoredJobEdit& record);
+  void apply_note(const v1::StoredJobNote& record);
+  void apply_samples(const v1::StoredJobSamples& record);
   static void show_limits(JobEntry& target);
   void settle_after_restart(bool hold);
   void settle_entry(JobEntry& entry, bool hold);
@@ -302,6 +308,12 @@ class JobStore {
   v1::Job repeat(const v1::RequestRecord& record) const;
   v1::JournalRecord state_record(JobEntry& entry);
   Ledger::Ticket save(JobEntry& entry, const std::optional<v1::RequestRecord>& request = {});
+  /// The record of a part of the job alone, with its state if the next revisions are not reserved
+  /// yet.
+  Ledger::Ticket save_part(JobEntry& entry, v1::JournalRecord record);
+  /// What the job keeps of the note; its record, or none: it is not kept.
+  std::optional<v1::JournalRecord> keep_note(JobEntry& entry, const std::string& note);
+  static v1::JournalRecord samples_record(const JobEntry& entry);
   void add_event(JobEntry& entry, v1::JobEvent event, Ledger::Ticket ticket);
   void add_job_event(JobEntry& entry, Ledger::Ticket ticket);
   void ended(JobEntry& entry);

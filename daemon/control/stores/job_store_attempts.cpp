@@ -21,6 +21,13 @@ void keep_request(v1::JobState before, v1::Job* job) {
     job->set_state(cancelling ? v1::JOB_STATE_CANCELLED : v1::JOB_STATE_PAUSED);
 }
 
+bool same_samples(const v1::Job& a, const v1::Job& b) {
+  return std::equal(a.samples().begin(), a.samples().end(), b.samples().begin(), b.samples().end(),
+                    [](const v1::DrawnSample& one, const v1::DrawnSample& other) {
+                      return one.SerializeAsString() == other.SerializeAsString();
+                    });
+}
+
 /// Makes the resolved settings that the job carries those of its entry.
 void take_resolved(JobEntry& entry) {
   auto config = std::make_shared<JobConfig>(*entry.config);
@@ -98,7 +105,7 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
     begun = target.job;
     put_config(target.config, &begun);
   }
-  ledger_.wait(ticket);
+  ledger_.wait_kept(ticket);
   return begun;
 }
 
@@ -113,7 +120,7 @@ void JobStore::hold(const std::string& id, v1::HoldCode code, const std::string&
     ticket = save(target);
     add_job_event(target, ticket);
   }
-  ledger_.wait(ticket);
+  ledger_.wait_kept(ticket);
 }
 
 void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>& change) {
@@ -126,6 +133,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     const v1::JobState before = target.job.state();
     v1::Job job = target.job;
     change(&job);
+    const bool other_samples = !same_samples(job, target.job);
     keep_request(before, &job);
     if (job.state() != before)
       base::check_move(base::table_of<v1::JobState>(), id, before, job.state());
@@ -140,6 +148,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     if (base::is_final(target.job.state()) || target.job.state() == v1::JOB_STATE_RECOVERING ||
         paused)
       target.active = false;
+    if (other_samples) ledger_.append(samples_record(target));
     v1::JournalRecord record = state_record(target);
     if (other_config) {
       record.mutable_job()->Swap(record.mutable_state());
@@ -149,7 +158,7 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     ticket = ledger_.append(std::move(record));
     add_job_event(target, ticket);
   }
-  ledger_.wait(ticket);
+  ledger_.wait_kept(ticket);
 }
 
 void JobStore::ended(JobEntry& entry) {
@@ -200,7 +209,7 @@ void JobStore::publish_samples(const std::string& id, const std::vector<v1::Draw
   JobEntry& target = entry(id);
   target.hold_back();
   target.job.mutable_samples()->Assign(samples.begin(), samples.end());
-  const Ledger::Ticket ticket = save(target);
+  const Ledger::Ticket ticket = save_part(target, samples_record(target));
   for (const v1::DrawnSample& sample : samples) {
     v1::JobEvent event;
     *event.mutable_sample() = sample;
@@ -224,10 +233,11 @@ void JobStore::add_note(const std::string& id, const std::string& note) {
     return;
   JobEntry& target = entry(id);
   target.hold_back();
-  if (target.job.notes_size() < kMostNotes) target.job.add_notes(note);
+  auto record = keep_note(target, note);
   v1::JobEvent event;
   event.set_note(note);
-  add_event(target, std::move(event), save(target));
+  add_event(target, std::move(event),
+            record ? save_part(target, *std::move(record)) : save(target));
 }
 
 bool JobStore::cancel_requested(const std::string& id) const {
@@ -252,7 +262,7 @@ void JobStore::pause_failed(const std::string& id, const std::string& why) {
     ticket = save(target);
     add_job_event(target, ticket);
   }
-  ledger_.wait(ticket);
+  ledger_.wait_kept(ticket);
   add_note(id, why);
 }
 

@@ -113,7 +113,7 @@ std::vector<std::string> JobStore::end_drain() {
       ids.push_back(item->id());
     }
   }
-  if (ticket > 0) ledger_.wait(ticket);
+  if (ticket > 0) ledger_.wait_kept(ticket);
   return ids;
 }
 
@@ -277,7 +277,7 @@ void JobStore::decide_edit(const v1::StoredJobEdit& record) {
   *event.mutable_job() = target.job;
   event.set_note(fmt::format("edited: what is behind step {} goes by other settings",
                              record.edit().after_step()));
-  if (target.job.notes_size() < kMostNotes) target.job.add_notes(event.note());
+  if (auto note = keep_note(target, event.note())) ledger_.append(*std::move(note));
   add_event(target, std::move(event), save(target));
 }
 

@@ -43,6 +43,8 @@ void JobStore::apply(const v1::JournalRecord& record) {
   if (record.has_deleted_checkpoint())
     gone_checkpoints_[record.deleted_checkpoint().name()] = record.deleted_checkpoint().stamp();
   if (record.has_job_edit()) return apply_edit(record.job_edit());
+  if (record.has_job_note()) return apply_note(record.job_note());
+  if (record.has_job_samples()) return apply_samples(record.job_samples());
   if (!record.has_job() && !record.has_state()) return;
   v1::Job job = record.has_job() ? record.job() : record.state();
   const std::string id = parse_job_name(job.name());
@@ -53,6 +55,10 @@ void JobStore::apply(const v1::JournalRecord& record) {
   removed_.erase(id);
   JobEntry& target =
       found == by_id_.end() ? add_entry(std::make_unique<JobEntry>(job, 0)) : *found->second;
+  if (record.without_parts()) {
+    *job.mutable_notes() = target.job.notes();
+    *job.mutable_samples() = target.job.samples();
+  }
   const auto& numbers = record.job_edit_numbers();
   if (record.has_job()) target.config = take_config(&job, {numbers.begin(), numbers.end()});
   target.reserved_revision = job.revision();
@@ -82,6 +88,19 @@ void JobStore::apply_edit(const v1::StoredJobEdit& record) {
   config->time_limit_seconds = record.time_limit_seconds();
   target.config = std::move(config);
   show_limits(target);
+}
+
+void JobStore::apply_note(const v1::StoredJobNote& record) {
+  const auto found = by_id_.find(parse_job_name(record.job()));
+  if (found == by_id_.end()) return;  // removed since then
+  auto& notes = *found->second->job.mutable_notes();
+  if (notes.size() == record.number()) *notes.Add() = record.note();
+}
+
+void JobStore::apply_samples(const v1::StoredJobSamples& record) {
+  const auto found = by_id_.find(parse_job_name(record.job()));
+  if (found == by_id_.end()) return;  // removed since then
+  *found->second->job.mutable_samples() = record.samples();
 }
 
 void JobStore::show_limits(JobEntry& target) {

@@ -242,6 +242,37 @@ TEST_F(JobValidationTest, SamplesAreDrawnOnTheWayAndAtTheEnd) {
   EXPECT_EQ(daemon_->store().get("a").samples_size(), 2) << "after a restart";
 }
 
+TEST_F(JobValidationTest, MoreSamplesThanAJobKeepsAreRefused) {
+  start();
+  auto drawn = request(2);
+  auto& sample = *drawn.mutable_spec()->mutable_run()->mutable_sample();
+  for (int i = 0; i < 16; ++i) sample.add_prompts("ab");
+  sample.mutable_params()->set_max_tokens(65'536);
+  grpc::ClientContext context;
+  v1::SubmitJobResponse response;
+  const auto status =
+      v1::JobService::NewStub(daemon_->channel())->SubmitJob(&context, drawn, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(info_of(status).reason(), "SAMPLES_TOO_LARGE");
+  EXPECT_EQ(info_of(status).metadata().at("tokens"), "1048576");
+  EXPECT_EQ(info_of(status).metadata().at("limit"), "524288");
+  EXPECT_EQ(info_of(status).metadata().at("field"), "run.sample.params.max_tokens");
+}
+
+TEST_F(JobValidationTest, SamplesThatAreLongerThanTheirShareAreCut) {
+  plan_.context_length = 1 << 20;
+  auto drawn = request(2);
+  auto& sample = *drawn.mutable_spec()->mutable_run()->mutable_sample();
+  for (int i = 0; i < 8; ++i) sample.add_prompts(std::string(i == 1 ? 70'000 : 1000, 'a'));
+  sample.mutable_params()->set_max_tokens(3);
+  const v1::Job job = run_to_end(drawn);
+  ASSERT_EQ(job.samples_size(), 8);
+  EXPECT_EQ(job.samples(0).text().size(), 1003u);
+  EXPECT_EQ(job.samples(1).text().size(), kMostSampleBytes / 8);
+  EXPECT_THAT(job.notes(),
+              Contains(HasSubstr("samples are cut: the 8 of a job are told in 524288")));
+}
+
 TEST_F(JobValidationTest, ListedCheckpointsSayWhichAreTheBest) {
   run_to_end(request(2));
   v1::ValidationProgress progress;

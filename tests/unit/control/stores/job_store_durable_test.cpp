@@ -6,6 +6,7 @@
 #include "tests/support/eventually.h"
 #include "tests/support/full_disk.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
+#include "tests/unit/control/stores/journal_writer.h"
 
 namespace meshloom::control {
 namespace {
@@ -30,6 +31,138 @@ class JobStoreDurableTest : public JobStoreTest {
 
   int copies_ = 0;
 };
+
+std::vector<std::string> kept_notes(const JobStore& store, const std::string& id) {
+  const auto notes = store.get(id).notes();
+  return {notes.begin(), notes.end()};
+}
+
+std::vector<v1::DrawnSample> drawn_samples(std::int64_t step, std::size_t bytes) {
+  std::vector<v1::DrawnSample> samples(2);
+  for (v1::DrawnSample& sample : samples) {
+    sample.set_step(step);
+    sample.set_text(std::string(bytes, 't'));
+  }
+  return samples;
+}
+
+TEST_F(JobStoreDurableTest, NotesAndSamplesAreRecordsOfTheirOwn) {
+  const auto journal = folder_ / "journal";
+  const auto store = open();
+  submit(*store, "a");
+  store->begin_attempt("a");
+  move(*store, "a", v1::JOB_STATE_RUNNING);
+  std::int64_t step = 1000;
+  const auto cost = [&](const std::function<void()>& change) {
+    store->label("a", {}, {}, {});  // waits for what is before it
+    const std::uintmax_t before = std::filesystem::file_size(journal);
+    change();
+    store->label("a", {}, {}, {});
+    return std::filesystem::file_size(journal) - before;
+  };
+  const auto note = [&] { store->add_note("a", std::string(500, 'n')); };
+  const auto save = [&] { store->checkpoint_saved("a", ++step, 1.0); };
+  const std::uintmax_t first_note = cost(note), first_save = cost(save);
+  store->publish_samples("a", drawn_samples(1, 100'000));
+  for (int i = 0; i < 50; ++i) note();
+  EXPECT_NEAR(static_cast<double>(cost(note)), static_cast<double>(first_note), 40);
+  EXPECT_NEAR(static_cast<double>(cost(save)), static_cast<double>(first_save), 40);
+  EXPECT_LT(first_save, 2000u);
+  store->publish_samples("a", drawn_samples(2, 1000));
+  store->update("a", [](v1::Job* job) { job->set_plan("a plan"); });
+  const std::vector<std::string> notes = kept_notes(*store, "a");
+  EXPECT_EQ(notes.size(), 52u);
+  // The first replays what was appended, the second the snapshot that the first begins with.
+  auto next = after_kill();
+  std::filesystem::copy_file(folder_ / "copy-1", folder_ / "again");
+  JobStore::Options other = options();
+  other.journal = folder_ / "again";
+  const JobStore again(other);
+  for (const JobStore* known : {static_cast<const JobStore*>(next.get()), &again}) {
+    const v1::Job job = known->get("a");
+    EXPECT_EQ(kept_notes(*known, "a"), notes);
+    ASSERT_EQ(job.samples_size(), 2);
+    EXPECT_EQ(job.samples(0).step(), 2);
+    EXPECT_EQ(job.samples(1).text().size(), 1000u);
+    EXPECT_EQ(job.plan(), "a plan");
+  }
+}
+
+TEST_F(JobStoreDurableTest, SamplesThatAnUpdateBringsAreKept) {
+  const auto store = open();
+  submit(*store, "a");
+  store->begin_attempt("a");
+  move(*store, "a", v1::JOB_STATE_RUNNING);
+  store->update("a", [](v1::Job* job) { job->add_samples()->set_text("drawn"); });
+  EXPECT_EQ(after_kill()->get("a").samples(0).text(), "drawn");
+  store->update("a", [](v1::Job* job) { job->clear_samples(); });
+  EXPECT_EQ(after_kill()->get("a").samples_size(), 0);
+}
+
+TEST_F(JobStoreDurableTest, AJournalOfVersion3HasNotesAndSamplesInItsStates) {
+  v1::JournalRecord whole, state, fewer;
+  v1::Job& job = *whole.mutable_job();
+  job.set_name("jobs/a");
+  *job.mutable_spec() = spec("a");
+  *job.mutable_resolved() = spec("a").run();
+  job.set_state(v1::JOB_STATE_QUEUED);
+  v1::Job& later = *state.mutable_state();
+  later.set_name("jobs/a");
+  later.mutable_spec()->set_name("a");
+  later.set_state(v1::JOB_STATE_RECOVERING);
+  later.add_notes("one");
+  later.add_notes("two");
+  later.add_samples()->set_text("drawn");
+  fewer = state;
+  fewer.mutable_state()->clear_samples();
+  write_journal(folder_ / "journal", {whole, state, fewer}, 3);
+  const std::vector<std::string> before{"one", "two"}, after{"one", "two", "three"};
+  {
+    const auto store = open();
+    EXPECT_EQ(kept_notes(*store, "a"), before);
+    EXPECT_EQ(store->get("a").samples_size(), 0);
+    store->add_note("a", "three");
+  }
+  EXPECT_EQ(kept_notes(*open(), "a"), after);
+}
+
+TEST_F(JobStoreDurableTest, ANoteThatIsReadTwiceIsThereOnce) {
+  v1::JournalRecord whole, first, second, unknown;
+  *whole.mutable_job()->mutable_spec() = spec("a");
+  whole.mutable_job()->set_name("jobs/a");
+  whole.mutable_job()->set_state(v1::JOB_STATE_QUEUED);
+  whole.mutable_job()->add_notes("in the snapshot");
+  first.mutable_job_note()->set_job("jobs/a");
+  first.mutable_job_note()->set_note("in the snapshot");
+  second = first;
+  second.mutable_job_note()->set_number(1);
+  second.mutable_job_note()->set_note("behind it");
+  unknown.mutable_job_note()->set_job("jobs/removed");
+  write_journal(folder_ / "journal", {whole, first, second, unknown}, 4);
+  EXPECT_EQ(kept_notes(*open(), "a"), (std::vector<std::string>{"in the snapshot", "behind it"}));
+}
+
+TEST_F(JobStoreDurableTest, AJobThatTheJournalCannotTakeHoldsUpNoOther) {
+  const auto store = open();
+  submit(*store, "a");
+  store->begin_attempt("a");
+  move(*store, "a", v1::JOB_STATE_RUNNING);
+  store->update("a", [](v1::Job* job) { job->set_sample(std::string(17 << 20, 's')); });
+  submit(*store, "b");
+  ASSERT_EQ(store->journal_troubles().size(), 1u);
+  EXPECT_EQ(store->journal_troubles()[0].rfind("jobs/a is not written down", 0), 0u);
+  try {
+    store->pause("a", v1::PAUSE_CODE_CLIENT, {});
+    FAIL();
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.reason(), Journal::kRecordTooLarge);
+    EXPECT_EQ(error.metadata().at("record"), "jobs/a");
+  }
+  EXPECT_EQ(after_kill()->get("a").state(), v1::JOB_STATE_RECOVERING);
+  store->update("a", [](v1::Job* job) { job->clear_sample(); });
+  EXPECT_TRUE(store->journal_troubles().empty());
+  EXPECT_EQ(after_kill()->get("b").state(), v1::JOB_STATE_QUEUED);
+}
 
 TEST_F(JobStoreDurableTest, AFinalStateIsToldWhenARestartKnowsIt) {
   const auto store = open();
