@@ -71,7 +71,7 @@ ExitCode list_runs(Client& client, bool json) {
   for (const auto& run : all.runs())
     rows.push_back({short_name(run.name()), state_name(run.state()), run.client(),
                     std::to_string(run.epoch()), std::to_string(run.step()),
-                    std::to_string(run.next_seq()), std::to_string(run.saved_size()),
+                    std::to_string(run.next_seq()), std::to_string(run.saved_count()),
                     run.create_time()});
   print_table(rows);
   return kOk;
@@ -114,12 +114,28 @@ ExitCode show_run(Client& client, bool json, const std::string& name) {
     print_line("mesh", mesh_text(run.resolved().mesh()));
     print_line("plan", plan_text(run.resolved().plan()));
   }
+  if (run.saved_count() > run.saved_size())
+    print_line("saved",
+               fmt::format("{} states, the newest of them here; all: meshloom run states {}",
+                           run.saved_count(), short_name(run.name())));
   for (const auto& state : run.saved()) print_line("saved", state_text(state));
   for (const auto& weights : run.weights())
     print_line("weights", fmt::format("{}, step {}, {}", weights.name(), weights.step(),
                                       state_name(weights.storage())));
   print_line("created", run.create_time());
   print_line("finished", run.end_time());
+  return kOk;
+}
+
+ExitCode list_states(Client& client, bool json, const std::string& name) {
+  v1::ListStatesRequest request;
+  request.set_run(name);
+  const auto all = client.list(client.runs(), &v1::RunService::Stub::ListStates, request);
+  if (json) {
+    print_json(all);
+    return kOk;
+  }
+  for (const auto& state : all.states()) fmt::print("{}\n", state_text(state));
   return kOk;
 }
 
@@ -133,7 +149,7 @@ ExitCode close(Client& client, bool json, const RunTarget& target) {
   if (json) {
     print_json(run);
   } else {
-    fmt::print("{}: closed; {} saved states stay\n", short_name(run.name()), run.saved_size());
+    fmt::print("{}: closed; {} saved states stay\n", short_name(run.name()), run.saved_count());
   }
   return kOk;
 }
@@ -205,6 +221,10 @@ void add_run_commands(CLI::App& app, CommandContext& context) {
   auto name = std::make_shared<std::string>();
   show_command->add_option("run", *name, "The run")->required();
   set_action(*show_command, context, name, &show_run);
+  auto* states_command =
+      runs->add_subcommand("states", "All saved states of a run, oldest first, with metadata");
+  states_command->add_option("run", *name, "The run")->required();
+  set_action(*states_command, context, name, &list_states);
   add_heartbeat(*runs, context);
   add_close(*runs, context);
   add_run_training(*runs, context);

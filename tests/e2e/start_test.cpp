@@ -6,6 +6,7 @@
 #include "daemon/base/process_stat.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/support/source_folder.h"
+#include "tests/unit/control/stores/journal_writer.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -203,6 +204,64 @@ TEST_F(StartE2e, AShutdownThatWaitsReturnsAfterMpirun) {
   EXPECT_NE(log.find("job running: stopped at step "), std::string::npos) << log;
   EXPECT_EQ(log.find("job running: recovering"), std::string::npos)
       << "it was saved, there is nothing to recover";
+}
+
+/// The journal as one of version 3 whose run has 20 bytes left in its record: with its end time it
+/// is longer than a journal takes.
+void fill_run_record(const fs::path& journal) {
+  v1::JournalRecord whole;
+  const auto read = [&](const v1::JournalRecord& record) {
+    if (record.has_run()) whole = record;
+    if (record.has_saved_state())
+      *whole.mutable_run()->mutable_run()->add_saved() = record.saved_state();
+  };
+  for (const v1::JournalRecord& record : control::read_journal(journal)) {
+    read(record);
+    for (const v1::JournalRecord& item : record.group()) read(item);
+  }
+  whole.clear_without_parts();
+  v1::Run& run = *whole.mutable_run()->mutable_run();
+  const v1::SavedState newest = run.saved(run.saved_size() - 1);
+  run.clear_saved();
+  for (int i = 0; i < 255; ++i) {
+    v1::SavedState& older = *run.add_saved();
+    older.set_name(fmt::format("{}/states/older-{}", run.name(), i));
+    (*older.mutable_user_metadata())["of"] = std::string(65'000, 'm');
+  }
+  *run.add_saved() = newest;
+  std::string& last = (*run.mutable_saved(254)->mutable_user_metadata())["of"];
+  const std::size_t wanted = control::Journal::kLongestRecord - 20;
+  last.resize(last.size() + wanted - whole.ByteSizeLong());
+  last.resize(last.size() - (whole.ByteSizeLong() - wanted));
+  ASSERT_EQ(whole.ByteSizeLong(), wanted);
+  fs::remove(journal);
+  control::write_journal(journal, {whole}, 3);
+}
+
+TEST_F(StartE2e, AStateDirWhoseRunFillsARecordServesAndStops) {
+  start(1);
+  const std::string file = write_text("run.yaml", R"(config:
+  model: {preset: byte_gpt_tiny}
+  plan: {dtype: float32}
+)");
+  const std::string token = client_json({"run", "create", file, "--name", "big"})["token"];
+  ASSERT_EQ(client({"run", "save-state", "big", "own", "--token", token}).exit_code, 0);
+  shut_down();
+  ASSERT_NO_FATAL_FAILURE(fill_run_record(state_ / "journal"));
+  start(1);
+  ASSERT_TRUE(eventually(20s, [&] {
+    return client_json({"run", "show", "big"})["state"] == "ready";
+  }));
+  submit({}, "behind");
+  const auto refused = client({"run", "save-state", "big", "one-more", "--metadata",
+                               "of=" + std::string(2000, 'm'), "--token", token});
+  EXPECT_NE(refused.errors.find("16777216"), std::string::npos) << refused.errors;
+  EXPECT_NE(client({"run", "list"}).output.find(" 256 "), std::string::npos);
+  EXPECT_EQ(client_json({"run", "states", "big"})["states"].size(), 256u);
+  EXPECT_EQ(client({"run", "close", "big", "--token", token}).exit_code, 0);
+  EXPECT_TRUE(reaches("behind", "succeeded"));
+  EXPECT_TRUE(client_json({"status"})["journal_trouble"].empty());
+  EXPECT_EQ(client({"shutdown", "--wait", "20"}).exit_code, 0);
 }
 
 TEST_F(StartE2e, HelpAndVersionNeedNoMpi) {

@@ -95,6 +95,9 @@ void add_lists(RunClient& client, Calls* calls) {
   calls->add<v1::PlanService>(&v1::PlanService::Stub::ListPlans);
   calls->add<v1::RunService>(&v1::RunService::Stub::ListRuns);
   calls->add<v1::UploadService>(&v1::UploadService::Stub::ListUploads);
+  v1::ListStatesRequest states;
+  states.set_run(client.name);
+  calls->add<v1::RunService>(&v1::RunService::Stub::ListStates, states);
   v1::ListOperationsRequest operations;
   operations.set_run(client.name);
   calls->add<v1::OperationService>(&v1::OperationService::Stub::ListOperations, operations);

@@ -14,14 +14,16 @@
 #include "daemon/control/runs/run_token.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/control/stores/page_room.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
 
 constexpr std::size_t kMostResultBytes = std::size_t{1} << 30;
-constexpr std::size_t kMostOpen = 100;    // runs that have not ended
-constexpr std::size_t kMostEnded = 1000;  // runs without saved states that are kept
+constexpr std::size_t kLargestRunSpec = 256 << 10;  // a run is stored and sent whole
+constexpr std::size_t kMostOpen = 100;              // runs that have not ended
+constexpr std::size_t kMostEnded = 1000;            // runs without saved states that are kept
 constexpr std::int64_t kLongestLease = 24 * 3600;
 constexpr std::int64_t kLongestGap = 3600;
 constexpr std::chrono::milliseconds kTick{200};  // leases and gaps are of seconds
@@ -36,6 +38,9 @@ void check_spec(const v1::RunSpec& spec) {
   if (!spec.name().empty() && parse_run_name(spec.name()) != spec.name())
     base::refuse_field("spec.name", "must not have a slash");
   if (!spec.has_config()) base::refuse_field("spec.config", "is missing: it says what to train");
+  if (spec.ByteSizeLong() > kLargestRunSpec)
+    base::refuse_field("spec.config", "the run takes {} bytes, at most {} are allowed",
+                       spec.ByteSizeLong(), kLargestRunSpec);
   base::check_given_positive("spec.lease_seconds", spec.has_lease_seconds(), spec.lease_seconds(),
                              "600");
   check_seconds("spec.lease_seconds", spec.lease_seconds(), kLongestLease);
@@ -80,7 +85,8 @@ RunManager::RunManager(const Parts& parts)
     try_removal(id,
                 [&] { remove_run_leftovers(train::posix_file_system(), parts_.state.run(id)); });
     const bool open = !has_ended(record.run());
-    v1::RunRecord now = RunSession::restarted(std::move(record));
+    v1::RunRecord now =
+        RunSession::restarted(std::move(record), parts_.store.newest_readable_state(id));
     if (open) parts_.store.put_kept(now);
     add(std::move(now));
   }
@@ -112,7 +118,7 @@ void RunManager::drive(const SessionPtr& session) {
   const auto given_up = [&] { return world_.stopping || session->ended(); };
   if (!parts_.turn.acquire(name, given_up)) return;
   try {
-    const auto memory = parts_.admission.hold_run(session->view().resolved());
+    const auto memory = parts_.admission.hold_run(session->resolved());
     session->drive();
   } catch (const std::exception& error) {
     spdlog::error("run {}: {}", session->id(), error.what());
@@ -232,13 +238,13 @@ void RunManager::forget_oldest() {
         continue;
       }
       if (item.thread.joinable()) threads.push_back(std::move(item.thread));
-      bare += item.session->view().saved().empty() ? 1 : 0;
+      bare += item.session->has_states() ? 0 : 1;
     }
     if (open >= kMostOpen)
       throw ResourceExhausted(fmt::format("{} runs are open, no more are taken", open),
                               "TOO_MANY_RUNS");
     for (auto item = items_.begin(); item != items_.end() && bare > kMostEnded;) {
-      if (!item->second.session->ended() || !item->second.session->view().saved().empty()) {
+      if (!item->second.session->ended() || item->second.session->has_states()) {
         ++item;
         continue;
       }
@@ -260,26 +266,23 @@ void RunManager::forget_oldest() {
 std::pair<std::vector<v1::Run>, std::int64_t> RunManager::list(std::int64_t position,
                                                                int size) const {
   std::vector<std::pair<std::int64_t, SessionPtr>> sessions;
-  std::int64_t next = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (auto item = items_.upper_bound(position); item != items_.end(); ++item) {
-      if (sessions.size() == static_cast<std::size_t>(size)) {
-        next = sessions.back().first;
-        break;
-      }
+    const auto most = static_cast<std::size_t>(size) + 1;
+    for (auto item = items_.upper_bound(position); item != items_.end() && sessions.size() < most;
+         ++item)
       sessions.emplace_back(item->first, item->second.session);
-    }
   }
+  PageRoom room(size);
   std::vector<v1::Run> runs;
+  std::int64_t last = position;
   for (const auto& [number, session] : sessions) {
-    v1::Run run = session->view();
-    run.clear_resolved();
-    run.clear_notes();
-    run.clear_plan();
+    v1::Run run = session->summary();
+    if (!room.take(run)) return {std::move(runs), last};
     runs.push_back(std::move(run));
+    last = number;
   }
-  return {std::move(runs), next};
+  return {std::move(runs), 0};
 }
 
 v1::SavedState RunManager::find_state(const std::string& name) const {
@@ -323,7 +326,7 @@ v1::Operation RunManager::operation(const std::string& name) {
 train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
   std::optional<train::PromptLimits> limits = run.prompt_limits();
   // The ranks know the size of the vocabulary alone: one of 256 tokens may have a tokenizer, too.
-  train::PromptLimits known = parts_.admission.prompt_limits(run.view().resolved());
+  train::PromptLimits known = parts_.admission.prompt_limits(run.resolved());
   if (!limits) return known;
   limits->generation = std::move(known.generation);
   limits->tokenizer = std::move(known.tokenizer);

@@ -53,7 +53,9 @@ std::int64_t RunSession::lease_left_ms() const {
       0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
 }
 
-v1::Run RunSession::view() const {
+v1::Run RunSession::told(const RunStore::StateRoom& states) const {
+  // A run that a daemon before these limits has taken must not make a list fail, either.
+  constexpr std::size_t kLargestConfigs = 1 << 20;
   v1::Run seen;
   {
     const std::lock_guard lock(mutex_);
@@ -61,13 +63,32 @@ v1::Run RunSession::view() const {
     seen.set_next_seq(sequence_.next_new());
     seen.set_lease_left_ms(lease_left_ms());
   }
-  for (v1::SavedState& state : *seen.mutable_saved())
-    if (state.ttl_seconds() > 0)
-      state.set_expires_in_seconds(
-          std::max<std::int64_t>(0, state.saved_at() + state.ttl_seconds() - world_.uptime()));
+  if (const std::size_t bytes = seen.spec().ByteSizeLong() + seen.resolved().ByteSizeLong();
+      bytes > kLargestConfigs) {
+    seen.mutable_spec()->clear_config();
+    seen.clear_resolved();
+    seen.add_notes(fmt::format("its config of {} bytes is too large to be told", bytes));
+  }
+  world_.store.tell_states(states, &seen);
+  for (v1::SavedState& state : *seen.mutable_saved()) set_expiry(state);
   if (queued())
     for (std::string& name : world_.turn.ahead_of(seen.name())) seen.add_ahead(std::move(name));
   return seen;
+}
+
+v1::Run RunSession::view() const { return told({.all = 3 << 19, .with_metadata = 1 << 20}); }
+
+v1::Run RunSession::summary() const {
+  v1::Run seen = told({.all = 16 << 10, .with_metadata = 0});
+  seen.clear_resolved();
+  seen.clear_notes();
+  seen.clear_plan();
+  return seen;
+}
+
+v1::RunConfig RunSession::resolved() const {
+  const std::lock_guard lock(mutex_);
+  return run_.resolved();
 }
 
 void RunSession::check_token(const std::string& token) const {
@@ -110,11 +131,10 @@ bool RunSession::ended() const {
 }
 
 Error RunSession::recovered_error(const std::string& cause) const {
-  const v1::SavedState* state = newest_state();
+  const auto state = newest_state();
   const std::string from = state ? fmt::format("from {} (step {})", state->name(), state->step())
-                           : run_.saved().empty()
-                               ? "from its initial weights"
-                               : "from none of its saved states, which are damaged";
+                           : has_states() ? "from none of its saved states, which are damaged"
+                                          : "from its initial weights";
   return Aborted(fmt::format("{}; run \"{}\" begins anew {}, epoch {}, next number {}", cause, id_,
                              from, run_.epoch(), sequence_.next_new()),
                  "RUN_RECOVERED",
@@ -139,7 +159,7 @@ void RunSession::check_not_ended_locked() const {
         fmt::format("run \"{}\" is being saved, then it is closed: {}", id_, cause.message()),
         "LEASE_ENDING", {{"run", id_}});
   const bool lease = cause.info().reason() == kLeaseEnded;
-  const v1::SavedState* state = newest_state();
+  const auto state = newest_state();
   throw FailedPrecondition(fmt::format("run \"{}\" is closed{}", id_,
                                        cause.message().empty() ? "" : ": " + cause.message()),
                            lease ? kLeaseEnded : "RUN_CLOSED",
@@ -193,6 +213,7 @@ v1::Operation RunSession::submit(Verb::Request request) {
   if (digests_.size() > kRemembered) digests_.erase(digests_.begin());
   try {
     check_verb(verb->request);
+    check_room(verb->request);
     if (const std::string upload = upload_of(verb->request); !upload.empty())
       world_.uploads.check_complete(run_.name(), parse_upload_name(upload));
     if (waiting_bytes_ + bytes > kMostWaitingBytes)

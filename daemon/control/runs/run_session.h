@@ -24,6 +24,7 @@
 #include "daemon/control/runs/run_snapshot.h"
 #include "daemon/control/runs/verb_launch.h"
 #include "daemon/control/runs/verb_sequence.h"
+#include "daemon/control/stores/notes.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/transient_uploads.h"
 #include "kernels/base/error.h"
@@ -69,11 +70,16 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
 
   /// What a record becomes when the daemon that wrote it has ended: the next epoch of a run that
   /// has not ended, from its last saved state.
-  static v1::RunRecord restarted(v1::RunRecord record);
+  /// `newest`: of its saved states, that can be read.
+  static v1::RunRecord restarted(v1::RunRecord record, const std::optional<v1::SavedState>& newest);
 
   // --- For clients.
   const std::string& id() const { return id_; }
+  /// As GetRun tells it.
   v1::Run view() const;
+  /// As ListRuns does.
+  v1::Run summary() const;
+  v1::RunConfig resolved() const;
   /// Throws PermissionDenied-like FailedPrecondition (TOKEN_INVALID) unless it is the run's token.
   void check_token(const std::string& token) const;
   /// A repeat of the creation: the token before it ends.
@@ -104,6 +110,10 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Removes a saved state. Throws NotFound.
   void delete_state(const std::string& name);
   v1::SavedState find_state(const std::string& name) const;
+  bool has_states() const { return world_.store.count_states(id_) > 0; }
+  /// As RunStore::list_states.
+  std::pair<std::vector<v1::SavedState>, std::int64_t> list_states(std::int64_t position,
+                                                                   int size) const;
   /// Lets saved weights go; samples that draw from them go on. Throws NotFound (WEIGHTS_NOT_FOUND),
   /// as the next does.
   void delete_weights(const std::string& name);
@@ -143,9 +153,14 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::string operation_name(std::int64_t epoch, const std::string& key) const;
   /// What was saved before the daemon was started is told of still.
   void restore_saves();
+  v1::Run told(const RunStore::StateRoom& states) const;
+  void set_expiry(v1::SavedState& state) const;
+  void add_note(const std::string& note) { keep_newest_note(note, run_.mutable_notes()); }
   bool has_ended() const { return control::has_ended(run_); }
   std::int64_t lease_left_ms() const;
   void check_open(std::int64_t epoch) const;
+  /// Throws ResourceExhausted (STATES_FULL) for a state whose record there is no room for.
+  void check_room(const Verb::Request& request) const;
   void check_not_ended_locked() const;
   /// The operation of an earlier epoch that has saved what `request` asks for; null: there is none.
   std::optional<v1::Operation> finished_save(const Verb::Request& request) const;
@@ -153,15 +168,16 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   Error recovered_error(const std::string& cause) const;
   Error closed_error() const;  ///< of what had not ended
   static Error drained_error() { return FailedPrecondition("the daemon is drained", "DRAINED"); }
-  /// That can be read, as far as is known; null: there is none.
-  const v1::SavedState* newest_state() const;
+  /// That can be read, as far as is known.
+  std::optional<v1::SavedState> newest_state() const {
+    return world_.store.newest_readable_state(id_);
+  }
   Error no_state_left() const;
   void fail_waiting(const Error& error);
   void fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error);
   void set_state(v1::RunState state);
   void end_as(v1::RunState state);
-  void persist();         ///< without the mutexes
-  void persist_locked();  ///< with persist_mutex_ alone
+  void persist();  ///< without the mutexes
   v1::RunRecord durable_record() const;
   v1::SavedState keep_state(v1::SavedState saved);
   VerbPlace place();
@@ -206,6 +222,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   bool make_ready();  ///< and takes what has waited for that
   void create_on_ranks(const v1::SavedState* own);
   void skip_state(const std::string& name, const Error& damage);
+  void mark_damaged(const std::string& name, const Error& damage);
   /// The next epoch, from the newest state; verbs that wait fail. With the mutex.
   void begin_epoch(const Error& cause);
   bool may_start() const;

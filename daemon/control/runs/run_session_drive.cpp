@@ -54,9 +54,8 @@ bool RunSession::make_on_ranks() {
     while (true) {
       {
         const std::lock_guard lock(mutex_);
-        own.reset();
-        if (const v1::SavedState* newest = newest_state()) own = *newest;
-        if (!own && !run_.saved().empty()) throw no_state_left();
+        own = newest_state();
+        if (!own && has_states()) throw no_state_left();
       }
       try {
         create_on_ranks(own ? &*own : nullptr);
@@ -108,7 +107,7 @@ void RunSession::create_on_ranks(const v1::SavedState* own) {
   run_.set_plan(made.plan());
   run_.set_vocab_size(made.vocab_size());
   run_.set_context_length(made.context_length());
-  for (const std::string& note : made.notes()) run_.add_notes(note);
+  for (const std::string& note : made.notes()) add_note(note);
   limits_ = {made.vocab_size(), made.context_length()};
   const v1::LossLimits& limits = made.loss_limits();
   rules_ = {{limits.vocab_size(), limits.positions(), limits.tokens(), limits.micro_batch_size()},
@@ -122,10 +121,9 @@ void RunSession::skip_state(const std::string& name, const Error& damage) {
       DataLoss(fmt::format("{} was skipped, since it cannot be read: {}", name, damage.what()),
                kStateDamaged, {{"run", id_}, {"state", name}});
   spdlog::error("run {}: {}", id_, cause.what());
+  mark_damaged(name, damage);
   {
     const std::lock_guard lock(mutex_);
-    for (v1::SavedState& state : *run_.mutable_saved())
-      if (state.name() == name) *state.mutable_damage() = to_details(damage);
     if (newest_state()) begin_epoch(cause);
   }
   persist();
@@ -168,6 +166,7 @@ VerbPlace RunSession::place() {
           [this](v1::SavedState saved) { return keep_state(std::move(saved)); },
           [this](const std::string& name) { return claim_weights(name); },
           [this](const std::string& name) { return keep_snapshot(name); },
+          [this](const v1::SaveStateRequest& request) { check_room(request); },
           world_.hold_upload,
           [this](v1::SavedWeights saved, std::shared_ptr<const RunSnapshot> snapshot) {
             return keep_weights(std::move(saved), std::move(snapshot));
@@ -270,7 +269,7 @@ void RunSession::collect() {
 
 void RunSession::begin_epoch(const Error& cause) {
   run_.set_epoch(run_.epoch() + 1);
-  const v1::SavedState* state = newest_state();
+  const auto state = newest_state();
   const auto verbs = sequence_.take_all();
   waiting_bytes_ = 0;
   digests_.clear();
@@ -283,7 +282,7 @@ void RunSession::begin_epoch(const Error& cause) {
   const Error recovered = recovered_error(cause.what());
   fail_verbs(verbs, recovered);
   fail_lost_samples(recovered);
-  run_.add_notes(fmt::format("epoch {} began: {}", run_.epoch(), cause.what()));
+  add_note(fmt::format("epoch {} began: {}", run_.epoch(), cause.what()));
 }
 
 bool RunSession::begin_anew(Lock& lock) {
@@ -320,7 +319,7 @@ bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
   } catch (const Error& error) {
     spdlog::error("run {}: its last state is not saved: {}", id_, error.what());
     const std::lock_guard lock(mutex_);
-    run_.add_notes(kNotSaved + std::string(error.what()));
+    add_note(kNotSaved + std::string(error.what()));
     return false;
   }
 }
@@ -337,7 +336,7 @@ void RunSession::save_and_close(Lock& lock) {
     *run_.mutable_cause() = to_details(drained_error());
     base::move_to(run_, v1::RUN_STATE_CLOSING);
   } else {
-    run_.add_notes("the daemon is being drained: the run could not be saved and goes on");
+    add_note("the daemon is being drained: the run could not be saved and goes on");
   }
   lock.unlock();
   persist();
@@ -399,7 +398,7 @@ void RunSession::finish(bool made) {
   {
     const std::lock_guard lock(mutex_);
     if (save && (lost || !made))
-      run_.add_notes(kNotSaved + std::string(lost ? "its weights were lost" : "it was not made"));
+      add_note(kNotSaved + std::string(lost ? "its weights were lost" : "it was not made"));
     if (end_) end_->save = false;
     drop_snapshots();
   }

@@ -218,6 +218,7 @@ VerbPlace::Memory RunSession::claim_weights(const std::string& name) {
   if (kept_weights(name) != nullptr || claims_->has(name))
     throw AlreadyExists(fmt::format("{} exist already; choose another name", name), "WEIGHTS_EXIST",
                         {{"weights", name}, {"field", "name"}});
+  world_.store.check_weights_room(id_);
   return claim(name);
 }
 
@@ -282,16 +283,12 @@ v1::SavedWeights RunSession::keep_weights(v1::SavedWeights saved, SnapshotPtr sn
 
 v1::SavedWeights RunSession::keep_weights_on_disk(v1::SavedWeights saved) {
   const std::lock_guard one(persist_mutex_);
-  v1::RunRecord record;
   {
     const std::lock_guard lock(mutex_);
     saved.set_step(run_.step());
-    record = durable_record();
-    record.mutable_run()->set_next_seq(sequence_.next());
-    *record.mutable_run()->add_weights() = saved;
   }
   try {
-    world_.store.put(record);
+    world_.store.put_weights(saved);
   } catch (...) {
     // Else the name could not be used again.
     std::error_code error;
@@ -335,7 +332,7 @@ void RunSession::delete_weights(const std::string& name) {
     if (!on_disk) return;
     claimed = claim(name);
   }
-  persist();
+  world_.store.remove_weights(name);
   std::error_code error;
   std::filesystem::remove_all(weights_folder(weights), error);
 }

@@ -4,37 +4,28 @@
 
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_session.h"
+#include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
-namespace {
-
-const v1::SavedState* newest_readable(const v1::Run& run) {
-  const auto found = std::find_if(run.saved().rbegin(), run.saved().rend(),
-                                  [](const v1::SavedState& state) { return !state.has_damage(); });
-  return found == run.saved().rend() ? nullptr : &*found;
-}
-
-}  // namespace
-
-v1::RunRecord RunSession::restarted(v1::RunRecord record) {
+v1::RunRecord RunSession::restarted(v1::RunRecord record,
+                                    const std::optional<v1::SavedState>& newest) {
   v1::Run& run = *record.mutable_run();
   if (control::has_ended(run)) return record;
   if (run.state() == v1::RUN_STATE_CLOSING) {
-    const v1::SavedState* last = newest_readable(run);
-    const bool saved = last && last->epoch() == run.epoch() && last->seq() == 0;
+    const bool saved = newest && newest->epoch() == run.epoch() && newest->seq() == 0;
     if (run.cause().info().reason() == kLeaseEnded && !saved)
-      run.add_notes(kNotSaved + std::string("the daemon ended meanwhile"));
+      keep_newest_note(kNotSaved + std::string("the daemon ended meanwhile"), run.mutable_notes());
     base::move_to(run, v1::RUN_STATE_CLOSED);
     run.set_end_time(base::now_rfc3339());
     return record;
   }
   run.clear_cause();
-  const v1::SavedState* state = newest_readable(run);
   run.set_epoch(run.epoch() + 1);
-  run.set_next_seq(state ? state->next_seq() : 1);
-  run.set_step(state ? state->step() : 0);
+  run.set_next_seq(newest ? newest->next_seq() : 1);
+  run.set_step(newest ? newest->step() : 0);
   if (run.state() != v1::RUN_STATE_QUEUED) base::move_to(run, v1::RUN_STATE_RECOVERING);
   return record;
 }
@@ -47,47 +38,55 @@ void RunSession::restore_saves() {
     world_.operations.restore(id_, operation_name(saved.epoch(), std::to_string(saved.seq())), verb,
                               std::move(result));
   };
-  for (const v1::SavedState& saved : run_.saved())
+  // The newest, as many as are kept of a run.
+  std::vector<v1::SavedState> states;
+  std::int64_t older =
+      world_.store.count_states(id_) - static_cast<std::int64_t>(Operations::kKept);
+  world_.store.visit_states(id_, [&](const v1::SavedState& saved) {
+    if (older-- <= 0) states.push_back(saved);
+  });
+  for (const v1::SavedState& saved : states)
     restore(saved, "save_state", [](v1::VerbResult& of) { return of.mutable_saved_state(); });
   for (const v1::SavedWeights& saved : run_.weights())
     restore(saved, "save_weights", [](v1::VerbResult& of) { return of.mutable_saved_weights(); });
 }
 
-const v1::SavedState* RunSession::newest_state() const { return newest_readable(run_); }
-
 Error RunSession::no_state_left() const {
+  constexpr std::size_t kLongest = 4000;
   std::string text = fmt::format("none of the saved states of run \"{}\" can be read", id_);
-  for (const v1::SavedState& state : run_.saved())
-    text += fmt::format("; {}: {}", state.name(), state.damage().message());
+  world_.store.visit_states(id_, [&](const v1::SavedState& state) {
+    if (text.size() < kLongest)
+      text += fmt::format("; {}: {}", state.name(), state.damage().message());
+  });
   return DataLoss(text, "STATES_DAMAGED", {{"run", id_}});
 }
 
 v1::SavedState RunSession::find_state(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
-  const auto found =
-      std::find_if(run_.saved().begin(), run_.saved().end(),
-                   [&](const v1::SavedState& state) { return state.name() == name; });
-  if (found == run_.saved().end())
-    throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
-  return *found;
+  if (auto state = world_.store.find_state(name)) return *std::move(state);
+  throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
+}
+
+std::pair<std::vector<v1::SavedState>, std::int64_t> RunSession::list_states(std::int64_t position,
+                                                                             int size) const {
+  auto page = world_.store.list_states(id_, position, size);
+  for (v1::SavedState& state : page.first) set_expiry(state);
+  return page;
+}
+
+void RunSession::set_expiry(v1::SavedState& state) const {
+  if (state.ttl_seconds() == 0) return;
+  state.set_expires_in_seconds(
+      std::max<std::int64_t>(0, state.saved_at() + state.ttl_seconds() - world_.uptime()));
 }
 
 v1::RunRecord RunSession::durable_record() const {
   v1::RunRecord record = record_;
-  auto& weights = *record.mutable_run()->mutable_weights();
-  weights.erase(
-      std::remove_if(weights.begin(), weights.end(),
-                     [](const auto& saved) { return saved.storage() != v1::WEIGHTS_STORAGE_DISK; }),
-      weights.end());
+  record.mutable_run()->clear_weights();
   return record;
 }
 
 void RunSession::persist() {
   const std::lock_guard one(persist_mutex_);
-  persist_locked();
-}
-
-void RunSession::persist_locked() {
   v1::RunRecord record;
   {
     const std::lock_guard lock(mutex_);
@@ -97,47 +96,35 @@ void RunSession::persist_locked() {
   world_.store.put_kept(record);
 }
 
+void RunSession::check_room(const Verb::Request& request) const {
+  constexpr std::size_t kOwn = 256;  // of a record, beside what the client has given
+  if (const auto* state = std::get_if<v1::SaveStateRequest>(&request))
+    world_.store.check_state_room(state_resource(id_, state->name()), state->ByteSizeLong() + kOwn);
+}
+
 v1::SavedState RunSession::keep_state(v1::SavedState saved) {
   const std::lock_guard one(persist_mutex_);
-  v1::RunRecord record;
-  std::string replaced;
-  {
-    const std::lock_guard lock(mutex_);
-    saved.set_saved_at(world_.uptime());
-    record = durable_record();
-    auto& states = *record.mutable_run()->mutable_saved();
-    for (auto state = states.begin(); state != states.end(); ++state) {
-      if (state->name() != saved.name()) continue;
-      replaced = state->folder();
-      states.erase(state);
-      break;
-    }
-    *states.Add() = saved;
-  }
-  world_.store.put(record);
-  {
-    const std::lock_guard lock(mutex_);
-    *run_.mutable_saved() = record.run().saved();
-  }
+  saved.set_saved_at(world_.uptime());
+  const auto replaced = world_.store.find_state(saved.name());
+  world_.store.put_state(saved);
   std::error_code error;
-  if (!replaced.empty()) std::filesystem::remove_all(world_.state.root() / replaced, error);
+  if (replaced && replaced->folder() != saved.folder())
+    std::filesystem::remove_all(world_.state.root() / replaced->folder(), error);
   return saved;
 }
 
+void RunSession::mark_damaged(const std::string& name, const Error& damage) {
+  const std::lock_guard one(persist_mutex_);
+  auto state = world_.store.find_state(name);
+  if (!state) return;
+  *state->mutable_damage() = to_details(damage);
+  world_.store.put_state_kept(*state);
+}
+
 void RunSession::delete_state(const std::string& name) {
-  // A state that is being kept is written with those that there were, and would bring it back.
   const std::lock_guard one(persist_mutex_);
   const std::string folder = find_state(name).folder();
-  {
-    const std::lock_guard lock(mutex_);
-    auto& states = *run_.mutable_saved();
-    for (auto state = states.begin(); state != states.end(); ++state) {
-      if (state->name() != name) continue;
-      states.erase(state);
-      break;
-    }
-  }
-  persist_locked();
+  world_.store.remove_state(name);
   std::error_code error;
   std::filesystem::remove_all(world_.state.root() / folder, error);
 }
@@ -148,16 +135,19 @@ std::string RunSession::needed_state() const {
 }
 
 void RunSession::collect_states(const std::set<std::string>& needed) {
-  std::vector<std::string> expired;
+  std::string own;
   {
     const std::lock_guard lock(mutex_);
-    const std::int64_t now = world_.uptime();
-    const v1::SavedState* own = has_ended() ? nullptr : newest_state();
-    for (const v1::SavedState& state : run_.saved())
-      if (state.ttl_seconds() > 0 && now - state.saved_at() >= state.ttl_seconds() &&
-          &state != own && needed.count(state.name()) == 0)
-        expired.push_back(state.name());
+    if (!has_ended())
+      if (const auto newest = newest_state()) own = newest->name();
   }
+  std::vector<std::string> expired;
+  const std::int64_t now = world_.uptime();
+  world_.store.visit_states(id_, [&](const v1::SavedState& state) {
+    if (state.ttl_seconds() > 0 && now - state.saved_at() >= state.ttl_seconds() &&
+        state.name() != own && needed.count(state.name()) == 0)
+      expired.push_back(state.name());
+  });
   for (const std::string& name : expired) {
     try {
       delete_state(name);

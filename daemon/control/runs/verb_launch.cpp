@@ -73,6 +73,7 @@ Finish start(const RunClient& run, const v1::SaveStateRequest& verb, const VerbP
   if (!verb.overwrite() && place.state_exists(name))
     throw AlreadyExists(fmt::format("{} exists already; choose another name, or overwrite", name),
                         "STATE_EXISTS", {{"state", name}, {"field", "name"}});
+  place.check_state_room(verb);
   v1::SavedState saved;
   saved.set_name(name);
   saved.set_epoch(place.epoch);

@@ -50,6 +50,8 @@ struct VerbPlace {
   /// Begins to keep the run's weights in memory, for who calls them `name`. Throws
   /// ResourceExhausted (TOO_MANY_SNAPSHOTS, MEMORY_ESTIMATE).
   std::function<std::shared_ptr<const RunSnapshot>(const std::string& name)> keep_snapshot;
+  /// Throws ResourceExhausted (STATES_FULL) where there is no room for the record of a state.
+  std::function<void(const v1::SaveStateRequest& request)> check_state_room;
   /// As Admission::hold_upload.
   std::function<Memory(std::int64_t bytes)> hold_upload;
   /// The run has these weights from here on; returns them complete. `snapshot`: of those in memory.
@@ -61,7 +63,8 @@ struct VerbPlace {
 
 /// Gives the ranks the verb's commands. Throws AlreadyExists for the name of a state or of weights
 /// that is taken, NotFound for a state that is not there, ResourceExhausted where the verb's upload
-/// takes too much memory, which it then is not taken for, and what Executor::submit throws: the
+/// takes too much memory, which it then is not taken for, or there is no room for what a run saves,
+/// and what Executor::submit throws: the
 /// ranks have then heard nothing. A batch that does not fit the run is a verb that fails in its
 /// turn; gradients that it should have added are poisoned.
 /// The verb's data are moved out of it.

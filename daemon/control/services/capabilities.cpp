@@ -7,6 +7,8 @@
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/operations.h"
 #include "daemon/control/services/generate_request.h"
+#include "daemon/control/stores/job_entry.h"
+#include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/upload_writer.h"
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/presets.h"
@@ -37,6 +39,12 @@ void add_limits(const v1::DaemonConfig& config, v1::GetCapabilitiesResponse* res
   add("upload_total_uploads", uploads.total_uploads(), "uploads");
   add("upload_idle_seconds", uploads.idle_seconds(), "seconds");
   add("keep_blobs_seconds", uploads.keep_blobs_seconds(), "seconds");
+  const RunStore::Limits saved;
+  add("run_states_bytes", static_cast<std::int64_t>(saved.states), "bytes");
+  add("all_run_states_bytes", static_cast<std::int64_t>(saved.all_states), "bytes");
+  add("run_weights_bytes", static_cast<std::int64_t>(saved.weights), "bytes");
+  add("note_bytes", kMostNoteBytes, "bytes");
+  add("job_sample_bytes", kMostSampleBytes, "bytes");
   add("generate_sequences", kMostSequences, "sequences");
   add("generate_tokens", kMostTokens, "tokens");
   add("step_samples", planner::kMostBatch, "samples");

@@ -17,6 +17,7 @@ namespace meshloom::control {
 namespace {
 
 constexpr int kMostRuns = 500;
+constexpr int kMostStates = 500;
 
 }  // namespace
 
@@ -90,6 +91,18 @@ grpc::Status RunServiceImpl::Heartbeat(grpc::ServerContext* context,
                                        v1::HeartbeatResponse* response) {
   return guarded("Heartbeat", *request,
                  [&] { *response = own_run(*context, request->name())->heartbeat(); });
+}
+
+grpc::Status RunServiceImpl::ListStates(grpc::ServerContext*, const v1::ListStatesRequest* request,
+                                        v1::ListStatesResponse* response) {
+  return guarded("ListStates", *request, [&] {
+    const auto run = runs_.find(parse_run_name(request->run()));
+    const std::string scope = "states of " + run->id();
+    const auto position = parse_page_token(scope, request->page_token());
+    auto [states, next] = run->list_states(position, page_size_of(*request, kMostStates));
+    for (v1::SavedState& state : states) *response->add_states() = std::move(state);
+    if (next > 0) response->set_next_page_token(make_page_token(scope, next));
+  });
 }
 
 grpc::Status RunServiceImpl::DeleteState(grpc::ServerContext* context,

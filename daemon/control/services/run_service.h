@@ -28,6 +28,8 @@ class RunServiceImpl final : public v1::RunService::Service {
                         v1::CloseRunResponse* response) override;
   grpc::Status Heartbeat(grpc::ServerContext* context, const v1::HeartbeatRequest* request,
                          v1::HeartbeatResponse* response) override;
+  grpc::Status ListStates(grpc::ServerContext* context, const v1::ListStatesRequest* request,
+                          v1::ListStatesResponse* response) override;
   grpc::Status DeleteState(grpc::ServerContext* context, const v1::DeleteStateRequest* request,
                            v1::DeleteStateResponse* response) override;
 

@@ -167,6 +167,11 @@ class TrainingRun:
             name=name, overwrite=overwrite, ttl_seconds=ttl_seconds, user_metadata=dict(user_metadata or {})),
             lambda result: shapes.saved_state(result.saved_state))
 
+    def saved_states(self) -> list[SavedState]:
+        """All saved states of the run, oldest first."""
+        pages = self._connection.pages(self._connection.runs.ListStates, run_service_pb2.ListStatesRequest(run=self.name))
+        return [shapes.saved_state(state) for page in pages for state in page.states]
+
     def load_state(self, state: str, *, with_optimizer: bool = True) -> Future[None]:
         """`state`: the name that save_state gave, of any run ("runs/RUN/states/NAME"). Drops gathered gradients."""
         return self._submit("load_state", self._connection.runs.LoadState, lambda: run_service_pb2.LoadStateRequest(
