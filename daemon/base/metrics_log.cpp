@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/base/metrics_log.h"
 
-#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -56,14 +55,13 @@ void write_lines(const std::filesystem::path& path, const std::vector<std::strin
 
 MetricsLog::MetricsLog(const std::filesystem::path& file, std::int64_t last_step,
                        MetricsOrigin origin)
-    : path_(file), origin_(std::move(origin)) {
+    : origin_(std::move(origin)) {
   std::error_code error;
   const bool inherits = !origin_.before.empty() && !std::filesystem::exists(file, error);
   const Kept kept = lines_to_keep(inherits ? origin_.before : file, last_step, origin_.job);
   if (inherits ? !kept.lines.empty() : !kept.all) write_lines(file, kept.lines);
   last_validation_ = kept.last_validation;
-  file_.reset(std::fopen(file.c_str(), "ae"));
-  if (!file_) report_failure();
+  file_.emplace(file);
 }
 
 Json MetricsLog::line_of(std::int64_t step) const {
@@ -88,7 +86,7 @@ void MetricsLog::step(const v1::StepMetrics& metrics,
   line["tokens"] = metrics.tokens();
   line["memory_bytes"] = metrics.memory_bytes();
   for (const auto& [phase, value] : seconds) line["seconds_" + phase] = number(value);
-  write(line);
+  write(std::move(line));
 }
 
 void MetricsLog::validation(const v1::ValidationMetrics& metrics) {
@@ -100,20 +98,21 @@ void MetricsLog::validation(const v1::ValidationMetrics& metrics) {
     line["perplexity_" + set.set()] = number(std::exp(set.loss()));
   }
   last_validation_ = metrics.step();
-  write(line);
+  write(std::move(line));
 }
 
-void MetricsLog::write(const Json& line) {
-  const std::string text = line.dump() + "\n";
-  if (!file_ || std::fwrite(text.data(), 1, text.size(), file_.get()) != text.size() ||
-      std::fflush(file_.get()) != 0)
-    report_failure();
-}
-
-void MetricsLog::report_failure() {
-  if (!failed_)
-    spdlog::warn("metrics are not written to {}: {}", path_.string(), system_message(errno));
-  failed_ = true;
+void MetricsLog::write(Json line) {
+  const std::int64_t lost = file_->lost();
+  if (lost > 0) line["lost_lines"] = lost;
+  if (!file_->append(line.dump() + "\n")) {
+    if (lost == 0)
+      spdlog::warn("metrics are not written to {}: {}", file_->path().string(),
+                   system_message(file_->error()));
+    return;
+  }
+  if (lost > 0)
+    spdlog::warn("metrics are written to {} again: {} lines are missing", file_->path().string(),
+                 lost);
 }
 
 }  // namespace meshloom::base

@@ -4,13 +4,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
+#include "daemon/base/line_file.h"
 #include "v1/job.pb.h"
 
 namespace meshloom::base {
@@ -29,8 +29,9 @@ struct MetricsOrigin {
 /// the ranks, all attempts together), "job" and "attempt"; that of a step also its metrics and, as
 /// "seconds_PHASE", where its time went; that of a validation "validation_loss" and "perplexity",
 /// and "validation_loss_SET" and "perplexity_SET" of each validation set. Used by one thread. A
-/// line is written whole or not at all; a full disk costs metrics, never the job: write errors are
-/// logged once.
+/// line is written whole or not at all; a full disk costs metrics, never the job: the log tells of
+/// the first that is lost, and the next line that is written has "lost_lines", how many are missing
+/// before it.
 class MetricsLog {
  public:
   /// Appends. Lines of steps after `last_step` (from an attempt that went on beyond the checkpoint
@@ -44,18 +45,12 @@ class MetricsLog {
 
  private:
   nlohmann::ordered_json line_of(std::int64_t step) const;
-  void write(const nlohmann::ordered_json& line);
-  void report_failure();  ///< once
+  void write(nlohmann::ordered_json line);
 
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::filesystem::path path_;
   const MetricsOrigin origin_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  std::unique_ptr<std::FILE, Close> file_;
+  std::optional<LineFile> file_;  ///< after what it goes on with was put in place
   std::int64_t last_validation_ = -1;
-  bool failed_ = false;
 };
 
 }  // namespace meshloom::base

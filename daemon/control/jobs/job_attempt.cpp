@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
+#include "daemon/base/files.h"
 #include "daemon/base/message_printer.h"
 #include "daemon/control/jobs/evaluation.h"
 #include "daemon/control/jobs/resume_source.h"
@@ -32,8 +32,11 @@ void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
   v1::JobSpec spec;
   spec.set_name(job.spec().name());
   *spec.mutable_run() = job.resolved();
-  std::ofstream out(file, std::ios::trunc);
-  out << base::to_yaml(spec);
+  try {
+    base::replace_file(file, base::to_yaml(spec), 0644);
+  } catch (const Error& error) {
+    spdlog::warn("job {}: {}", job.spec().name(), error.what());
+  }
 }
 
 }  // namespace

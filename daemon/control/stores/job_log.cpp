@@ -2,9 +2,10 @@
 #include "daemon/control/stores/job_log.h"
 
 #include <algorithm>
-#include <fstream>
 
+#include "daemon/base/line_file.h"
 #include "daemon/base/states.h"
+#include "daemon/base/system_message.h"
 #include "daemon/base/timestamp.h"
 #include "kernels/base/log.h"
 
@@ -40,9 +41,10 @@ void append_job_log(const std::filesystem::path& folder, const std::string& line
   if (lines.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  std::ofstream file(folder / kJobLog, std::ios::app | std::ios::binary);
-  file << lines << std::flush;
-  if (!file) spdlog::warn("{} is not written", (folder / kJobLog).string());
+  base::LineFile file(folder / kJobLog);
+  if (!file.append(lines))
+    spdlog::warn("{}: {} lines are not written: {}", file.path().string(), file.lost(),
+                 base::system_message(file.error()));
 }
 
 }  // namespace meshloom::control

@@ -15,8 +15,8 @@ inline constexpr const char* kJobLog = "job.log";
 /// steps, which are in metrics.jsonl. `before`: the state that was told.
 std::string job_log_lines(const v1::JobEvent& event, v1::JobState before);
 
-/// Appends to the log in the job's folder, which is made where it is not there. What cannot be
-/// written is in the daemon's log.
+/// Appends to the log in the job's folder, which is made where it is not there: all of the lines or
+/// none. What cannot be written is in the daemon's log.
 void append_job_log(const std::filesystem::path& folder, const std::string& lines);
 
 }  // namespace meshloom::control

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/full_disk.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::base {
@@ -118,6 +119,30 @@ TEST(MetricsLog, AJobThatBeginsWithAnothersCheckpointHasItsLinesToo) {
   EXPECT_EQ(lines[4]["step"], 4);
   EXPECT_EQ(lines[5]["attempt"], 2);
   EXPECT_EQ(lines_of(first).size(), 5u) << "the other job's file is as it was";
+}
+
+TEST(MetricsLog, AFullDiskCostsWholeLinesAndTheNextOneSaysHowMany) {
+  const test::TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  MetricsLog log(path, 0);
+  const auto write = [&](int step) {
+    v1::StepMetrics metrics;
+    metrics.set_step(step);
+    log.step(metrics, {});
+  };
+  write(1);
+  {
+    const test::FileSizeLimit full(std::filesystem::file_size(path) + 20);
+    for (int step = 2; step <= 4; ++step) write(step);
+  }
+  write(5);
+  write(6);
+  const auto lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1]["step"], 5);
+  EXPECT_EQ(lines[1]["lost_lines"], 3);
+  EXPECT_FALSE(lines[0].contains("lost_lines"));
+  EXPECT_FALSE(lines[2].contains("lost_lines"));
 }
 
 }  // namespace
