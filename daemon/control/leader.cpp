@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/leader.h"
 
+#include <cstdlib>
+
 #include "daemon/control/host/descriptor_limit.h"
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/host/leave_soon.h"
@@ -25,6 +27,18 @@ ListenAddress checked_listen(const v1::DaemonConfig& config) {
           "authenticated; listen on 127.0.0.1, or add --insecure where the network is closed",
           config.listen()),
       "LISTEN_INSECURE");
+}
+
+StateDir::LockOptions lock_options(const v1::DaemonConfig& config) {
+  StateDir::LockOptions options;
+  options.taken = [state_dir = config.state_dir()](const std::string& who) {
+    spdlog::critical(
+        "state dir {}: another meshloomd ({}) has begun on it, since this one was stopped for so "
+        "long: this one ends at once and writes nothing more",
+        state_dir, who);
+    std::_Exit(1);
+  };
+  return options;
 }
 
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
@@ -90,7 +104,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
     : options_(options),
       flight_(world.flight),
       listen_(checked_listen(options.config)),
-      state_(options.config.state_dir()),
+      state_(options.config.state_dir(), lock_options(options.config)),
       flight_file_(flight_file(state_.root(), world.self.rank())),
       uploads_({state_.root() / "blobs", options.config.uploads()}),
       models_(model_options(state_, options.config), uploads_),
@@ -131,6 +145,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
            [this](const std::string& cause) { request_stop(cause); }, world.flight,
            describe_capabilities(options.version, options.config, world.size, world.self.threads()),
            [this] { return store_.journal_troubles(); }}),
+           LostFolder(state_.root()).list()}),
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =

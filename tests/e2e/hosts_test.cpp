@@ -178,7 +178,7 @@ class DisksE2e : public HostsE2e {
     const Outcome kept = run.save_weights("kept");
     ASSERT_TRUE(kept.ok()) << kept.message;
     outcomes.weights =
-        read_file(kept.operation.result().saved_weights().folder() + "/model.safetensors");
+        read_file(state_ / kept.operation.result().saved_weights().folder() / "model.safetensors");
     outcomes.run.push_back(loss_of(run.forward_backward(batch)));
     EXPECT_TRUE(run.optim_step().ok());
     outcomes.run.push_back(loss_of(run.forward(batch)));

@@ -316,10 +316,11 @@ class Driver {
 
 class KillsE2e : public DaemonTest {
  protected:
-  static std::string weights(RunClient& client) {
+  std::string weights(RunClient& client) const {
     const Outcome saved = client.save_weights("end");
     EXPECT_TRUE(saved.ok()) << saved.message;
-    return read_file(saved.operation.result().saved_weights().folder() + "/model.safetensors");
+    return read_file(state_ / saved.operation.result().saved_weights().folder() /
+                     "model.safetensors");
   }
   std::string undisturbed_weights() {
     RunClient client(address_);

@@ -90,6 +90,42 @@ TEST_F(ModelsE2e, AnUploadedModelTrainsAsTheSameFolder) {
   shut_down();
 }
 
+TEST_F(ModelsE2e, AJournalThatWasMovedAwayFindsEverythingWhenItIsPutBack) {
+  start(1);
+  make_folder();
+  ASSERT_EQ(client({"model", "create", "mine", (data_ / "hf").string()}).exit_code, 0);
+  const auto expected = losses_from("{name: mine}", "before");
+  EXPECT_EQ(client_json({"status"}).value("lost", Json::array()).size(), 0u);
+  shut_down();
+  const fs::path journal = state_ / "journal", aside = folder_ / "journal";
+  const std::string whole = read_file(journal);
+  // A file that is no journal is refused, and says what to do.
+  std::ofstream(journal, std::ios::binary) << whole.substr(0, 20) << std::string(100, 'x');
+  const auto broken = launch(1, {"--listen", "127.0.0.1:0"}, "broken.log");
+  EXPECT_EQ(broken->wait(20s), 1);
+  const std::string advice = read_file(folder_ / "broken.log");
+  EXPECT_NE(advice.find("move it away"), std::string::npos) << advice;
+  EXPECT_NE(advice.find("are kept in " + (state_ / "lost").string()), std::string::npos) << advice;
+  fs::remove(journal);
+  std::ofstream(aside, std::ios::binary) << whole;
+  start(1);
+  EXPECT_EQ(client({"model", "show", "mine"}).exit_code, 1);
+  const Json lost = client_json({"status"}).value("lost", Json::array());
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_GT(lost[0]["size_bytes"].get<std::int64_t>(),
+            static_cast<std::int64_t>(fs::file_size(data_ / "hf/model.safetensors")));
+  const std::string folder = (state_ / lost[0]["folder"].get<std::string>()).string();
+  EXPECT_NE(client({"status"}).output.find("in " + folder), std::string::npos);
+  EXPECT_NE(daemon_log().find("are kept in " + folder), std::string::npos);
+  EXPECT_EQ(client({"model", "create", "mine", "--preset", "byte_gpt_tiny"}).exit_code, 0);
+  shut_down();
+  fs::rename(aside, journal);
+  start(1);
+  EXPECT_EQ(step_losses("before"), expected);
+  EXPECT_EQ(losses_from("{name: mine}", "after"), expected);
+  shut_down();
+}
+
 TEST_F(ModelsE2e, AKilledDaemonGoesOnFromWhatIsCommitted) {
   start(1);
   constexpr std::size_t kBytes = std::size_t{300} << 20;

@@ -60,8 +60,8 @@ class PythonE2e : public DaemonTest {
   }
 
   CommandResult python(const std::string& file, const Arguments& arguments = {}) const {
-    Arguments all{"env", "MESHLOOM_ADDRESS=" + address_, venv_ + "/bin/python",
-                  test::source_file(file)};
+    Arguments all{"env", "MESHLOOM_ADDRESS=" + address_, "TEST_STATE_DIR=" + state_.string(),
+                  venv_ + "/bin/python", test::source_file(file)};
     all.insert(all.end(), arguments.begin(), arguments.end());
     return run_command(all, 200s);
   }

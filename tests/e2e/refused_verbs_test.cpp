@@ -375,7 +375,7 @@ class RefusedVerbsE2e : public DaemonTest {
   }
 
   /// Two steps; the weights behind them.
-  static std::string train(RunClient& client) {
+  std::string train(RunClient& client) const {
     for (int i = 0; i < 2; ++i) {
       const Outcome gradients = client.forward_backward(good_batch());
       EXPECT_TRUE(gradients.ok()) << gradients.message;
@@ -385,7 +385,8 @@ class RefusedVerbsE2e : public DaemonTest {
     }
     const Outcome saved = client.save_weights("end");
     EXPECT_TRUE(saved.ok()) << saved.message;
-    return read_file(saved.operation.result().saved_weights().folder() + "/model.safetensors");
+    return read_file(state_ / saved.operation.result().saved_weights().folder() /
+                     "model.safetensors");
   }
 };
 

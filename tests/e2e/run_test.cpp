@@ -107,10 +107,11 @@ class RunE2e : public DaemonTest {
     return stepped.operation.result().optim_step().loss();
   }
 
-  static std::string weights(RunClient& client) {
+  std::string weights(RunClient& client) const {
     const Outcome saved = client.save_weights("end");
     EXPECT_TRUE(saved.ok()) << saved.message;
-    return read_file(saved.operation.result().saved_weights().folder() + "/model.safetensors");
+    return read_file(state_ / saved.operation.result().saved_weights().folder() /
+                     "model.safetensors");
   }
 
   void submit_job(const v1::Mesh& mesh, const std::string& name) {
@@ -454,8 +455,7 @@ TEST_F(RunE2e, TheClientMakesShowsSamplesSavesAndClosesARun) {
   EXPECT_EQ(twice.exit_code, 1) << twice.output;
   EXPECT_NE(twice.errors.find("exists already"), std::string::npos) << twice.errors;
   const Json weights = client_json({"run", "save-weights", "by-hand", "hf", "--token", token});
-  EXPECT_TRUE(
-      std::filesystem::exists(weights["result"]["saved_weights"]["folder"].get<std::string>()));
+  EXPECT_EQ(weights["result"]["saved_weights"]["folder"], "runs/by-hand/weights/hf");
   const std::string copy = (data_ / "copy").string();
   const Json got = client_json({"run", "download-weights", "runs/by-hand/weights/hf", copy});
   EXPECT_GE(got["files"].get<int>(), 2) << got.dump();

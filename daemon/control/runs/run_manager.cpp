@@ -12,9 +12,9 @@
 #include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
-#include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/page_room.h"
+#include "daemon/control/stores/run_folders.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -75,15 +75,13 @@ RunManager::RunManager(const Parts& parts)
           },
           parts.uptime,
           parts.most_upload_bytes} {
+  sweep_run_folders(parts_.state, parts_.store);
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
   std::stable_sort(records.begin(), records.end(), [](const auto& a, const auto& b) {
     return a.run().create_time() < b.run().create_time();
   });
   for (v1::RunRecord& record : records) {
-    const std::string id = parse_run_name(record.run().name());
-    try_removal(id,
-                [&] { remove_run_leftovers(train::posix_file_system(), parts_.state.run(id)); });
     const bool open = !has_ended(record.run());
     v1::RunRecord now =
         RunSession::restarted(std::move(record), parts_.store.newest_readable_state(id));

@@ -268,7 +268,7 @@ VerbPlace::Memory RunSession::hold_loaded(const std::string& name) {
 }
 
 std::filesystem::path RunSession::weights_folder(const std::string& weights) const {
-  return world_.state.run(id_) / "weights" / weights;
+  return world_.state.root() / saved_weights_folder(id_, weights);
 }
 
 v1::SavedWeights RunSession::keep_weights(v1::SavedWeights saved, SnapshotPtr snapshot) {
@@ -292,7 +292,7 @@ v1::SavedWeights RunSession::keep_weights_on_disk(v1::SavedWeights saved) {
   } catch (...) {
     // Else the name could not be used again.
     std::error_code error;
-    std::filesystem::remove_all(saved.folder(), error);
+    std::filesystem::remove_all(world_.state.root() / saved.folder(), error);
     throw;
   }
   const std::lock_guard lock(mutex_);

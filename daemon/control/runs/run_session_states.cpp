@@ -106,8 +106,14 @@ v1::SavedState RunSession::keep_state(v1::SavedState saved) {
   const std::lock_guard one(persist_mutex_);
   saved.set_saved_at(world_.uptime());
   const auto replaced = world_.store.find_state(saved.name());
-  world_.store.put_state(saved);
   std::error_code error;
+  try {
+    world_.store.put_state(saved);
+  } catch (...) {
+    // Nobody was told of it.
+    std::filesystem::remove_all(world_.state.root() / saved.folder(), error);
+    throw;
+  }
   if (replaced && replaced->folder() != saved.folder())
     std::filesystem::remove_all(world_.state.root() / replaced->folder(), error);
   return saved;

@@ -101,7 +101,6 @@ Finish start(const RunClient& run, const v1::LoadStateRequest& verb, const VerbP
 }
 
 Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const VerbPlace& place) {
-  const fs::path folder = place.state.run(place.run) / "weights" / verb.name();
   v1::SavedWeights saved;
   saved.set_name(weights_resource(place.run, verb.name()));
   saved.set_epoch(place.epoch);
@@ -114,10 +113,11 @@ Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const Ver
     saved.set_storage(v1::WEIGHTS_STORAGE_MEMORY);
     snapshot = place.keep_snapshot(verb.name());
   } else {
+    saved.set_folder(saved_weights_folder(place.run, verb.name()));
+    const fs::path folder = place.state.root() / saved.folder();
     fs::create_directories(folder.parent_path());
-    // No record knows of it: a daemon has died before it could write or delete one.
+    // No record knows of it: weights that were deleted, whose folder could not be removed then.
     fs::remove_all(folder);
-    saved.set_folder(folder.string());
     written = run.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype());
   }
   return [written, saved, claim, snapshot, keep = place.keep_weights]() mutable {

@@ -165,7 +165,7 @@ DownloadStream::Source CheckpointServiceImpl::find(const std::string& name) cons
     throw FailedPrecondition(
         fmt::format("{} are in memory: save weights on disk to download them", name),
         "WEIGHTS_IN_MEMORY", {{"weights", name}});
-  return {state_.run(parsed.run) / "weights" / parsed.weights, run->hold_lease()};
+  return {state_.root() / saved.folder(), run->hold_lease()};
 }
 
 }  // namespace meshloom::control

@@ -12,6 +12,7 @@
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/rank_service.h"
 #include "daemon/control/runs/drain.h"
+#include "daemon/control/stores/lost_folder.h"
 #include "v1/worker_service.grpc.pb.h"
 
 namespace meshloom::control {
@@ -26,6 +27,7 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
     std::shared_ptr<const comm::FlightField> flight;
     v1::GetCapabilitiesResponse capabilities;  ///< but for the ranks' devices and CPUs
     std::function<std::vector<std::string>()> journal_troubles;  ///< Ledger::troubles
+    std::vector<LostFolder::Held> lost;        ///< at the start
   };
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     control::Drain& drain, Options options);

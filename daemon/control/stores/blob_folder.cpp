@@ -9,9 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "daemon/base/files.h"
+#include "daemon/control/stores/lost_folder.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -27,18 +29,19 @@ void remove_if_there(const fs::path& path) {
     base::throw_io_error("cannot remove", path, errno);
 }
 
-void remove_unknown(const fs::path& folder, const std::function<bool(const std::string&)>& knows) {
-  std::vector<fs::path> unknown;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const fs::path& path = entry.path();
-    if (path.filename() != "incoming" && !knows(path.filename().string())) unknown.push_back(path);
-  }
-  for (const fs::path& path : unknown) {
-    spdlog::info("{} belongs to nothing and is removed", path.string());
-    std::error_code error;
-    fs::remove_all(path, error);
-    if (error) spdlog::warn("{} stays: {}", path.string(), error.message());
-  }
+using Knows = std::function<bool(const std::string& name)>;
+
+std::vector<fs::path> files_in(const fs::path& folder, bool known, const Knows& knows) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().filename() != "incoming" && knows(entry.path().filename().string()) == known)
+      found.push_back(entry.path());
+  return found;
+}
+
+ino_t inode_of(const fs::path& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 ? status.st_ino : 0;
 }
 
 }  // namespace
@@ -94,10 +97,19 @@ void BlobFolder::remove_blob(const std::string& sha256) const {
   base::sync_folder(root_);
 }
 
-void BlobFolder::sweep(const std::function<bool(const std::string&)>& knows_blob,
-                       const std::function<bool(const std::string&)>& knows_upload) const {
-  remove_unknown(root_, knows_blob);
-  remove_unknown(root_ / "incoming", knows_upload);
+void BlobFolder::sweep(const Knows& knows_blob, const Knows& knows_upload) const {
+  std::set<ino_t> uploads;
+  for (const fs::path& path : files_in(root_ / "incoming", true, knows_upload))
+    uploads.insert(inode_of(path));
+  std::vector<fs::path> unknown = files_in(root_, false, knows_blob);
+  std::erase_if(unknown, [&](const fs::path& path) {
+    const bool second_name = uploads.contains(inode_of(path));
+    if (second_name) remove_if_there(path);
+    return second_name;
+  });
+  const LostFolder lost(root_.parent_path());
+  lost.take(unknown, "blobs");
+  lost.take(files_in(root_ / "incoming", false, knows_upload), "blobs/incoming");
 }
 
 std::int64_t BlobFolder::available_bytes() const {

@@ -35,7 +35,9 @@ class BlobFolder {
   void keep(const std::string& id, const std::string& sha256) const;
   void remove_blob(const std::string& sha256) const;
 
-  /// Removes every file of which nobody knows.
+  /// Moves every file of which nobody knows to the LostFolder of the state dir. One that is a
+  /// second name of an upload that is known is removed: a daemon has died between keep() and its
+  /// record.
   void sweep(const std::function<bool(const std::string& sha256)>& knows_blob,
              const std::function<bool(const std::string& id)>& knows_upload) const;
 

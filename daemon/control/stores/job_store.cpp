@@ -9,6 +9,7 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_log.h"
+#include "daemon/control/stores/state_contents.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -46,6 +47,8 @@ JobStore::JobStore(const Options& options)
         apply(record);
         for (JournaledStore* other : options_.others) other->replay(record);
       }) {
+  const std::filesystem::path state_dir = options_.journal.parent_path();
+  match_contents(state_dir, ledger_.journal_id(), ledger_.is_new());
   settle_after_restart(options.hold_unfinished);
   for (JournaledStore* other : options_.others) other->join(ledger_);
   ledger_.start({[this](const Ledger::Visit& append) {
@@ -60,6 +63,7 @@ JobStore::JobStore(const Options& options)
                    on_refused(ticket);
                    for (JournaledStore* other : options_.others) other->on_refused(ticket);
                  }});
+  sign_contents(state_dir, ledger_.journal_id());
 }
 
 JobEntry& JobStore::entry(const std::string& id) const {

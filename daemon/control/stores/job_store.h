@@ -304,6 +304,7 @@ class JobStore {
   void remove_folder(const std::string& id);
   void remove_gone(const std::string& checkpoint);
   void remove_leftovers();
+  void set_unknown_aside() const;
   bool undecided(const std::string& id, const RequestKey& key) const;
   v1::Job repeat(const v1::RequestRecord& record) const;
   v1::JournalRecord state_record(JobEntry& entry);

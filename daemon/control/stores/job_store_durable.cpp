@@ -120,6 +120,7 @@ void JobStore::settle_after_restart(bool hold) {
   for (const auto& [number, item] : std::map(unfinished_)) settle_entry(*item, hold);
   drop_details();
   remove_leftovers();
+  set_unknown_aside();
 }
 
 void JobStore::settle_entry(JobEntry& entry, bool hold) {

@@ -6,6 +6,7 @@
 #include "daemon/base/timestamp.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/lost_folder.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
@@ -211,6 +212,17 @@ void JobStore::remove_leftovers() {
   for (const auto& job : by_id_)
     try_removal(job.first,
                 [&] { remove_job_leftovers(*options_.files, options_.jobs_dir / job.first); });
+}
+
+void JobStore::set_unknown_aside() const {
+  std::vector<std::filesystem::path> unknown;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(options_.jobs_dir, error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string id = entry->path().filename().string();
+    if (by_id_.count(id) == 0 && removed_.count(id) == 0) unknown.push_back(entry->path());
+  }
+  LostFolder(options_.jobs_dir.parent_path()).take(unknown, "jobs");
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {

@@ -44,8 +44,10 @@ std::uint32_t header_check(std::uint32_t length, std::uint64_t offset) {
 [[noreturn]] void corrupt(const std::filesystem::path& path, std::uint64_t offset,
                           const char* what) {
   throw DataLoss(fmt::format("journal {} is damaged at byte {}: {}; restore the file, or move it "
-                             "away to start without its jobs",
-                             path.string(), offset, what),
+                             "away to start without its jobs, runs, uploads and models: their "
+                             "files are kept in {}, and a start with a journal that was put back "
+                             "in this one's place takes them back",
+                             path.string(), offset, what, (path.parent_path() / "lost").string()),
                  "JOURNAL_CORRUPT", {{"offset", std::to_string(offset)}});
 }
 

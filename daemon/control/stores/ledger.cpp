@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/control/host/background_thread.h"
+#include "daemon/control/net/secret.h"
 #include "daemon/control/stores/journal_record.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -72,8 +73,10 @@ Ledger::~Ledger() {
 }
 
 void Ledger::replay_one(const v1::JournalRecord& record, const Replay& rest) {
+  is_new_ = false;
   for (const auto& item : record.group()) replay_one(item, rest);
   if (record.group_size() > 0) return;
+  if (!record.journal_id().empty()) journal_id_ = record.journal_id();
   epochs_.skip(std::max({record.epoch(), record.job().epoch(), record.state().epoch()}));
   learn(record);
   rest(record);
@@ -95,6 +98,7 @@ void Ledger::learn(const v1::JournalRecord& record) {
 
 void Ledger::start(Hooks hooks) {
   hooks_ = std::move(hooks);
+  if (journal_id_.empty()) journal_id_ = random_secret();
   compact_if_large();
   if (compaction_) {
     // What the stores settled after the replay has no other record: it is to be in the journal.
@@ -126,6 +130,7 @@ Ledger::Ticket Ledger::queue(v1::JournalRecord record, Need need) {
 Ledger::Ticket Ledger::ask_epochs() {
   v1::JournalRecord record;
   record.set_epoch(epochs_.ask());
+  record.set_journal_id(journal_id_);
   return queue(std::move(record), Need::kKept);
 }
 
@@ -420,6 +425,7 @@ std::vector<v1::JournalRecord> Ledger::own_snapshot() const {
   std::vector<v1::JournalRecord> records(1);
   const std::lock_guard lock(mutex_);
   records[0].set_epoch(epochs_.asked());
+  records[0].set_journal_id(journal_id_);
   requests_.visit([&](const v1::RequestRecord& request) {
     *records.emplace_back().mutable_request() = request;
   });

@@ -109,6 +109,12 @@ class Ledger {
   /// returns; `snapshot` and `compaction` also by this call.
   void start(Hooks hooks);
 
+  /// What tells this journal from others, also when it is moved; empty before start() for one that
+  /// was written before there were ids.
+  const std::string& journal_id() const { return journal_id_; }
+  /// No record was replayed.
+  bool is_new() const { return is_new_; }
+
   /// Queues; does not block.
   Ticket append(v1::JournalRecord record, Need need = Need::kKept);
 
@@ -176,6 +182,8 @@ class Ledger {
   mutable std::mutex mutex_;
   RequestLog requests_;
   EpochReserve epochs_;
+  std::string journal_id_;  ///< does not change from start() on
+  bool is_new_ = true;
   Journal journal_;  ///< behind what its replay fills
   Hooks hooks_;
   std::uint64_t compact_at_ = 0;

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/stores/checkpoint_files.h"
+#include "daemon/control/stores/lost_folder.h"
 #include "daemon/control/stores/model_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
@@ -89,9 +92,7 @@ void check_there(const UploadStore::Content& content, const std::string& field, 
 }  // namespace
 
 ModelStore::ModelStore(const Options& options, UploadStore& uploads)
-    : options_(options), uploads_(uploads), calls_(options.resolve_timeout, kMostFolderCalls) {
-  uploads_.set_other_needs([this](const std::string& digest) { return needs_blob(digest); });
-}
+    : options_(options), uploads_(uploads), calls_(options.resolve_timeout, kMostCalls) {}
 
 const v1::StoredModel& ModelStore::stored(const std::string& id) const {
   const v1::StoredModel* found = models_.find(id);
@@ -310,6 +311,10 @@ void ModelStore::remove(
   }
   commit(record, Ledger::Need::kRefusableUrgent);
   train::posix_file_system().remove_all(options_.folder / id);
+  {
+    const std::lock_guard lock(mutex_);
+    removed_.erase(id);
+  }
   spdlog::info("model {} is deleted", id);
 }
 
@@ -358,25 +363,32 @@ void ModelStore::unpin(const std::string& id, const std::string& user) {
   if (pins->second.empty()) pins_.erase(pins);
 }
 
-bool ModelStore::needs_blob(const std::string& sha256) const {
-  const std::lock_guard lock(mutex_);
-  const auto& models = models_.items();
-  return std::any_of(models.begin(), models.end(), [&](const auto& item) {
-    const auto& files = item.second.files();
-    return std::any_of(files.begin(), files.end(),
-                       [&](const auto& file) { return file.sha256() == sha256; });
-  });
+void ModelStore::count_needs(const std::string& id, std::int64_t more) {
+  const v1::StoredModel* model = models_.find(id);
+  if (model == nullptr) return;
+  for (const v1::StoredModelFile& file : model->files())
+    if (!file.sha256().empty()) uploads_.add_needs(file.sha256(), more);
 }
 
 void ModelStore::apply(const v1::JournalRecord& record) {
-  models_.erase(record.deleted_model());
-  if (record.has_model()) models_.put(record.model());
+  if (const std::string& id = record.deleted_model(); !id.empty()) {
+    count_needs(id, -1);
+    models_.erase(id);
+    removed_.insert(id);
+  }
+  if (!record.has_model()) return;
+  const std::string& id = record.model().id();
+  count_needs(id, -1);
+  models_.put(record.model());
+  count_needs(id, 1);
+  removed_.erase(id);
 }
 
 void ModelStore::snapshot(const Ledger::Visit& append) const {
   std::vector<v1::JournalRecord> records;
   {
     const std::lock_guard lock(mutex_);
+    for (const std::string& id : removed_) records.emplace_back().set_deleted_model(id);
     for (const auto& item : models_.items()) *records.emplace_back().mutable_model() = item.second;
   }
   for (const v1::JournalRecord& record : records) append(record);
@@ -393,17 +405,15 @@ void ModelStore::build_folder(const v1::StoredModel& model) const {
 void ModelStore::settle_after_restart() {
   train::FileSystem& files = train::posix_file_system();
   files.create_directories(options_.folder);
-  std::vector<fs::path> unknown;
   const std::lock_guard lock(mutex_);
+  // What was being made has no record, and is told of by nobody.
+  removed_.insert(kUnfinished);
+  for (const std::string& id : std::exchange(removed_, {}))
+    try_removal("models/" + id, [&] { files.remove_all(options_.folder / id); });
+  std::vector<fs::path> unknown;
   for (const auto& entry : fs::directory_iterator(options_.folder))
     if (models_.find(entry.path().filename().string()) == nullptr) unknown.push_back(entry.path());
-  for (const fs::path& path : unknown) {
-    try {
-      files.remove_all(path);
-    } catch (const Error& error) {
-      spdlog::warn("{} belongs to no model and stays: {}", path.string(), error.what());
-    }
-  }
+  LostFolder(options_.folder.parent_path()).take(unknown, "models");
   std::error_code ignored;
   for (const auto& [number, model] : models_.items()) {
     if (!model.data_folder().empty() || fs::exists(options_.folder / model.id(), ignored)) continue;

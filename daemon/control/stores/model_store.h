@@ -88,12 +88,14 @@ class ModelStore final : public JournaledStore {
   void take_data_folder(const std::string& name, v1::StoredModel* model);
   void keep(const v1::StoredModel& model, const std::filesystem::path& made, const RequestKey& key);
   void build_folder(const v1::StoredModel& model) const;
-  bool needs_blob(const std::string& sha256) const;
+  /// Of the blobs of a model. Takes the mutex of the uploads behind mutex_.
+  void count_needs(const std::string& id, std::int64_t more);
 
   const Options options_;
   UploadStore& uploads_;
   BoundedCalls calls_;
   NumberedItems<v1::StoredModel> models_;
+  std::set<std::string> removed_;  ///< gone, but for what may be left of their folders
   std::map<std::string, std::multiset<std::string>> pins_;  ///< users by model
   std::int64_t next_folder_ = 1;
 };

@@ -4,6 +4,11 @@
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
+namespace {
+
+constexpr std::size_t kMost = 10'000;  // of one resource, and of all that are gone
+
+}  // namespace
 
 std::optional<v1::RequestRecord> RequestLog::record_of(const RequestKey& key,
                                                        const std::string& resource) {
@@ -29,27 +34,32 @@ void RequestLog::remember(const v1::RequestRecord& record) {
   const auto [place, fresh] = by_id_.emplace(record.request_id(), record);
   if (!fresh) return;
   if (record.gone()) return mark_gone(place->second);
-  ids_of_.emplace(record.resource(), record.request_id());
+  std::deque<std::string>& ids = ids_of_[record.resource()];
+  ids.push_back(record.request_id());
+  if (ids.size() <= kMost) return;
+  by_id_.erase(ids[1]);
+  ids.erase(ids.begin() + 1);
 }
 
 void RequestLog::forget_resource(const std::string& resource) {
-  const auto [first, last] = ids_of_.equal_range(resource);
-  for (auto item = first; item != last; ++item) mark_gone(by_id_.at(item->second));
-  ids_of_.erase(first, last);
+  const auto found = ids_of_.find(resource);
+  if (found == ids_of_.end()) return;
+  for (const std::string& id : found->second) mark_gone(by_id_.at(id));
+  ids_of_.erase(found);
 }
 
 void RequestLog::mark_gone(v1::RequestRecord& record) {
-  constexpr std::size_t kMostGone = 10'000;
   record.set_gone(true);
   gone_.push_back(record.request_id());
-  if (gone_.size() <= kMostGone) return;
+  if (gone_.size() <= kMost) return;
   by_id_.erase(gone_.front());
   gone_.pop_front();
 }
 
 void RequestLog::visit(const std::function<void(const v1::RequestRecord&)>& each) const {
   for (const auto& id : gone_) each(by_id_.at(id));
-  for (const auto& [resource, id] : ids_of_) each(by_id_.at(id));
+  for (const auto& [resource, ids] : ids_of_)
+    for (const std::string& id : ids) each(by_id_.at(id));
 }
 
 }  // namespace meshloom::control

@@ -14,7 +14,8 @@
 
 namespace meshloom::control {
 
-/// A request id is known as long as its resource; of deleted ones the newest 10,000. Not
+/// A request id is known as long as its resource, but of one that has had more than 10,000 requests
+/// the first, which has made it, and the newest alone; of deleted ones the newest 10,000. Not
 /// synchronised.
 class RequestLog {
  public:
@@ -33,8 +34,9 @@ class RequestLog {
   void mark_gone(v1::RequestRecord& record);
 
   std::map<std::string, v1::RequestRecord> by_id_;
-  std::multimap<std::string, std::string> ids_of_;  ///< of resources that there are
-  std::deque<std::string> gone_;                    ///< oldest first
+  // Ids, oldest first.
+  std::map<std::string, std::deque<std::string>> ids_of_;  ///< of resources that there are
+  std::deque<std::string> gone_;
 };
 
 }  // namespace meshloom::control

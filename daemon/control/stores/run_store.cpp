@@ -2,14 +2,29 @@
 #include "daemon/control/stores/run_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/base/states.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_log.h"
+#include "daemon/control/stores/state_dir.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
+
+namespace {
+
+/// With the folder of the state dir. Journals of earlier versions have it absolute, as it was before
+/// the state dir was moved.
+v1::SavedWeights placed(v1::SavedWeights saved) {
+  if (saved.folder().empty()) return saved;
+  const WeightsName name = parse_weights_name(saved.name());
+  saved.set_folder(saved_weights_folder(name.run, name.weights));
+  return saved;
+}
+
+}  // namespace
 
 bool has_ended(const v1::Run& run) { return base::is_final(run.state()); }
 
@@ -25,36 +40,79 @@ RunStore::Kept* RunStore::find(const std::string& id) {
   return found == runs_.end() ? nullptr : &found->second;
 }
 
+void RunStore::forget_folder(const std::string& folder) {
+  if (!settled_ && !folder.empty()) removed_.insert(folder);
+}
+
+template <typename Item>
+void RunStore::hold(SavedItems<Item>& items, const Item& item) {
+  if (const Item* replaced = items.find(item.name())) forget_folder(replaced->folder());
+  items.put(item);
+  if (!settled_) removed_.erase(item.folder());
+}
+
+template <typename Item>
+void RunStore::drop(SavedItems<Item>& items, const std::string& name) {
+  if (const Item* dropped = items.find(name)) forget_folder(dropped->folder());
+  items.erase(name);
+}
+
+template <typename Item>
+void RunStore::drop_all(SavedItems<Item>& items) {
+  for (const auto& [number, item] : items.items()) forget_folder(item.folder());
+  items.clear();
+}
+
 void RunStore::apply_run(const v1::JournalRecord& record) {
   Kept& kept = runs_[parse_run_name(record.run().run().name())];
   kept.record = record.run();
   v1::Run& run = *kept.record.mutable_run();
   if (!record.without_parts()) {
-    kept.states.clear();
-    kept.weights.clear();
-    for (const v1::SavedState& state : run.saved()) kept.states.put(state);
-    for (const v1::SavedWeights& weights : run.weights()) kept.weights.put(weights);
+    drop_all(kept.states);
+    drop_all(kept.weights);
+    for (const v1::SavedState& state : run.saved()) hold(kept.states, state);
+    for (const v1::SavedWeights& weights : run.weights()) hold(kept.weights, placed(weights));
   }
   run.clear_saved();
   run.clear_weights();
+  if (!settled_) removed_.erase(run.name());
 }
 
 void RunStore::apply(const v1::JournalRecord& record) {
-  if (!record.deleted_run().empty()) runs_.erase(record.deleted_run());
+  if (const std::string& id = record.deleted_run(); !id.empty()) {
+    runs_.erase(id);
+    forget_folder(run_resource(id));
+  }
   if (record.has_run()) apply_run(record);
   // Of a run that a record behind these deletes there may be nothing left to be changed.
   if (record.has_saved_state())
     if (Kept* run = find(parse_state_name(record.saved_state().name()).run))
-      run->states.put(record.saved_state());
+      hold(run->states, record.saved_state());
   if (!record.deleted_state().empty())
     if (Kept* run = find(parse_state_name(record.deleted_state()).run))
-      run->states.erase(record.deleted_state());
+      drop(run->states, record.deleted_state());
   if (record.has_saved_weights())
     if (Kept* run = find(parse_weights_name(record.saved_weights().name()).run))
-      run->weights.put(record.saved_weights());
+      hold(run->weights, placed(record.saved_weights()));
   if (!record.deleted_weights().empty())
     if (Kept* run = find(parse_weights_name(record.deleted_weights()).run))
-      run->weights.erase(record.deleted_weights());
+      drop(run->weights, record.deleted_weights());
+}
+
+std::set<std::string> RunStore::take_removed() {
+  const std::lock_guard lock(mutex_);
+  settled_ = true;
+  return std::exchange(removed_, {});
+}
+
+std::set<std::string> RunStore::folders(const std::string& id) const {
+  std::set<std::string> folders;
+  const std::lock_guard lock(mutex_);
+  const Kept* run = find(id);
+  if (!run) return folders;
+  for (const auto& [number, state] : run->states.items()) folders.insert(state.folder());
+  for (const auto& [number, weights] : run->weights.items()) folders.insert(weights.folder());
+  return folders;
 }
 
 void RunStore::snapshot(const Ledger::Visit& append) const {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,6 +90,13 @@ class RunStore final : public JournaledStore {
   /// The same of a plan, by its whole name.
   std::optional<std::string> user_of_plan(const std::string& plan) const;
 
+  /// Once, after the replay: the folders of runs, states and weights, of the state dir, that
+  /// records have removed and none has made since. A daemon that died may have left them.
+  std::set<std::string> take_removed();
+
+  /// Those of the saved states and of the weights on disk of a run, of the state dir.
+  std::set<std::string> folders(const std::string& id) const;
+
   void snapshot(const Ledger::Visit& append) const override;
 
  private:
@@ -107,9 +115,19 @@ class RunStore final : public JournaledStore {
   // With mutex_ held; null: there is none.
   const Kept* find(const std::string& id) const;
   Kept* find(const std::string& id);
+  // With mutex_ held: they change the items, and removed_ by their folders.
+  template <typename Item>
+  void hold(SavedItems<Item>& items, const Item& item);
+  template <typename Item>
+  void drop(SavedItems<Item>& items, const std::string& name);
+  template <typename Item>
+  void drop_all(SavedItems<Item>& items);
+  void forget_folder(const std::string& folder);
 
   const Limits limits_;
   std::map<std::string, Kept> runs_;
+  bool settled_ = false;           ///< take_removed() was called
+  std::set<std::string> removed_;  ///< what it returns
 };
 
 /// CLOSED or FAILED.

@@ -11,6 +11,7 @@
 
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
+#include "daemon/base/system_message.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -50,21 +51,14 @@ void close_to_others(const fs::path& root) {
                   root.string(), refused, all.size());
 }
 
-std::string owner_of_lock(const fs::path& lock) {
-  try {
-    return base::InputFile(lock, base::InputFile::Links::kRefuse).read_text(32);
-  } catch (const Error&) {
-    return "unknown";
-  }
-}
-
-/// Throws if another process has it; a file system without such locks is none's.
-void lock_or_refuse(int fd, const fs::path& root) {
-  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  const std::string pid = owner_of_lock(root / "lock");
+/// 0, or why the file system does not lock it. Throws if another process has it.
+int lock_or_refuse(int fd, const fs::path& root, const StateDir::LockOptions& options) {
+  const int error = options.lock(fd);
+  if (error != EWOULDBLOCK) return error;
+  const std::string owner = lock_owner(root / "lock");
   throw FailedPrecondition(
-      fmt::format("state dir {} is in use by another meshloomd (pid {})", root.string(), pid),
-      "STATE_DIR_LOCKED", {{"pid", pid}});
+      fmt::format("state dir {} is in use by another meshloomd ({})", root.string(), owner),
+      "STATE_DIR_LOCKED", {{"owner", owner}});
 }
 
 fs::path logs_folder(const fs::path& state_dir) {
@@ -77,19 +71,31 @@ fs::path logs_folder(const fs::path& state_dir) {
 
 }  // namespace
 
-StateDir::StateDir(fs::path root) : root_(fs::absolute(std::move(root))) {
+int StateDir::flock_now(int fd) { return ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno; }
+
+StateDir::StateDir(fs::path root) : StateDir(std::move(root), LockOptions()) {}
+
+StateDir::StateDir(fs::path root, const LockOptions& options)
+    : root_(fs::absolute(std::move(root))) {
   make_private_folder(root_);
   folder_ = base::UniqueFd(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_) base::throw_input_error("cannot open state dir", root_, errno);
-  lock_or_refuse(folder_.get(), root_);
+  lock_or_refuse(folder_.get(), root_, options);  // some file systems lock files alone
   const fs::path path = root_ / "lock";
   lock_ = base::UniqueFd(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!lock_) base::throw_input_error("cannot open", path, errno);
-  lock_or_refuse(lock_.get(), root_);
-  const std::string pid = std::to_string(::getpid());
-  if (::ftruncate(lock_.get(), 0) != 0 || ::pwrite(lock_.get(), pid.data(), pid.size(), 0) < 0)
-    base::throw_input_error("cannot write", path, errno);
+  if (const int error = lock_or_refuse(lock_.get(), root_, options); error == 0) {
+    const std::string pid = std::to_string(::getpid());
+    if (::ftruncate(lock_.get(), 0) != 0 || ::pwrite(lock_.get(), pid.data(), pid.size(), 0) < 0)
+      base::throw_input_error("cannot write", path, errno);
+  } else {
+    spdlog::warn(
+        "the file system of state dir {} has no locks ({}): a second meshloomd is found by what "
+        "the first one writes to {} every {} ms",
+        root_.string(), base::system_message(error), path.string(), options.times.beat.count());
+    beat_ = std::make_unique<LockBeat>(path, options.times, options.taken);
+  }
   close_to_others(root_);
   fs::remove(root_ / "address");
   fs::create_directories(jobs());
@@ -121,6 +127,10 @@ void StateDir::publish_address(const std::string& address) {
 std::string saved_state_folder(const std::string& run, const std::string& state, std::int64_t epoch,
                                std::int64_t seq) {
   return fmt::format("runs/{}/states/{}-{}-{}", run, state, epoch, seq);
+}
+
+std::string saved_weights_folder(const std::string& run, const std::string& weights) {
+  return fmt::format("runs/{}/weights/{}", run, weights);
 }
 
 fs::path log_file(const fs::path& state_dir, int rank) {

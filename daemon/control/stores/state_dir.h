@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "daemon/base/unique_fd.h"
+#include "daemon/control/stores/lock_beat.h"
 
 namespace meshloom::control {
 
@@ -17,12 +20,25 @@ namespace meshloom::control {
 ///   tokens/DIGEST.tokens               of text (train::TokenCache)
 ///   evaluations/N/                     weights of a checkpoint while they are evaluated
 ///   runs/NAME/{states/STATE-EPOCH-SEQ, weights/NAME}
+///   lost/DATE/                         what the journal knows nothing of (LostFolder)
+///   journal-id                         of the journal whose contents these are
 class StateDir {
  public:
+  struct LockOptions {
+    /// flock(2) of a descriptor, without waiting: 0 or its errno.
+    std::function<int(int fd)> lock = flock_now;
+    LockBeat::Times times;
+    /// Another daemon has begun on the folder, since this one was stopped for so long that it was
+    /// taken for dead: whatever this one writes from here on destroys what the other one does.
+    /// Called by a thread of its own.
+    std::function<void(const std::string& who)> taken = [](const std::string&) {};
+  };
   /// Makes the folder (mode 0700) if it is missing and locks it for the life of the object: the
-  /// folder itself, so that it stays locked when the lock file is removed. One that other users
-  /// could read becomes private with all that lies in it. Rank 0 only. Throws FailedPrecondition
-  /// (STATE_DIR_LOCKED) naming the other daemon's pid.
+  /// folder itself, so that it stays locked when the lock file is removed. Where the file system
+  /// has no locks a second daemon is found by a LockBeat, and starts take some seconds. One that
+  /// other users could read becomes private with all that lies in it. Rank 0 only. Throws
+  /// FailedPrecondition (STATE_DIR_LOCKED) naming the other daemon.
+  StateDir(std::filesystem::path root, const LockOptions& options);
   explicit StateDir(std::filesystem::path root);
   ~StateDir();
   StateDir(const StateDir&) = delete;
@@ -44,9 +60,12 @@ class StateDir {
   void publish_address(const std::string& address);
 
  private:
+  static int flock_now(int fd);
+
   std::filesystem::path root_;
   base::UniqueFd folder_;
   base::UniqueFd lock_;
+  std::unique_ptr<LockBeat> beat_;  ///< null: the file system has locks
   bool published_ = false;
 };
 
@@ -54,6 +73,8 @@ class StateDir {
 /// journal keeps it.
 std::string saved_state_folder(const std::string& run, const std::string& state, std::int64_t epoch,
                                std::int64_t seq);
+/// The same of weights that are saved on disk.
+std::string saved_weights_folder(const std::string& run, const std::string& weights);
 
 /// The log file of one rank; the folder is made. Every rank may call it.
 std::filesystem::path log_file(const std::filesystem::path& state_dir, int rank);

@@ -423,6 +423,8 @@ void UploadStore::discard(const std::string& id, const RequestKey& key) {
   }
   commit(record, Ledger::Need::kRefusableUrgent);
   folder_.remove_incoming(id);
+  const std::lock_guard lock(mutex_);
+  removed_uploads_.erase(id);
 }
 
 void UploadStore::abort(const std::string& client, const std::string& id, const RequestKey& key) {

@@ -5,11 +5,12 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -75,10 +76,9 @@ class UploadStore final : public JournaledStore {
   const BlobFolder& blobs() const { return folder_; }
   TransientUploads& transients() { return transients_; }
 
-  /// Whether something beside uploads needs the bytes of a digest. Set before upkeep().
-  void set_other_needs(std::function<bool(const std::string& sha256)> needs) {
-    other_needs_ = std::move(needs);
-  }
+  /// That many more (fewer: below 0) than so far need the bytes of a digest beside uploads. May be
+  /// called before the bytes are known, as in a replay.
+  void add_needs(const std::string& sha256, std::int64_t more);
   /// Ends idle uploads, collects blobs that nothing has needed for long, and writes the uptime down
   /// now and then. Called every second or so.
   void upkeep();
@@ -98,11 +98,18 @@ class UploadStore final : public JournaledStore {
 
   void apply(const v1::JournalRecord& record) override;
   void settle_after_restart() override;
+  void remove_leftovers();  ///< with mutex_ held
 
   // With mutex_ held.
   Entry& entry(const std::string& client, const std::string& id);
   v1::Upload told(const Entry& entry) const;
-  bool needs_blob(const std::string& sha256) const;
+  void count_needs(const std::string& sha256, std::int64_t more);
+  void count_upload(const v1::StoredUpload& upload, std::int64_t more);
+  bool needs_blob(const std::string& sha256) const { return needs_.contains(sha256); }
+  /// Takes the place of what was known of it; null: forgets it.
+  void put_blob(const std::string& sha256, const v1::StoredBlob* blob);
+  /// Digests of blobs that may have to be collected, or told that they are needed or not.
+  std::vector<std::string> take_changed();
   void check_quota(const std::string& client, std::int64_t size) const;
 
   /// The record of a new upload; checks the quotas.
@@ -123,9 +130,14 @@ class UploadStore final : public JournaledStore {
   const v1::UploadConfig limits_;
   const BlobFolder folder_;
   TransientUploads transients_;
-  std::function<bool(const std::string&)> other_needs_ = [](const std::string&) { return false; };
   std::map<std::int64_t, Entry> entries_;  ///< by number
   std::map<std::string, v1::StoredBlob> blobs_;
+  // So that upkeep() looks at what has changed and what is due alone.
+  std::unordered_map<std::string, std::int64_t> needs_;  ///< by digest: complete uploads and others
+  std::set<std::string> changed_;                        ///< blobs since the last look
+  std::set<std::pair<std::int64_t, std::string>> unneeded_;  ///< blobs by unneeded_since
+  // Gone, but for what may be left of their files.
+  std::set<std::string> removed_uploads_, removed_blobs_;
   std::int64_t next_upload_ = 1;
   std::int64_t uptime_before_ = 0;  ///< of earlier daemons
   std::int64_t uptime_written_ = 0;

@@ -17,8 +17,8 @@ from meshloom.v1 import checkpoint_service_pb2, run_pb2, run_service_pb2
 
 @dataclasses.dataclass(frozen=True)
 class SavedWeights:
-    """`name` is what sample(weights=...) takes. On disk `folder` is the Hugging Face folder on the host of rank 0; in
-    memory it is empty. `step`: optimizer steps behind them."""
+    """`name` is what sample(weights=...) takes. On disk `folder` is the Hugging Face folder below the daemon's state dir,
+    relative to it; in memory it is empty. `step`: optimizer steps behind them."""
 
     name: str
     step: int

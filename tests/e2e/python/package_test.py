@@ -3,6 +3,7 @@
 
 import asyncio
 import dataclasses
+import os
 import pathlib
 import tempfile
 import time
@@ -144,12 +145,13 @@ class RunTest(RunTestCase):
             self.run_.set_parameters({FINAL_NORM: np.zeros((3, 5))}).result()
         weights = self.run_.save_weights("hf").result()
         self.assertTrue(weights.folder.endswith("/hf"))
+        saved = pathlib.Path(os.environ["TEST_STATE_DIR"]) / weights.folder
         with tempfile.TemporaryDirectory() as folder:
             copy = weights.download(pathlib.Path(folder) / "copy")
-            names = sorted(path.name for path in pathlib.Path(weights.folder).iterdir())
+            names = sorted(path.name for path in saved.iterdir())
             self.assertEqual(sorted(path.name for path in copy.iterdir()), names)
             for name in names:
-                self.assertEqual((copy / name).read_bytes(), (pathlib.Path(weights.folder) / name).read_bytes())
+                self.assertEqual((copy / name).read_bytes(), (saved / name).read_bytes())
             with self.assertRaises(meshloom.InvalidArgument):
                 weights.download(copy)
             weights.delete()

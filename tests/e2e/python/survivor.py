@@ -7,6 +7,7 @@ again. Ends with the weights of a loop that nothing has disturbed, or exits with
 
 import pathlib
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -30,7 +31,9 @@ def train(run: meshloom.TrainingRun, begin: int, end: int) -> None:
 
 
 def weights(run: meshloom.TrainingRun) -> bytes:
-    return (pathlib.Path(run.save_weights("end").result().folder) / "model.safetensors").read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = run.save_weights("end").result().download(pathlib.Path(folder) / "copy")
+        return (copy / "model.safetensors").read_bytes()
 
 
 def main(restarted: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samples of runs and the weights that they are drawn from, with fake runs on two ranks.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,12 +11,15 @@
 
 #include "daemon/base/sha256.h"
 #include "tests/support/eventually.h"
+#include "tests/support/file_text.h"
 #include "tests/unit/control/run_client_fixture.h"
 
 namespace meshloom::control {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// A byte and 100 is its token, which is decoded as a blank and the letter of its number; the first
 /// of a text has no blank.
@@ -307,6 +311,9 @@ TEST_F(RunSamplesTest, WeightsOnDiskAreDownloadedAndGoneOnWith) {
   Client client = ready_client();
   client.save_weights(1, "disk", v1::WEIGHTS_STORAGE_DISK);
   const v1::SavedWeights saved = client.wait(1).result().saved_weights();
+  EXPECT_EQ(saved.folder(), client.weights_name("disk")) << "of the state dir, which may be moved";
+  EXPECT_THAT(test::file_text(daemon_->state().journal()),
+              Not(HasSubstr(daemon_->state().root().string())));
   const Download whole = download(saved.name());
   ASSERT_TRUE(whole.status.ok()) << whole.status.error_message();
   ASSERT_EQ(whole.files.size(), 2u);
@@ -491,7 +498,7 @@ TEST_F(RunSamplesTest, WeightsOnDiskAreDrawnFromAndCountedMeanwhile) {
   EXPECT_EQ(plan_.snapshots, 0);
   request.set_weights_step(2);
   EXPECT_EQ(info_of(client.sample(request)).reason(), "WEIGHTS_STALE");
-  std::filesystem::remove_all(client.get().weights(0).folder());
+  std::filesystem::remove_all(daemon_->state().root() / client.get().weights(0).folder());
   request.set_weights_step(1);
   ASSERT_TRUE(client.sample(request).ok());
   EXPECT_EQ(client.wait(client.last_.name()).error().info().reason(), "NOT_FOUND");

@@ -10,6 +10,7 @@
 
 #include "daemon/control/net/secret.h"
 #include "tests/support/eventually.h"
+#include "tests/support/full_disk.h"
 #include "tests/unit/control/run_client_fixture.h"
 
 namespace meshloom::control {
@@ -196,6 +197,26 @@ TEST_F(RunServiceTest, SavedStatesAreLoadedAndReplacedOnRequestAlone) {
   EXPECT_EQ(client.wait(6).error().info().reason(), "STATE_EXISTS");
   EXPECT_EQ(weight(client.wait(8)), -1.0);
   EXPECT_EQ(client.wait(9).error().info().reason(), "STATE_NOT_FOUND");
+}
+
+TEST_F(RunServiceTest, AStateWhoseRecordIsRefusedLeavesNoFolder) {
+  start();
+  Client client = with_run();
+  const auto count = [&] {
+    const auto folder = daemon_->state().root() / client.run_.name() / "states";
+    return std::distance(std::filesystem::directory_iterator(folder), {});
+  };
+  client.save_state(1, "one");
+  EXPECT_EQ(client.wait(1).state(), v1::OPERATION_STATE_SUCCEEDED);
+  {
+    const test::FileSizeLimit full(std::filesystem::file_size(daemon_->state().journal()) + 1);
+    client.save_state(2, "two");
+    EXPECT_EQ(client.wait(2).error().info().reason(), "DISK_FULL");
+  }
+  EXPECT_EQ(count(), 1);
+  client.save_state(3, "two");
+  EXPECT_EQ(client.wait(3).state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_EQ(count(), 2);
 }
 
 TEST_F(RunServiceTest, ARequestThatIsNoVerbMayHaveFourMiB) {

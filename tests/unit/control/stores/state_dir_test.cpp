@@ -4,16 +4,26 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <fstream>
+#include <future>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/job_store.h"
+#include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::control {
 namespace {
 
+using namespace std::chrono_literals;
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -42,6 +52,98 @@ TEST_F(StateDirTest, StaysLockedWhenItsLockFileIsRemoved) {
   EXPECT_EQ(reason([&] { StateDir second(root_); }), "STATE_DIR_LOCKED");
   fs::remove(root_ / "lock");
   EXPECT_EQ(reason([&] { StateDir second(root_); }), "STATE_DIR_LOCKED");
+}
+
+class StateDirWithoutLocksTest : public StateDirTest {
+ protected:
+  StateDirWithoutLocksTest() {
+    options_.lock = [](int) { return ENOLCK; };
+    options_.times = {20ms, 300ms};
+    options_.taken = [this](const std::string& who) { taken_.set_value(who); };
+  }
+  /// How long it takes.
+  std::chrono::steady_clock::duration start() {
+    const auto begin = std::chrono::steady_clock::now();
+    state_ = std::make_unique<StateDir>(root_, options_);
+    return std::chrono::steady_clock::now() - begin;
+  }
+  /// What a daemon on another host has written.
+  void write_lock(int beat) const {
+    std::string text = fmt::format("77\nhost node7\nboot b\nstart s\nbeat {}\n", beat);
+    text.resize(512, '\n');
+    folder_.write("state/lock", text);
+  }
+
+  StateDir::LockOptions options_;
+  std::promise<std::string> taken_;
+  std::unique_ptr<StateDir> state_;
+};
+
+TEST_F(StateDirWithoutLocksTest, ASecondDaemonIsRefusedAsLongAsTheFirstIsAlive) {
+  start();
+  for (int i = 0; i < 2; ++i) {
+    try {
+      const StateDir second(root_, options_);
+      FAIL() << "two daemons on one folder";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.reason(), "STATE_DIR_LOCKED");
+      EXPECT_THAT(error.what(), HasSubstr(fmt::format("pid {} on ", ::getpid())));
+    }
+  }
+  EXPECT_NO_THROW(state_->publish_address("here:1"));
+  state_.reset();
+  EXPECT_LT(start(), options_.times.still) << "it was given back";
+}
+
+TEST_F(StateDirWithoutLocksTest, OneThatHasDiedIsWatchedAndThenFollowed) {
+  write_lock(7);
+  EXPECT_GE(start(), options_.times.still);
+}
+
+TEST_F(StateDirWithoutLocksTest, OneThatBeatsOnAnotherHostIsNamed) {
+  write_lock(7);
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    for (int beat = 8; !done; ++beat) {
+      write_lock(beat);
+      std::this_thread::sleep_for(20ms);
+    }
+  });
+  try {
+    start();
+    ADD_FAILURE() << "two daemons on one folder";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("pid 77 on node7"));
+  }
+  done = true;
+  other.join();
+}
+
+TEST_F(StateDirWithoutLocksTest, OfTwoThatBeginAtOnceOneGoesOn) {
+  std::atomic<int> refused{0};
+  std::unique_ptr<StateDir> states[2];
+  std::vector<std::thread> threads;
+  for (auto& state : states)
+    threads.emplace_back([&] {
+      try {
+        state = std::make_unique<StateDir>(root_, options_);
+      } catch (const Error&) {
+        ++refused;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(StateDirWithoutLocksTest, OneThatWasTakenForDeadHearsOfIt) {
+  start();
+  write_lock(1);
+  auto who = taken_.get_future();
+  ASSERT_EQ(who.wait_for(10s), std::future_status::ready);
+  EXPECT_EQ(who.get(), "pid 77 on node7");
+  std::this_thread::sleep_for(100ms);
+  state_.reset();
+  EXPECT_THAT(test::file_text(root_ / "lock"), HasSubstr("node7")) << "it is the other one's";
 }
 
 TEST_F(StateDirTest, NoticesThatItIsGone) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "daemon/control/stores/journal.h"
 #include "daemon/control/stores/names.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/source_folder.h"
@@ -395,6 +396,47 @@ TEST_F(UploadStoreTest, AHeaderThatLiesIsRefusedWhenItsBytesHaveCome) {
   EXPECT_EQ(reason_of([&] { uploads().finish("me", empty); }), "MALFORMED_SAFETENSORS");
   const std::string good = file_text(cases / "good.safetensors");
   EXPECT_FALSE(send("model.safetensors", good).empty());
+}
+
+TEST_F(UploadStoreTest, UpkeepLooksAtWhatHasChangedAlone) {
+  constexpr std::size_t kUploads = 10'000;
+  constexpr int kTimes = 5;
+  const auto digest = [](std::size_t i) { return fmt::format("{:064x}", i + 1); };
+  {
+    v1::JournalRecord group;
+    fs::create_directories(state() / "blobs");
+    for (std::size_t i = 0; i < kUploads; ++i) {
+      std::ofstream(state() / "blobs" / digest(i)) << 'x';
+      v1::JournalRecord& record = *group.add_group();
+      record.mutable_upload()->set_id(fmt::format("upload-{}", i + 1));
+      record.mutable_upload()->set_client("me");
+      record.mutable_upload()->set_size_bytes(1);
+      record.mutable_upload()->set_sha256(digest(i));
+      record.mutable_upload()->set_complete(true);
+      record.mutable_blob()->set_sha256(digest(i));
+      record.mutable_blob()->set_size_bytes(1);
+    }
+    Journal journal(state() / "journal", [](std::string_view) {});
+    journal.append(group.SerializeAsString());
+  }
+  limits_.set_keep_blobs_seconds(0);
+  open();
+  uploads().upkeep();  // the first of a daemon looks at all
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kTimes; ++i) uploads().upkeep();
+  const std::chrono::duration<double, std::milli> each =
+      (std::chrono::steady_clock::now() - begin) / kTimes;
+  RecordProperty("upkeep_ms", fmt::format("{:.3f}", each.count()));
+  EXPECT_LT(each.count(), 50.0) << "ms a second of a daemon that idles";
+  // And what changes is found.
+  uploads().abort("me", "upload-7", {});
+  const auto end = std::chrono::steady_clock::now() + 20s;
+  while (uploads().blobs().has_blob(digest(6), 1) && std::chrono::steady_clock::now() < end) {
+    uploads().upkeep();
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_FALSE(uploads().blobs().has_blob(digest(6), 1));
+  EXPECT_TRUE(uploads().blobs().has_blob(digest(7), 1));
 }
 
 }  // namespace

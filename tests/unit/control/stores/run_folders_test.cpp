@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a daemon that died has left in the folders of runs.
+#include "daemon/control/stores/run_folders.h"
+
+#include <gtest/gtest.h>
+
+#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/lost_folder.h"
+#include "tests/support/file_text.h"
+#include "tests/support/temp_folder.h"
+
+namespace meshloom::control {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunFoldersTest : public ::testing::Test {
+ protected:
+  struct Daemon {
+    explicit Daemon(const fs::path& root)
+        : state(root),
+          jobs({.journal = state.journal(), .jobs_dir = state.jobs(), .others = {&runs}}) {
+      sweep_run_folders(state, runs);
+    }
+    StateDir state;
+    RunStore runs;
+    JobStore jobs;
+  };
+
+  static v1::RunRecord run_of(const std::string& id, const std::vector<std::string>& states,
+                              const std::vector<std::string>& weights = {}) {
+    v1::RunRecord record;
+    record.mutable_run()->set_name("runs/" + id);
+    record.mutable_run()->set_state(v1::RUN_STATE_CLOSED);
+    for (const std::string& name : states) {
+      v1::SavedState& saved = *record.mutable_run()->add_saved();
+      saved.set_name(fmt::format("runs/{}/states/{}", id, name));
+      saved.set_folder(saved_state_folder(id, name, 1, 1));
+    }
+    for (const std::string& name : weights) {
+      v1::SavedWeights& saved = *record.mutable_run()->add_weights();
+      saved.set_name(fmt::format("runs/{}/weights/{}", id, name));
+      saved.set_storage(v1::WEIGHTS_STORAGE_DISK);
+      saved.set_folder(saved_weights_folder(id, name));
+    }
+    return record;
+  }
+  void write(const std::string& folder) const {
+    folder_.write("state/" + folder + "/data", folder);
+  }
+  bool exists(const std::string& folder) const { return fs::exists(root_ / folder); }
+
+  test::TempFolder folder_;
+  fs::path root_ = folder_ / "state";
+};
+
+TEST_F(RunFoldersTest, WhatARecordHasRemovedGoesAndWhatNoneKnowsOfIsKept) {
+  const std::vector<std::string> known = {"runs/r/states/a-1-1", "runs/r/weights/w"};
+  const std::vector<std::string> removed = {"runs/r/states/b-1-1", "runs/r/weights/v", "runs/gone",
+                                            "runs/r/states/.begun"};
+  const std::vector<std::string> unknown = {"runs/r/states/c-1-1", "runs/r/weights/u",
+                                            "runs/other"};
+  {
+    Daemon daemon(root_);
+    for (const auto* folders : {&known, &removed, &unknown})
+      for (const std::string& folder : *folders) write(folder);
+    daemon.runs.put(run_of("r", {"a", "b"}, {"v", "w"}));
+    daemon.runs.put(run_of("gone", {"a"}));
+    // A death behind these records, and before that of a new state and new weights.
+    daemon.runs.put(run_of("r", {"a"}, {"w"}));
+    daemon.runs.remove("gone");
+  }
+  for (int start = 0; start < 2; ++start) {
+    const Daemon daemon(root_);
+    for (const std::string& folder : known) EXPECT_TRUE(exists(folder + "/data")) << folder;
+    for (const std::string& folder : removed) EXPECT_FALSE(exists(folder)) << folder;
+    const auto lost = LostFolder(root_).list();
+    ASSERT_EQ(lost.size(), 1u);
+    EXPECT_EQ(lost[0].files, 3);
+    for (const std::string& folder : unknown) {
+      EXPECT_FALSE(exists(folder)) << folder << ": its name is free";
+      EXPECT_EQ(test::file_text(root_ / lost[0].folder / folder / "data"), folder);
+    }
+  }
+}
+
+TEST_F(RunFoldersTest, ANewOneOfARemovedNameStays) {
+  {
+    Daemon daemon(root_);
+    daemon.runs.put(run_of("r", {"a"}, {"w"}));
+    daemon.runs.put(run_of("r", {}));
+    daemon.runs.remove("r");
+    daemon.runs.put(run_of("r", {"a"}, {"w"}));
+    write("runs/r/states/a-1-1");
+    write("runs/r/weights/w");
+  }
+  const Daemon daemon(root_);
+  EXPECT_TRUE(exists("runs/r/states/a-1-1/data"));
+  EXPECT_TRUE(exists("runs/r/weights/w/data"));
+  EXPECT_TRUE(LostFolder(root_).list().empty());
+}
+
+TEST_F(RunFoldersTest, WeightsOfAnOlderJournalAreWhereTheStateDirIsNow) {
+  {
+    Daemon daemon(root_);
+    v1::RunRecord old = run_of("r", {}, {"w"});
+    old.mutable_run()->mutable_weights(0)->set_folder("/somewhere/else/runs/r/weights/w");
+    *old.mutable_run()->add_weights() = old.run().weights(0);
+    old.mutable_run()->mutable_weights(1)->set_name("runs/r/weights/memory");
+    old.mutable_run()->mutable_weights(1)->clear_folder();
+    daemon.runs.put(old);
+    write("runs/r/weights/w");
+  }
+  fs::rename(root_, folder_ / "moved");
+  root_ = folder_ / "moved";
+  Daemon daemon(root_);
+  EXPECT_TRUE(exists("runs/r/weights/w/data"));
+  const v1::Run run = daemon.runs.all().at("r").run();
+  EXPECT_EQ(run.weights(0).folder(), "runs/r/weights/w");
+  EXPECT_EQ(run.weights(1).folder(), "");
+}
+
+}  // namespace
+}  // namespace meshloom::control
