@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/host/memory.h"
 
+#include <malloc.h>
+
 #include <cstdio>
 
 #include "daemon/base/memory_cgroups.h"
@@ -34,5 +36,7 @@ MemoryUse process_memory() {
   std::fclose(file);
   return use;
 }
+
+void give_back_free_memory() { ::malloc_trim(0); }
 
 }  // namespace meshloom::control

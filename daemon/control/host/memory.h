@@ -26,4 +26,8 @@ struct MemoryUse {
 /// Of this process as the kernel counts it, from /proc; zeros if that is not there.
 MemoryUse process_memory();
 
+/// Gives pages that were allocated and are free to the system, which malloc would keep for later.
+/// Whoever allocates meanwhile may wait, about 0.2 s for 1 GiB that is free.
+void give_back_free_memory();
+
 }  // namespace meshloom::control

@@ -9,6 +9,7 @@
 #include "daemon/base/as_error.h"
 #include "daemon/base/given_number.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/host/memory.h"
 #include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
@@ -22,16 +23,27 @@ namespace {
 
 constexpr std::size_t kMostResultBytes = std::size_t{1} << 30;
 constexpr std::size_t kLargestRunSpec = 256 << 10;  // a run is stored and sent whole
-constexpr std::size_t kMostOpen = 100;              // runs that have not ended
+constexpr int kMostOpen = 100;                      // runs that have not ended
+constexpr int kMostOpenOfClient = 75;               // of these
 constexpr std::size_t kMostEnded = 1000;            // runs without saved states that are kept
 constexpr std::int64_t kLongestLease = 24 * 3600;
 constexpr std::int64_t kLongestGap = 3600;
 constexpr std::chrono::milliseconds kTick{200};  // leases and gaps are of seconds
-constexpr int kTicksOfStates = 25;               // between two looks at their times to live
+constexpr int kTicksOfStates = 25;  // between two looks at their times to live and free memory
 
 void check_seconds(const char* field, std::int64_t seconds, std::int64_t most) {
   if (seconds < 0 || seconds > most)
     base::refuse_field(field, "must be in [0, {}], got {}", most, seconds);
+}
+
+/// The one place that says who may delete a run.
+void check_may_delete(const RunSession& run, const std::string& client) {
+  if (run.client() == client) return;
+  throw FailedPrecondition(
+      fmt::format("run \"{}\" was made by client \"{}\", who alone may delete it; this is client "
+                  "\"{}\"",
+                  run.id(), run.client(), client),
+      "RUN_OF_ANOTHER", {{"run", run.id()}, {"client", run.client()}});
 }
 
 void check_spec(const v1::RunSpec& spec) {
@@ -74,7 +86,8 @@ RunManager::RunManager(const Parts& parts)
                 cache_need(parts_.admission.prompt_limits(resolved), starts));
           },
           parts.uptime,
-          parts.most_upload_bytes} {
+          parts.most_upload_bytes,
+          WaitingMemory(parts.waiting)} {
   sweep_run_folders(parts_.state, parts_.store);
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
@@ -114,7 +127,7 @@ void RunManager::drive(const SessionPtr& session) {
   }
   const std::string name = run_resource(session->id());
   const auto given_up = [&] { return world_.stopping || session->ended(); };
-  if (!parts_.turn.acquire(name, given_up)) return;
+  if (!parts_.turn.acquire_when_woken(name, given_up)) return;
   try {
     const auto memory = parts_.admission.hold_run(session->resolved());
     session->drive();
@@ -137,6 +150,7 @@ void RunManager::request_stop() {
   world_.stopping = true;
   started_changed_.notify_all();
   for (const auto& [number, item] : items_) item.session->wake();
+  parts_.turn.wake();
 }
 
 void RunManager::drain() {
@@ -193,6 +207,11 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   created.token = random_secret();
   if (const auto first = parts_.store.find_request(key)) {
     const SessionPtr session = find(*first);
+    // What an earlier daemon has noted of a request does not say whose it was.
+    if (session->client() != client)
+      throw InvalidArgument(
+          fmt::format("request_id {} was used before by another client", key.given_id()),
+          "REQUEST_ID_REUSED", {{"request_id", key.given_id()}});
     session->replace_token(token_digest(created.token));
     created.run = session->view();
     return created;
@@ -201,7 +220,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   check_spec(spec);
   if (!spec.state().empty()) find_state(spec.state());
   const Admitted admitted = parts_.admission.admit_run(spec);
-  forget_oldest();
+  forget_oldest(client);
   v1::RunRecord record;
   record.set_token_digest(token_digest(created.token));
   v1::Run& run = *record.mutable_run();
@@ -224,41 +243,72 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   return created;
 }
 
-void RunManager::forget_oldest() {
-  std::vector<std::string> forgotten;
+void RunManager::forget_oldest(const std::string& client) {
+  std::vector<Forgotten> forgotten;
   std::vector<std::thread> threads;
   {
     const std::lock_guard lock(mutex_);
-    std::size_t open = 0, bare = 0;
+    int open = 0, of_client = 0;
+    std::vector<std::int64_t> bare;
     for (auto& [number, item] : items_) {
       if (!item.session->ended()) {
         ++open;
+        of_client += item.session->client() == client ? 1 : 0;
         continue;
       }
       if (item.thread.joinable()) threads.push_back(std::move(item.thread));
-      bare += item.session->has_states() ? 0 : 1;
+      if (!item.session->has_states()) bare.push_back(number);
     }
-    if (open >= kMostOpen)
-      throw ResourceExhausted(fmt::format("{} runs are open, no more are taken", open),
-                              "TOO_MANY_RUNS");
-    for (auto item = items_.begin(); item != items_.end() && bare > kMostEnded;) {
-      if (!item->second.session->ended() || item->second.session->has_states()) {
-        ++item;
-        continue;
-      }
-      forgotten.push_back(item->second.session->id());
-      by_id_.erase(forgotten.back());
-      item = items_.erase(item);
-      --bare;
-    }
+    if (open >= kMostOpen || of_client >= kMostOpenOfClient)
+      throw ResourceExhausted(
+          fmt::format("{} runs are open, {} of them of client \"{}\"; {} may be in all, {} of one "
+                      "client: close some, or wait for the end of their leases",
+                      open, of_client, client, kMostOpen, kMostOpenOfClient),
+          "TOO_MANY_RUNS",
+          {{"open", std::to_string(open)}, {"of_client", std::to_string(of_client)}});
+    for (std::size_t i = 0; i + kMostEnded < bare.size(); ++i)
+      forgotten.push_back(take_out(bare[i]));
   }
   for (std::thread& thread : threads) thread.join();  // they have ended, or are about to
-  for (const std::string& id : forgotten) {
+  forget(std::move(forgotten));
+}
+
+RunManager::Forgotten RunManager::take_out(std::int64_t number) {
+  const auto item = items_.find(number);
+  Forgotten forgotten = {item->second.session, std::move(item->second.thread)};
+  by_id_.erase(forgotten.session->id());
+  items_.erase(item);
+  return forgotten;
+}
+
+void RunManager::forget(std::vector<Forgotten> runs) {
+  for (Forgotten& run : runs) {
+    if (run.thread.joinable()) run.thread.join();
+    const std::string& id = run.session->id();
+    run.session->forget();
     parts_.store.remove(id);
     operations_.forget_run(id);
     std::error_code error;
     std::filesystem::remove_all(parts_.state.run(id), error);
+    if (error) spdlog::warn("run {}: its folder is not removed: {}", id, error.message());
   }
+}
+
+void RunManager::remove(const std::string& id, const std::string& client) {
+  const std::lock_guard one(creating_);  // nobody takes its name meanwhile
+  const SessionPtr session = find(id);
+  check_may_delete(*session, client);
+  if (!session->ended())
+    throw FailedPrecondition(
+        fmt::format("run \"{}\" has not ended: close it, or wait for the end of its lease", id),
+        "RUN_NOT_ENDED", {{"run", id}});
+  std::vector<Forgotten> forgotten;
+  {
+    const std::lock_guard lock(mutex_);
+    forgotten.push_back(take_out(by_id_.at(id)));
+  }
+  forget(std::move(forgotten));
+  spdlog::info("run {}: client {} deletes it", id, client);
 }
 
 std::pair<std::vector<v1::Run>, std::int64_t> RunManager::list(std::int64_t position,
@@ -308,14 +358,12 @@ RunManager::SessionPtr RunManager::session_of(const std::string& operation) cons
     session->explain_lost(epoch);
   }
   const std::string run = operations_.run_of(operation);  // throws for one that is not kept
-  if (!session) session = find(run);
-  session->renew_lease();
-  return session;
+  return session ? session : find(run);
 }
 
-v1::Operation RunManager::operation(const std::string& name) {
+v1::Operation RunManager::operation(const std::string& name, bool of_holder) {
   const SessionPtr session = session_of(name);
-  v1::Operation operation = operations_.get(name);
+  v1::Operation operation = of_holder ? operations_.get(name) : operations_.peek(name);
   if (operation.state() == v1::OPERATION_STATE_WAITING)
     operation.set_waits_for(session->waits_for(operation));
   return operation;
@@ -339,6 +387,7 @@ void RunManager::tick() {
     if (++ticks_ < kTicksOfStates) return;
     ticks_ = 0;
     collect_states();
+    if (world_.freed.exchange(false)) give_back_free_memory();
   } catch (const std::exception& error) {
     spdlog::warn("runs are not looked after: {}", error.what());
   }

@@ -34,6 +34,7 @@ class RunManager {
     TransientUploads& uploads;
     std::function<std::int64_t()> uptime;                    ///< RunWorld::uptime
     std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< RunWorld::most_upload_bytes
+    WaitingMemory::Bounds waiting = {};                      ///< of RunWorld::waiting
   };
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
   explicit RunManager(const Parts& parts);

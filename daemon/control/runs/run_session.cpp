@@ -17,7 +17,6 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kMostWaitingBytes = 256 << 20;
 constexpr std::int64_t kMostAhead = 10'000;  // numbers before the next one that may arrive
 constexpr std::int64_t kRemembered = 10'000;
 
@@ -34,6 +33,7 @@ std::chrono::seconds lease_of(const v1::RunSpec& spec) {
 RunSession::RunSession(RunWorld& world, v1::RunRecord record)
     : world_(world),
       id_(parse_run_name(record.run().name())),
+      client_(record.run().client()),
       ranks_(world.executor, id_),
       record_(std::move(record)),
       run_(*record_.mutable_run()),
@@ -100,6 +100,13 @@ void RunSession::check_token(const std::string& token) const {
                   "metadata \"{}\"",
                   id_, kRunTokenKey),
       "TOKEN_INVALID", {{"run", id_}});
+}
+
+bool RunSession::is_of_holder(const std::string& token) {
+  if (token.empty()) return false;
+  check_token(token);
+  renew_lease();
+  return true;
 }
 
 void RunSession::replace_token(const std::string& digest) {
@@ -193,6 +200,7 @@ v1::Operation RunSession::submit(Verb::Request request) {
   const v1::VerbId id = id_of(request);
   const std::string digest = digest_of(request);
   const std::size_t bytes = bytes_of(request);
+  const auto verb = std::make_shared<Verb>();
   const std::lock_guard lock(mutex_);
   if (auto saved = finished_save(request)) return *std::move(saved);
   check_open(id.epoch());
@@ -208,27 +216,25 @@ v1::Operation RunSession::submit(Verb::Request request) {
       return world_.operations.get(name);
     refuse_used(id.seq(), digest);
   }
-  auto verb = std::make_shared<Verb>(Verb{std::move(request), ""});
   digests_[id.seq()] = digest;
   if (digests_.size() > kRemembered) digests_.erase(digests_.begin());
   try {
-    check_verb(verb->request);
-    check_room(verb->request);
-    if (const std::string upload = upload_of(verb->request); !upload.empty())
+    check_verb(request);
+    check_room(request);
+    if (const std::string upload = upload_of(request); !upload.empty())
       world_.uploads.check_complete(run_.name(), parse_upload_name(upload));
-    if (waiting_bytes_ + bytes > kMostWaitingBytes)
-      throw ResourceExhausted(
-          fmt::format("verbs of {} bytes wait already, {} may", waiting_bytes_, kMostWaitingBytes),
-          "VERBS_FULL", {{"run", id_}});
-    v1::Operation operation = world_.operations.add(id_, name, name_of(verb->request));
+    verb->memory = world_.waiting.take(id_, client_, bytes);
+    v1::Operation operation = world_.operations.add(id_, name, name_of(request));
+    verb->request = std::move(request);
     verb->operation = name;
-    waiting_bytes_ += bytes;
-    sequence_.add(id.seq(), std::move(verb), Clock::now());
+    sequence_.add(id.seq(), verb, Clock::now());
     changed_.notify_all();
     return operation;
   } catch (...) {
-    // Its number is used up: those behind it go on.
-    sequence_.add(id.seq(), std::move(verb), Clock::now());
+    // Its number is used up, and nothing else is kept of it: those behind it go on.
+    verb->request = number_of(request);
+    verb->memory.reset();
+    sequence_.add(id.seq(), verb, Clock::now());
     changed_.notify_all();
     throw;
   }
@@ -312,10 +318,13 @@ void RunSession::end_as(v1::RunState state) {
     const std::lock_guard lock(mutex_);
     if (!end_) end_ = End{false};  // nothing more is taken, which nobody would end
     fail_waiting(closed_error());
+    digests_.clear();
   }
   set_state(state);
   world_.operations.close_run(id_);
   world_.uploads.drop_run(run_.name());
+  world_.freed = true;
+  world_.turn.wake();  // it may wait for the ranks
 }
 
 void RunSession::explain_lost(std::int64_t epoch) const {
@@ -359,7 +368,6 @@ void RunSession::check_times() {
     const std::int64_t missing = *sequence_.missing();
     const auto verbs = sequence_.give_up_gap();
     const std::int64_t next = sequence_.next();
-    waiting_bytes_ = 0;
     // What is behind the gap may have been gradients, and what was lost in it too.
     if (!gap_) gap_ = {missing, fmt::format("verb {} never arrived", missing)};
     fail_verbs(verbs, Aborted(fmt::format("verb {} of run \"{}\" has not arrived in {} s; the next "
@@ -387,7 +395,6 @@ void RunSession::fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, con
 }
 
 void RunSession::fail_waiting(const Error& error) {
-  waiting_bytes_ = 0;
   fail_verbs(sequence_.take_all(), error);
   fail_lost_samples(error);
 }

@@ -25,6 +25,7 @@
 #include "daemon/control/runs/verb_launch.h"
 #include "daemon/control/runs/verb_sequence.h"
 #include "daemon/control/stores/notes.h"
+#include "daemon/control/runs/waiting_memory.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/transient_uploads.h"
 #include "kernels/base/error.h"
@@ -56,7 +57,10 @@ struct RunWorld {
   std::function<std::int64_t()> uptime;
   /// Of uploads that verbs in flight have taken, and one more verb if none has.
   std::int64_t most_upload_bytes = 0;
+  WaitingMemory waiting;
   std::atomic<bool> stopping{false};
+  /// A run has ended since whoever looks after memory has looked: what it held is free.
+  std::atomic<bool> freed{false};
 };
 
 /// One thread calls drive(); all other methods may be called from any thread. Shared by those who
@@ -75,6 +79,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
 
   // --- For clients.
   const std::string& id() const { return id_; }
+  /// The name of the client that made it.
+  const std::string& client() const { return client_; }
   /// As GetRun tells it.
   v1::Run view() const;
   /// As ListRuns does.
@@ -82,9 +88,13 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   v1::RunConfig resolved() const;
   /// Throws PermissionDenied-like FailedPrecondition (TOKEN_INVALID) unless it is the run's token.
   void check_token(const std::string& token) const;
+  /// Whether a call that needs no token is one of the client that holds the run, which renews its
+  /// lease: it has the token. Without one it is another's, with a wrong one it throws as
+  /// check_token.
+  bool is_of_holder(const std::string& token);
   /// A repeat of the creation: the token before it ends.
   void replace_token(const std::string& digest);
-  /// Whoever lets a client's call through to the run does so.
+  /// Whoever lets a call through that has the token does so.
   void renew_lease();
   /// Throws FailedPrecondition (LEASE_ENDED, RUN_CLOSED) for a run that has ended or is about to,
   /// and Unavailable (LEASE_ENDING) until the state is saved that the former names.
@@ -127,6 +137,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::string waits_for(const v1::Operation& operation) const;
 
   // --- For the manager.
+  /// Its record is about to be removed: whoever still has the session brings it back no more.
+  void forget();
   bool ended() const;   ///< CLOSED or FAILED
   bool queued() const;  ///< waits for the ranks
   /// Ends gaps and leases whose time has come.
@@ -202,7 +214,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void begin_sample(std::int64_t epoch, const std::string& operation, SampleOrder order,
                     const std::shared_ptr<SampleProgress>& progress);
   /// For one more that waits. Throws ResourceExhausted (VERBS_FULL).
-  void make_room_for(const SampleOrder& order);
+  WaitingMemory::Hold hold_waiting(const SampleOrder& order);
   /// Those that were taken before the ranks had the run. Without the mutex.
   void begin_waiting_samples();
   /// As SampleOrder::lost_with_run of an operation of `epoch`: one that finds the run lost waits
@@ -248,6 +260,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
 
   RunWorld& world_;
   const std::string id_;
+  const std::string client_;
   const RunClient ranks_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -255,7 +268,6 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   v1::Run& run_;  ///< of record_
   VerbSequence sequence_;
   std::map<std::int64_t, std::string> digests_;  ///< of verbs of this epoch, by number
-  std::size_t waiting_bytes_ = 0;                ///< of verbs that have not begun
   std::deque<VerbInFlight> in_flight_;
   bool collecting_ = false;
   /// The first since the last optimizer step whose gradients are missing, as far as answers are
@@ -276,9 +288,9 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
     std::string operation;
     SampleOrder order;
     std::shared_ptr<SampleProgress> progress;
+    WaitingMemory::Hold memory;
   };
   std::vector<WaitingSample> waiting_samples_;  ///< for the ranks, oldest first
-  std::size_t waiting_room_ = 0;                ///< that these take, in tokens
   /// Operations of samples that found what the run held lost; the next epoch ends them.
   std::vector<std::string> lost_samples_;
   /// Weights in memory, by their name; samples hold what they draw from as well.
@@ -299,6 +311,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   const std::shared_ptr<Claims> claims_ = std::make_shared<Claims>();
   int lease_holds_ = 0;
   std::mutex persist_mutex_;  ///< taken before the other
+  bool forgotten_ = false;    ///< by persist_mutex_
 };
 
 }  // namespace meshloom::control

@@ -176,7 +176,6 @@ VerbPlace RunSession::place() {
 void RunSession::start_next(Lock& lock) {
   const auto verb = sequence_.take();
   const bool refused = verb->operation.empty();
-  waiting_bytes_ -= refused ? 0 : std::min(waiting_bytes_, bytes_of(verb->request));
   const std::optional<Missing> gap = std::exchange(gap_, std::nullopt);
   const std::int64_t seq = id_of(verb->request).seq();
   const VerbPlace where = place();
@@ -271,7 +270,6 @@ void RunSession::begin_epoch(const Error& cause) {
   run_.set_epoch(run_.epoch() + 1);
   const auto state = newest_state();
   const auto verbs = sequence_.take_all();
-  waiting_bytes_ = 0;
   digests_.clear();
   gap_.reset();
   missing_.reset();

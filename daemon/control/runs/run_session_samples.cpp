@@ -15,16 +15,19 @@ namespace meshloom::control {
 namespace {
 
 constexpr std::size_t kMostSnapshots = 8;  // in memory
-// Of samples that wait for the ranks, in tokens of their prompts.
-constexpr std::size_t kMostWaitingRoom = 32 << 20;
 
-/// A sequence takes memory beside its prompt, too.
-std::size_t room_of(const SampleOrder& order) {
-  constexpr std::size_t kLeast = 1024;
-  std::size_t room = 0;
+/// As it lies in memory.
+std::size_t bytes_of_order(const SampleOrder& order) {
+  // What follows what the sequence draws: its decoder, its part of the result.
+  constexpr std::size_t kProgress = 1024;
+  std::size_t bytes = sizeof order;
   for (const train::SampleStart& start : order.starts)
-    room += std::max(kLeast, start.prompt.size());
-  return room;
+    bytes += sizeof start + kProgress +
+             (start.prompt.capacity() + start.end_tokens.capacity()) * sizeof(std::int64_t) +
+             start.params.SpaceUsedLong() + start.stop.SpaceUsedLong();
+  for (const std::string& text : order.stop_strings)
+    bytes += order.starts.size() * (sizeof text + text.capacity());
+  return bytes;
 }
 
 }  // namespace
@@ -98,10 +101,10 @@ v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
     const std::lock_guard lock(mutex_);
     check_open(epoch);
     if (run_.state() != v1::RUN_STATE_READY) {
-      make_room_for(order);
+      WaitingMemory::Hold memory = hold_waiting(order);
       v1::Operation operation = add_sample(epoch, progress);
-      waiting_room_ += room_of(order);
-      waiting_samples_.push_back({epoch, operation.name(), std::move(order), progress});
+      waiting_samples_.push_back(
+          {epoch, operation.name(), std::move(order), progress, std::move(memory)});
       return operation;
     }
     check_sample(order);
@@ -133,20 +136,18 @@ void RunSession::begin_sample(std::int64_t epoch, const std::string& operation, 
   }
 }
 
-void RunSession::make_room_for(const SampleOrder& order) {
-  const std::size_t wanted = room_of(order);
-  if (waiting_room_ + wanted <= kMostWaitingRoom) return;
-  // Those that were cancelled make room.
-  std::erase_if(waiting_samples_, [&](const WaitingSample& sample) {
-    return !world_.operations.is_open(sample.operation);
-  });
-  waiting_room_ = 0;
-  for (const WaitingSample& sample : waiting_samples_) waiting_room_ += room_of(sample.order);
-  if (waiting_room_ + wanted > kMostWaitingRoom)
-    throw ResourceExhausted(
-        fmt::format("samples with room for {} tokens wait for run \"{}\" to have the ranks, {} may",
-                    waiting_room_ + wanted, id_, kMostWaitingRoom),
-        "VERBS_FULL", {{"run", id_}});
+WaitingMemory::Hold RunSession::hold_waiting(const SampleOrder& order) {
+  const std::size_t bytes = bytes_of_order(order);
+  try {
+    return world_.waiting.take(id_, run_.client(), bytes);
+  } catch (const ResourceExhausted&) {
+    // Those that were cancelled make room.
+    const std::size_t cancelled = std::erase_if(waiting_samples_, [&](const WaitingSample& sample) {
+      return !world_.operations.is_open(sample.operation);
+    });
+    if (cancelled == 0) throw;
+  }
+  return world_.waiting.take(id_, run_.client(), bytes);
 }
 
 void RunSession::begin_waiting_samples() {
@@ -154,7 +155,6 @@ void RunSession::begin_waiting_samples() {
   {
     const std::lock_guard lock(mutex_);
     samples.swap(waiting_samples_);
-    waiting_room_ = 0;
   }
   for (WaitingSample& sample : samples) {
     if (!world_.operations.is_open(sample.operation)) continue;  // it was cancelled
@@ -197,7 +197,6 @@ bool RunSession::take_lost_sample(std::int64_t epoch, const std::string& operati
 
 void RunSession::fail_lost_samples(const Error& error) {
   const v1::ErrorDetails details = to_details(error);
-  waiting_room_ = 0;
   for (const WaitingSample& sample : std::exchange(waiting_samples_, {}))
     world_.operations.fail(sample.operation, details);
   for (const std::string& operation : std::exchange(lost_samples_, {}))

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <type_traits>
 
 #include "daemon/base/field_error.h"
 #include "daemon/control/stores/names.h"
@@ -99,7 +100,21 @@ std::string digest_of(const Verb::Request& request) {
 }
 
 std::size_t bytes_of(const Verb::Request& request) {
-  return std::visit([](const auto& verb) { return verb.ByteSizeLong(); }, request);
+  return std::visit([](const auto& verb) { return verb.SpaceUsedLong(); }, request);
+}
+
+Verb::Request number_of(const Verb::Request& request) {
+  return std::visit(
+      [](const auto& verb) -> Verb::Request {
+        std::decay_t<decltype(verb)> bare;
+        bare.mutable_id()->set_seq(verb.id().seq());
+        // Whether gradients are missing goes by the verb that was skipped. No verb's name is as
+        // long as what is left of an unknown one.
+        if constexpr (std::is_same_v<decltype(bare), v1::SkipRequest>)
+          bare.set_verb(verb.verb().substr(0, 40));
+        return bare;
+      },
+      request);
 }
 
 bool adds_gradients(const Verb::Request& request) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <variant>
 
@@ -14,8 +15,9 @@ struct Verb {
   using Request = std::variant<v1::ForwardBackwardRequest, v1::ForwardRequest, v1::OptimStepRequest,
                                v1::SaveStateRequest, v1::LoadStateRequest, v1::SaveWeightsRequest,
                                v1::GetParametersRequest, v1::SetParametersRequest, v1::SkipRequest>;
-  Request request;
+  Request request;        ///< of one that was refused only what number_of leaves
   std::string operation;  ///< its name; empty: refused when it came
+  std::shared_ptr<const void> memory = nullptr;  ///< that of its data, while it waits
 };
 
 const v1::VerbId& id_of(const Verb::Request& request);
@@ -23,7 +25,10 @@ const v1::VerbId& id_of(const Verb::Request& request);
 const char* name_of(const Verb::Request& request);
 /// Of all that a client has said, so that a repeat is told from another verb.
 std::string digest_of(const Verb::Request& request);
+/// As it lies in memory.
 std::size_t bytes_of(const Verb::Request& request);
+/// The same verb with its number and nothing else: what a refused one leaves in the order of verbs.
+Verb::Request number_of(const Verb::Request& request);
 /// If it is not carried out, gradients are missing from the next optimizer step.
 bool adds_gradients(const Verb::Request& request);
 /// It looks at files that verbs before it may write: it begins once they have ended.
