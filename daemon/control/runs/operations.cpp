@@ -19,19 +19,11 @@ constexpr std::chrono::hours kLongest{7 * 24};
       "OPERATION_NOT_FOUND", {{"operation", name.substr(0, 200)}});
 }
 
-std::size_t size_of(const Operations::Result& result) {
-  return result ? result->ByteSizeLong() : 0;
-}
-
 void call_all(const std::vector<std::function<void()>>& calls) {
   for (const auto& call : calls) call();
 }
 
 }  // namespace
-
-std::size_t Operations::Entry::bytes() const {
-  return size_of(result) + (operation.has_error() ? operation.error().ByteSizeLong() : 0);
-}
 
 v1::Operation Operations::Entry::view() const {
   v1::Operation seen = operation;
@@ -86,9 +78,10 @@ Operations::Entry& Operations::add_entry(const std::string& run, const std::stri
 
 void Operations::restore(const std::string& run, const std::string& name, const std::string& verb,
                          Result result) {
+  Outcome outcome = outcome_of(std::move(result));
   const std::lock_guard lock(mutex_);
   Entry& done = add_entry(run, name, verb);
-  end(done, v1::OPERATION_STATE_SUCCEEDED, nullptr, std::move(result));
+  end(done, v1::OPERATION_STATE_SUCCEEDED, nullptr, std::move(outcome));
   make_spare(done);
 }
 
@@ -128,17 +121,37 @@ Operations::Calls Operations::calls_of(const Entry& changed) {
   return calls;
 }
 
+Operations::Outcome Operations::outcome_of(Result result) {
+  Outcome outcome;
+  outcome.wire_bytes = result->ByteSizeLong();
+  if (outcome.wire_bytes <= kInlineBytes) {
+    outcome.bytes = result->SpaceUsedLong();
+    outcome.result = std::move(result);
+    return outcome;
+  }
+  // Who reads a large one gets pieces of its bytes. The message goes, unless a sample keeps it for
+  // those who watch it.
+  auto bytes = std::make_shared<std::string>();
+  result->SerializeToString(bytes.get());
+  outcome.bytes = bytes->capacity() + (result.use_count() > 1 ? result->SpaceUsedLong() : 0);
+  outcome.serialised = std::move(bytes);
+  return outcome;
+}
+
 Operations::Calls Operations::end(Entry& over, v1::OperationState state,
-                                  const v1::ErrorDetails* error, Result result) {
+                                  const v1::ErrorDetails* error, Outcome outcome) {
   if (over.has_ended()) return {};
   base::move_to(over.operation, state);
-  over.operation.set_result_bytes(static_cast<std::int64_t>(size_of(result)));
-  if (error) *over.operation.mutable_error() = *error;
+  over.operation.set_result_bytes(static_cast<std::int64_t>(outcome.wire_bytes));
+  if (error) {
+    *over.operation.mutable_error() = *error;
+    outcome.bytes += error->SpaceUsedLong();
+  }
   over.ended = Clock::now();
-  over.result = std::move(result);
-  if (!over.result) over.progress.reset();
+  over.outcome = std::move(outcome);
+  if (over.outcome.wire_bytes == 0) over.progress.reset();
   over.stop = nullptr;
-  bytes_ += over.bytes();
+  bytes_ += over.outcome.bytes;
   OfRun& of_run = runs_[over.run];
   --of_run.open;
   if (of_run.closed) make_spare(over);
@@ -146,22 +159,22 @@ Operations::Calls Operations::end(Entry& over, v1::OperationState state,
 }
 
 void Operations::end_kept(const std::string& name, v1::OperationState state,
-                          const v1::ErrorDetails* error, Result result) {
+                          const v1::ErrorDetails* error, Outcome outcome) {
   std::unique_lock lock(mutex_);
   const auto found = entries_.find(name);
   if (found == entries_.end() || found->second.has_ended()) return;
-  const Calls calls = end(found->second, state, error, std::move(result));
+  const Calls calls = end(found->second, state, error, std::move(outcome));
   make_room();
   lock.unlock();
   call_all(calls);
 }
 
 void Operations::succeed(const std::string& name, Result result) {
-  end_kept(name, v1::OPERATION_STATE_SUCCEEDED, nullptr, std::move(result));
+  end_kept(name, v1::OPERATION_STATE_SUCCEEDED, nullptr, outcome_of(std::move(result)));
 }
 
 void Operations::fail(const std::string& name, const v1::ErrorDetails& error) {
-  end_kept(name, v1::OPERATION_STATE_FAILED, &error, nullptr);
+  end_kept(name, v1::OPERATION_STATE_FAILED, &error, {});
 }
 
 v1::Operation Operations::cancel(const std::string& name) {
@@ -178,7 +191,7 @@ v1::Operation Operations::cancel(const std::string& name) {
   const v1::ErrorDetails error =
       to_details(Cancelled("its client has cancelled it", "CANCELLED_BY_CLIENT"));
   const std::function<void()> stop = std::exchange(cancelled.stop, nullptr);
-  const Calls calls = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, nullptr);
+  const Calls calls = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, {});
   make_spare(cancelled);
   v1::Operation seen = cancelled.view();
   lock.unlock();
@@ -191,8 +204,8 @@ v1::Operation Operations::get(const std::string& name) {
   const std::lock_guard lock(mutex_);
   Entry& asked = entry(name);
   v1::Operation seen = asked.view();
-  if (!asked.has_ended() || size_of(asked.result) > kInlineBytes) return seen;
-  if (asked.result) *seen.mutable_result() = *asked.result;
+  if (!asked.has_ended() || asked.outcome.serialised) return seen;
+  if (asked.outcome.result) *seen.mutable_result() = *asked.outcome.result;
   make_spare(asked);
   return seen;
 }
@@ -273,7 +286,18 @@ std::pair<std::vector<v1::Operation>, std::int64_t> Operations::list(const std::
 
 Operations::Result Operations::result(const std::string& name) const {
   const std::lock_guard lock(mutex_);
-  return entry(name).result;
+  return entry(name).outcome.result;
+}
+
+Operations::Bytes Operations::serialised(const std::string& name) const {
+  Result small;
+  {
+    const std::lock_guard lock(mutex_);
+    const Outcome& outcome = entry(name).outcome;
+    if (outcome.serialised || !outcome.result) return outcome.serialised;
+    small = outcome.result;
+  }
+  return std::make_shared<const std::string>(small->SerializeAsString());
 }
 
 void Operations::told(const std::string& name) {
@@ -295,7 +319,7 @@ void Operations::close_run(const std::string& run) {
 void Operations::erase(const std::string& name) {
   const auto found = entries_.find(name);
   const Entry& gone = found->second;
-  bytes_ -= gone.bytes();
+  bytes_ -= gone.outcome.bytes;
   runs_.at(gone.run).names.erase(gone.number);
   spare_.erase(gone.spare);
   entries_.erase(found);

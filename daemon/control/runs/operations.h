@@ -37,6 +37,8 @@ class Operations {
 
   using Progress = std::shared_ptr<const SampleProgress>;
   using Result = std::shared_ptr<const v1::VerbResult>;
+  /// A serialised VerbResult.
+  using Bytes = std::shared_ptr<const std::string>;
 
   /// A new one, WAITING. Throws ResourceExhausted (RESULTS_FULL).
   v1::Operation add(const std::string& run, const std::string& name, const std::string& verb,
@@ -81,8 +83,10 @@ class Operations {
   /// the position to go on from, 0 at the end.
   std::pair<std::vector<v1::Operation>, std::int64_t> list(const std::string& run,
                                                            std::int64_t position, int size) const;
-  /// Null if it has none. Told once `told` is called.
+  /// Null if it has none, or one of more than kInlineBytes, which is kept serialised alone.
   Result result(const std::string& name) const;
+  /// Null if it has none. Of a large one all readers have the same. Told once `told` is called.
+  Bytes serialised(const std::string& name) const;
   void told(const std::string& name);
   /// Results that were not told may go from here on.
   void close_run(const std::string& run);
@@ -95,11 +99,17 @@ class Operations {
     std::function<void()> call;
     bool at_end = false;  ///< is called then alone
   };
+  struct Outcome {
+    Result result;     ///< null for a large one
+    Bytes serialised;  ///< of a large one
+    std::size_t wire_bytes = 0;
+    std::size_t bytes = 0;  ///< as it lies in memory
+  };
   struct Entry {
     v1::Operation operation;  ///< without its result
     std::string run;
     std::int64_t number = 0;  ///< in order of add
-    Result result;
+    Outcome outcome;
     Progress progress;
     std::function<void()> stop;
     bool begun = false;
@@ -109,8 +119,6 @@ class Operations {
 
     /// Nobody waits for it.
     bool may_go() const { return spare > 0 && waiters.empty(); }
-    /// Of its result or its error.
-    std::size_t bytes() const;
     bool has_ended() const { return base::is_final(operation.state()); }
     v1::Operation view() const;
   };
@@ -125,10 +133,12 @@ class Operations {
   using Calls = std::vector<std::function<void()>>;
   /// With the mutex held: what is to be called without it.
   static Calls calls_of(const Entry& changed);
-  Calls end(Entry& over, v1::OperationState state, const v1::ErrorDetails* error, Result result);
+  /// Without the mutex: a large result takes its time.
+  static Outcome outcome_of(Result result);
+  Calls end(Entry& over, v1::OperationState state, const v1::ErrorDetails* error, Outcome outcome);
   /// The same with what belongs to it, unless it has ended or is not kept any more.
   void end_kept(const std::string& name, v1::OperationState state, const v1::ErrorDetails* error,
-                Result result);
+                Outcome outcome);
   std::int64_t add_waiter(Entry& waited, Waiter waiter);
   Entry& add_entry(const std::string& run, const std::string& name, const std::string& verb);
   /// Of one that has ended.
@@ -142,7 +152,7 @@ class Operations {
   std::map<std::string, Entry> entries_;
   std::map<std::string, OfRun> runs_;
   std::map<std::int64_t, std::string> spare_;  ///< those that may go, the first of them first
-  std::size_t bytes_ = 0;                      ///< of results and errors
+  std::size_t bytes_ = 0;                      ///< of results and errors, as they lie in memory
   std::int64_t next_number_ = 1;
 };
 

@@ -32,17 +32,17 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
             fmt::format("operation \"{}\" has no result: it is {}", request_.name(),
                         v1::OperationState_Name(operation.state())),
             "OPERATION_NOT_SUCCEEDED", {{"operation", request_.name()}});
-      runs_.operations().result(request_.name())->SerializeToString(&bytes_);
-      if (request_.offset() < 0 || static_cast<std::size_t>(request_.offset()) > bytes_.size())
+      bytes_ = runs_.operations().serialised(request_.name());
+      if (request_.offset() < 0 || static_cast<std::size_t>(request_.offset()) > bytes_->size())
         throw OutOfRange(fmt::format("offset {} is not inside the result of {} bytes",
-                                     request_.offset(), bytes_.size()),
+                                     request_.offset(), bytes_->size()),
                          "OFFSET_INVALID", {{"field", "offset"}});
       offset_ = static_cast<std::size_t>(request_.offset());
     }
     constexpr std::size_t kPiece = 1 << 20;
-    if (offset_ < bytes_.size()) {
+    if (offset_ < bytes_->size()) {
       v1::ReadResultResponse piece;
-      piece.set_data(bytes_.substr(offset_, kPiece));
+      piece.set_data(bytes_->substr(offset_, kPiece));
       offset_ += piece.data().size();
       write(std::move(piece));
       return true;
@@ -54,14 +54,14 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
 
   void let_go() override {
     lease_.reset();
-    std::string().swap(bytes_);
+    bytes_.reset();
   }
 
   RunManager& runs_;
   const v1::ReadResultRequest request_;
   bool opened_ = false;
   std::shared_ptr<const void> lease_;
-  std::string bytes_;
+  Operations::Bytes bytes_;
   std::size_t offset_ = 0;
 };
 
