@@ -153,8 +153,8 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                              return run_service_.own_open_run(context, run);
                            },
                        .hold_lease =
-                           [this](const std::string& run) {
-                             return runs_.find(parse_run_name(run))->hold_lease();
+                           [this](const grpc::ServerContext& context, const std::string& run) {
+                             return run_service_.hold_lease(context, run);
                            }}),
       model_service_(models_, store_, run_store_),
       plan_service_(plans_, admission_, store_, run_store_) {

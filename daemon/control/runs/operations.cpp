@@ -32,6 +32,12 @@ v1::Operation Operations::Entry::view() const {
   return seen;
 }
 
+v1::Operation Operations::Entry::view_with_result() const {
+  v1::Operation seen = view();
+  if (outcome.result) *seen.mutable_result() = *outcome.result;
+  return seen;
+}
+
 Operations::Entry& Operations::entry(const std::string& name) {
   const auto found = entries_.find(name);
   if (found == entries_.end()) refuse_unknown(name);
@@ -149,7 +155,7 @@ Operations::Calls Operations::end(Entry& over, v1::OperationState state,
   }
   over.ended = Clock::now();
   over.outcome = std::move(outcome);
-  if (over.outcome.wire_bytes == 0) over.progress.reset();
+  if (!over.outcome.result && !over.outcome.serialised) over.progress.reset();
   over.stop = nullptr;
   bytes_ += over.outcome.bytes;
   OfRun& of_run = runs_[over.run];
@@ -203,11 +209,13 @@ v1::Operation Operations::cancel(const std::string& name) {
 v1::Operation Operations::get(const std::string& name) {
   const std::lock_guard lock(mutex_);
   Entry& asked = entry(name);
-  v1::Operation seen = asked.view();
-  if (!asked.has_ended() || asked.outcome.serialised) return seen;
-  if (asked.outcome.result) *seen.mutable_result() = *asked.outcome.result;
-  make_spare(asked);
-  return seen;
+  if (asked.has_ended() && !asked.outcome.serialised) make_spare(asked);
+  return asked.view_with_result();
+}
+
+v1::Operation Operations::peek(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  return entry(name).view_with_result();
 }
 
 bool Operations::has(const std::string& name) const {

@@ -66,11 +66,12 @@ class RunManager {
   std::pair<std::vector<v1::Run>, std::int64_t> list(std::int64_t position, int size) const;
 
   Operations& operations() { return operations_; }
-  /// The run of an operation that is kept; its lease is renewed. Throws Aborted (RUN_RECOVERED) for
-  /// one that was lost with its epoch, NotFound.
+  /// The run of an operation that is kept. Throws Aborted (RUN_RECOVERED) for one that was lost
+  /// with its epoch, NotFound.
   std::shared_ptr<RunSession> session_of(const std::string& operation) const;
-  /// The operation, with what it waits for. Throws as session_of.
-  v1::Operation operation(const std::string& name);
+  /// The operation, with what it waits for; its outcome is told if the call is `of_holder`
+  /// (RunSession::is_of_holder). Throws as session_of.
+  v1::Operation operation(const std::string& name, bool of_holder);
   /// What a run's model can continue, with its tokenizer; by its config while the ranks have not
   /// made it. Throws as RunSession::check_not_ended.
   train::PromptLimits prompt_limits(const RunSession& run) const;

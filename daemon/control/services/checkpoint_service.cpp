@@ -4,7 +4,9 @@
 #include <charconv>
 
 #include "daemon/base/utf8.h"
+#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/export_stream.h"
 #include "daemon/control/stores/checkpoint_damage.h"
@@ -110,7 +112,11 @@ grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext* context
 grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
     grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) {
   return std::make_shared<DownloadStream>(
-             downloads_, *context, [this](const std::string& name) { return find(name); }, *request)
+             downloads_, *context,
+             [this, token = metadata_of(*context, kRunTokenKey)](const std::string& name) {
+               return find(name, token);
+             },
+             *request)
       ->open();
 }
 
@@ -120,8 +126,9 @@ grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* CheckpointServiceImpl::E
   return std::make_shared<ExportStream>(exports_, *context, world, *request)->open();
 }
 
-void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest& request) {
-  const RequestKey key = make_request_key("DeleteCheckpoint", request);
+void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest& request,
+                                              const std::string& client) {
+  const RequestKey key = make_request_key("DeleteCheckpoint", request, client);
   const CheckpointName name = parse_checkpoint_name(request.name());
   // Which one is the newest is for one deletion at a time to see.
   const std::lock_guard one_at_a_time(deleting_);
@@ -147,13 +154,14 @@ void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest&
   spdlog::info("job {}: a client deletes {}", name.job, name.folder);
 }
 
-grpc::Status CheckpointServiceImpl::DeleteCheckpoint(grpc::ServerContext*,
+grpc::Status CheckpointServiceImpl::DeleteCheckpoint(grpc::ServerContext* context,
                                                      const v1::DeleteCheckpointRequest* request,
                                                      v1::DeleteCheckpointResponse*) {
-  return guarded("DeleteCheckpoint", [&] { delete_checkpoint(*request); });
+  return guarded("DeleteCheckpoint", [&] { delete_checkpoint(*request, client_name(*context)); });
 }
 
-DownloadStream::Source CheckpointServiceImpl::find(const std::string& name) const {
+DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,
+                                                   const std::string& run_token) const {
   if (name.rfind("runs/", 0) != 0) {
     const CheckpointName parsed = parse_checkpoint_name(name);
     return {checkpoint_folder(state_, store_.get(parsed.job), parsed.folder), nullptr};
@@ -165,7 +173,8 @@ DownloadStream::Source CheckpointServiceImpl::find(const std::string& name) cons
     throw FailedPrecondition(
         fmt::format("{} are in memory: save weights on disk to download them", name),
         "WEIGHTS_IN_MEMORY", {{"weights", name}});
-  return {state_.root() / saved.folder(), run->hold_lease()};
+  return {state_.root() / saved.folder(),
+          run->is_of_holder(run_token) ? run->hold_lease() : nullptr};
 }
 
 }  // namespace meshloom::control

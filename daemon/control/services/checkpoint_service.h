@@ -49,7 +49,8 @@ class CheckpointServiceImpl final : public CheckpointServiceBase {
   std::pair<std::vector<v1::Job>, std::int64_t> job_at(const std::string& name,
                                                        std::int64_t position) const;
 
-  DownloadStream::Source find(const std::string& name) const;
+  /// `run_token`: as the call has it; a download of a run's weights holds its lease with it.
+  DownloadStream::Source find(const std::string& name, const std::string& run_token) const;
   void delete_checkpoint(const v1::DeleteCheckpointRequest& request);
 
   JobStore& store_;

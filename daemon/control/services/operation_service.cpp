@@ -19,14 +19,18 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
  public:
   ResultStream(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
                const v1::ReadResultRequest& request)
-      : Stream(host, context, "ReadResult"), runs_(runs), request_(request) {}
+      : Stream(host, context, "ReadResult"),
+        runs_(runs),
+        request_(request),
+        token_(metadata_of(context, kRunTokenKey)) {}
 
  private:
   bool produce() override {
     if (!opened_) {
       opened_ = true;
-      lease_ = runs_.session_of(request_.name())->hold_lease();
-      const v1::Operation operation = runs_.operation(request_.name());
+      const auto session = runs_.session_of(request_.name());
+      if (session->is_of_holder(token_)) lease_ = session->hold_lease();
+      const v1::Operation operation = runs_.operation(request_.name(), false);
       if (operation.state() != v1::OPERATION_STATE_SUCCEEDED)
         throw FailedPrecondition(
             fmt::format("operation \"{}\" has no result: it is {}", request_.name(),
@@ -47,7 +51,7 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
       write(std::move(piece));
       return true;
     }
-    runs_.operations().told(request_.name());
+    if (!token_.empty()) runs_.operations().told(request_.name());
     finish();
     return false;
   }
@@ -59,6 +63,7 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
 
   RunManager& runs_;
   const v1::ReadResultRequest request_;
+  const std::string token_;  ///< of the run; empty: the client does not hold it
   bool opened_ = false;
   std::shared_ptr<const void> lease_;
   Operations::Bytes bytes_;
@@ -71,17 +76,20 @@ OperationServiceImpl::OperationServiceImpl(RunManager& runs, const StreamHost::O
                                            const StreamHost::Options& watches)
     : runs_(runs), reads_(reads), watches_(watches) {}
 
-grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext*,
+grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext* context,
                                                 const v1::GetOperationRequest* request,
                                                 v1::GetOperationResponse* response) {
-  return guarded("GetOperation", *request,
-                 [&] { *response->mutable_operation() = runs_.operation(request->name()); });
+  return guarded("GetOperation", *request, [&] {
+    const bool of_holder =
+        runs_.session_of(request->name())->is_of_holder(metadata_of(*context, kRunTokenKey));
+    *response->mutable_operation() = runs_.operation(request->name(), of_holder);
+  });
 }
 
 grpc::ServerUnaryReactor* OperationServiceImpl::WaitOperation(
-    grpc::CallbackServerContext*, const v1::WaitOperationRequest* request,
+    grpc::CallbackServerContext* context, const v1::WaitOperationRequest* request,
     v1::WaitOperationResponse* response) {
-  return OperationWait::begin(runs_, *request, response);
+  return OperationWait::begin(runs_, timer_, *context, *request, response);
 }
 
 grpc::ServerWriteReactor<v1::WatchOperationResponse>* OperationServiceImpl::WatchOperation(
@@ -89,12 +97,12 @@ grpc::ServerWriteReactor<v1::WatchOperationResponse>* OperationServiceImpl::Watc
   return std::make_shared<OperationWatch>(watches_, *context, runs_, *request)->open();
 }
 
-grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext*,
+grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext* context,
                                                   const v1::ListOperationsRequest* request,
                                                   v1::ListOperationsResponse* response) {
   return guarded("ListOperations", *request, [&] {
     const std::string run = parse_run_name(request->run());
-    runs_.find(run)->renew_lease();
+    runs_.find(run)->is_of_holder(metadata_of(*context, kRunTokenKey));
     const std::string scope = "operations of " + run;
     const auto position = parse_page_token(scope, request->page_token());
     auto [operations, next] =

@@ -2,6 +2,7 @@
 // OperationService: what became of the verbs of runs.
 #pragma once
 
+#include "daemon/control/host/steady_timer.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/stream_host.h"
 #include "v1/operation_service.grpc.pb.h"
@@ -17,16 +18,18 @@ class OperationServiceImpl final
                        const StreamHost::Options& reads = {"reads of results", 64, 2},
                        const StreamHost::Options& watches = {"watches of operations", 512, 2});
 
-  grpc::Status GetOperation(grpc::ServerContext*, const v1::GetOperationRequest* request,
+  grpc::Status GetOperation(grpc::ServerContext* context, const v1::GetOperationRequest* request,
                             v1::GetOperationResponse* response) override;
   grpc::ServerUnaryReactor* WaitOperation(grpc::CallbackServerContext* context,
                                           const v1::WaitOperationRequest* request,
                                           v1::WaitOperationResponse* response) override;
   grpc::ServerWriteReactor<v1::WatchOperationResponse>* WatchOperation(
       grpc::CallbackServerContext* context, const v1::WatchOperationRequest* request) override;
-  grpc::Status ListOperations(grpc::ServerContext*, const v1::ListOperationsRequest* request,
+  grpc::Status ListOperations(grpc::ServerContext* context,
+                              const v1::ListOperationsRequest* request,
                               v1::ListOperationsResponse* response) override;
-  grpc::Status CancelOperation(grpc::ServerContext*, const v1::CancelOperationRequest* request,
+  grpc::Status CancelOperation(grpc::ServerContext* context,
+                               const v1::CancelOperationRequest* request,
                                v1::CancelOperationResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadResultResponse>* ReadResult(
       grpc::CallbackServerContext* context, const v1::ReadResultRequest* request) override;
@@ -34,12 +37,14 @@ class OperationServiceImpl final
   void stop() {
     reads_.stop();
     watches_.stop();
+    timer_.stop();
   }
 
  private:
   RunManager& runs_;
   StreamHost reads_;
   StreamHost watches_;
+  SteadyTimer timer_;  ///< of calls that wait
 };
 
 }  // namespace meshloom::control

@@ -4,7 +4,9 @@
 #include <chrono>
 
 #include "daemon/base/field_error.h"
+#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/runs/run_token.h"
 
 namespace meshloom::control {
 namespace {
@@ -13,14 +15,18 @@ constexpr std::int64_t kLongestMs = 60'000;
 
 }  // namespace
 
-OperationWait* OperationWait::begin(RunManager& runs, const v1::WaitOperationRequest& request,
+OperationWait* OperationWait::begin(RunManager& runs, SteadyTimer& timer,
+                                    const grpc::CallbackServerContext& context,
+                                    const v1::WaitOperationRequest& request,
                                     v1::WaitOperationResponse* response) {
-  const std::shared_ptr<OperationWait> call(new OperationWait(runs, request.name(), response));
+  const std::shared_ptr<OperationWait> call(
+      new OperationWait(runs, timer, request.name(), response));
   call->self_ = call;
   const grpc::Status status = guarded("WaitOperation", request, [&] {
     if (request.timeout_ms() < 0)
       base::refuse_field("timeout_ms", "{} is negative", request.timeout_ms());
-    runs.operation(request.name());  // it exists, and its run's lease is renewed
+    call->of_holder_ =
+        runs.session_of(request.name())->is_of_holder(metadata_of(context, kRunTokenKey));
     call->wait(request.has_timeout_ms() ? std::min(request.timeout_ms(), kLongestMs) : kLongestMs);
   });
   if (!status.ok()) call->answer(status);
@@ -31,16 +37,26 @@ void OperationWait::wait(std::int64_t timeout_ms) {
   const std::int64_t waiter = runs_.operations().when_ended(name_, [weak = weak_from_this()] {
     // Locks of the run may be held here, so that only the operations are asked.
     if (const auto self = weak.lock())
-      self->answer_with([&] { return self->runs_.operations().get(self->name_); });
+      self->answer_with([&] {
+        Operations& operations = self->runs_.operations();
+        return self->of_holder_ ? operations.get(self->name_) : operations.peek(self->name_);
+      });
   });
   if (waiter == 0) return;  // it had ended
-  const std::lock_guard lock(mutex_);
-  waiter_ = waiter;
-  if (answered_) return;
-  alarm_.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms),
-             [self = shared_from_this()](bool rang) {
-               if (rang) self->answer_with([&] { return self->runs_.operation(self->name_); });
-             });
+  bool done = false;
+  {
+    // gRPC may be done with the call already: the operation has ended or the client has gone since.
+    const std::lock_guard lock(mutex_);
+    done = done_;
+    waiter_ = waiter;
+    if (!done)
+      timeout_ = timer_.set(
+          SteadyTimer::Clock::now() + std::chrono::milliseconds(timeout_ms),
+          [self = shared_from_this()] {
+            self->answer_with([&] { return self->runs_.operation(self->name_, self->of_holder_); });
+          });
+  }
+  if (done) runs_.operations().forget_waiter(name_, waiter);
 }
 
 void OperationWait::answer(const grpc::Status& status) {
@@ -64,13 +80,15 @@ void OperationWait::answer_with(const std::function<v1::Operation()>& look) {
 void OperationWait::OnCancel() { answer(grpc::Status::CANCELLED); }
 
 void OperationWait::OnDone() {
-  std::int64_t waiter = 0;
+  std::int64_t waiter = 0, timeout = 0;
   {
     const std::lock_guard lock(mutex_);
+    done_ = true;
     waiter = waiter_;
+    timeout = timeout_;
   }
   runs_.operations().forget_waiter(name_, waiter);
-  alarm_.Cancel();
+  timer_.cancel(timeout);
   const auto last = std::move(self_);
 }
 

@@ -2,28 +2,32 @@
 // A call that waits for an operation and occupies no thread meanwhile.
 #pragma once
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
 #include <memory>
 #include <mutex>
 
+#include "daemon/control/host/steady_timer.h"
 #include "daemon/control/runs/run_manager.h"
 #include "v1/operation_service.pb.h"
 
 namespace meshloom::control {
 
-/// Lives until gRPC is done with the call and its alarm has rung or was cancelled.
+/// Lives until gRPC is done with the call and its timeout has come or was cancelled.
 class OperationWait final : public grpc::ServerUnaryReactor,
                             public std::enable_shared_from_this<OperationWait> {
  public:
-  static OperationWait* begin(RunManager& runs, const v1::WaitOperationRequest& request,
+  /// `timer` ends waits; grpc::Alarm would not do, since what it waits with follows the wall clock.
+  static OperationWait* begin(RunManager& runs, SteadyTimer& timer,
+                              const grpc::CallbackServerContext& context,
+                              const v1::WaitOperationRequest& request,
                               v1::WaitOperationResponse* response);
 
  private:
-  OperationWait(RunManager& runs, std::string name, v1::WaitOperationResponse* response)
-      : runs_(runs), name_(std::move(name)), response_(response) {}
+  OperationWait(RunManager& runs, SteadyTimer& timer, std::string name,
+                v1::WaitOperationResponse* response)
+      : runs_(runs), timer_(timer), name_(std::move(name)), response_(response) {}
   void wait(std::int64_t timeout_ms);
   /// The first call counts. Any thread.
   void answer(const grpc::Status& status);
@@ -33,12 +37,15 @@ class OperationWait final : public grpc::ServerUnaryReactor,
   void OnDone() override;
 
   RunManager& runs_;
+  SteadyTimer& timer_;
   const std::string name_;
   v1::WaitOperationResponse* response_;
+  bool of_holder_ = false;  ///< of the run; before the wait begins
   std::mutex mutex_;
   bool answered_ = false;
-  std::int64_t waiter_ = 0;
-  grpc::Alarm alarm_;
+  bool done_ = false;                    ///< gRPC is, with the call
+  std::int64_t waiter_ = 0;              ///< of the operations; 0: none
+  std::int64_t timeout_ = 0;             ///< of the timer; 0: none
   std::shared_ptr<OperationWait> self_;  ///< until OnDone
 };
 

@@ -8,7 +8,9 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/runs/run_manager.h"
+#include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/stream.h"
 #include "v1/operation_service.pb.h"
 
@@ -20,7 +22,10 @@ class OperationWatch final : public Stream<v1::WatchOperationResponse> {
  public:
   OperationWatch(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
                  const v1::WatchOperationRequest& request)
-      : Stream(host, context, "WatchOperation"), runs_(runs), request_(request) {}
+      : Stream(host, context, "WatchOperation"),
+        runs_(runs),
+        request_(request),
+        token_(metadata_of(context, kRunTokenKey)) {}
   ~OperationWatch() override;
 
  private:
@@ -33,6 +38,7 @@ class OperationWatch final : public Stream<v1::WatchOperationResponse> {
 
   RunManager& runs_;
   const v1::WatchOperationRequest request_;
+  const std::string token_;  ///< of the run; empty: the client does not hold it
   std::shared_ptr<RunSession> session_;
   std::shared_ptr<const void> lease_;
   std::int64_t waiter_ = 0;

@@ -36,6 +36,12 @@ std::string RunServiceImpl::own_open_run(const grpc::ServerContext& context,
   return run_resource(run->id());
 }
 
+std::shared_ptr<const void> RunServiceImpl::hold_lease(const grpc::ServerContextBase& context,
+                                                       const std::string& name) const {
+  const auto run = runs_.find(parse_run_name(name));
+  return run->is_of_holder(metadata_of(context, kRunTokenKey)) ? run->hold_lease() : nullptr;
+}
+
 template <typename Request, typename Response>
 grpc::Status RunServiceImpl::submit(const char* method, const grpc::ServerContext& context,
                                     const Request& request, Response* response) const {
@@ -56,11 +62,11 @@ grpc::Status RunServiceImpl::CreateRun(grpc::ServerContext* context,
   });
 }
 
-grpc::Status RunServiceImpl::GetRun(grpc::ServerContext*, const v1::GetRunRequest* request,
+grpc::Status RunServiceImpl::GetRun(grpc::ServerContext* context, const v1::GetRunRequest* request,
                                     v1::GetRunResponse* response) {
   return guarded("GetRun", *request, [&] {
     const auto run = runs_.find(parse_run_name(request->name()));
-    run->renew_lease();
+    run->is_of_holder(metadata_of(*context, kRunTokenKey));
     *response->mutable_run() = run->view();
   });
 }

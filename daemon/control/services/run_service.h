@@ -17,6 +17,10 @@ class RunServiceImpl final : public v1::RunService::Service {
   /// The resource name of a run of this caller's. Throws NotFound, and FailedPrecondition for
   /// another's token or a run that has ended.
   std::string own_open_run(const grpc::ServerContext& context, const std::string& name) const;
+  /// The run's lease does not run while the result is held; null for a caller without its token.
+  /// Throws NotFound, and FailedPrecondition for another's token.
+  std::shared_ptr<const void> hold_lease(const grpc::ServerContextBase& context,
+                                         const std::string& name) const;
 
   grpc::Status CreateRun(grpc::ServerContext* context, const v1::CreateRunRequest* request,
                          v1::CreateRunResponse* response) override;

@@ -28,8 +28,9 @@ grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
   });
 }
 
-std::shared_ptr<const void> UploadServiceImpl::lease_of(const v1::Upload& upload) const {
-  return upload.run().empty() ? nullptr : hold_lease_(upload.run());
+std::shared_ptr<const void> UploadServiceImpl::lease_of(const grpc::ServerContext& context,
+                                                        const v1::Upload& upload) const {
+  return upload.run().empty() ? nullptr : hold_lease_(context, upload.run());
 }
 
 std::int64_t UploadServiceImpl::receive(grpc::ServerContext& context,
@@ -50,7 +51,7 @@ std::int64_t UploadServiceImpl::receive(grpc::ServerContext& context,
                           "INVALID_ARGUMENT", {{"field", "upload"}});
   const std::string id = parse_upload_name(chunk.upload());
   const auto writer = store_.open_writer(client, id);
-  const auto lease = lease_of(store_.get(client, id));
+  const auto lease = lease_of(context, store_.get(client, id));
   do {
     if (!chunk.upload().empty() && parse_upload_name(chunk.upload()) != id)
       throw InvalidArgument(
@@ -75,7 +76,7 @@ grpc::Status UploadServiceImpl::GetUpload(grpc::ServerContext* context,
   return guarded("GetUpload", *request, [&] {
     *response->mutable_upload() =
         store_.get(client_name(*context), parse_upload_name(request->name()));
-    lease_of(response->upload());  // renewed when it is let go
+    lease_of(*context, response->upload());  // renewed when it is let go
   });
 }
 
@@ -85,7 +86,7 @@ grpc::Status UploadServiceImpl::FinishUpload(grpc::ServerContext* context,
   return guarded("FinishUpload", *request, [&] {
     *response->mutable_upload() =
         store_.finish(client_name(*context), parse_upload_name(request->name()));
-    lease_of(response->upload());
+    lease_of(*context, response->upload());
   });
 }
 

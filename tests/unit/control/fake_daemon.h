@@ -61,8 +61,8 @@ class FakeDaemon {
                                return run_service_.own_open_run(context, run);
                              },
                          .hold_lease =
-                             [this](const std::string& run) {
-                               return runs_.find(parse_run_name(run))->hold_lease();
+                             [this](const grpc::ServerContext& context, const std::string& run) {
+                               return run_service_.hold_lease(context, run);
                              }}),
         runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
                uploads_.transients(), [&plan] { return plan.uptime.load(); },
