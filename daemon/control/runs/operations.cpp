@@ -173,6 +173,14 @@ void Operations::end_kept(const std::string& name, v1::OperationState state,
   make_room();
   lock.unlock();
   call_all(calls);
+  forget_called(name);
+}
+
+void Operations::forget_called(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(name);
+  if (found != entries_.end())
+    std::erase_if(found->second.waiters, [](const auto& item) { return item.second.at_end; });
 }
 
 void Operations::succeed(const std::string& name, Result result) {
@@ -203,6 +211,7 @@ v1::Operation Operations::cancel(const std::string& name) {
   lock.unlock();
   if (stop) stop();
   call_all(calls);
+  forget_called(name);
   return seen;
 }
 

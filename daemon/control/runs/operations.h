@@ -69,7 +69,8 @@ class Operations {
   /// Operations of the run that have not ended.
   std::int64_t open_of(const std::string& run) const;
   /// Calls `ended` once the operation has ended, at once if it has, from the thread that ends it.
-  /// It must not block. Returns a number for forget_waiter, 0 if it had ended.
+  /// It must not block; the operation stays until it returns. Returns a number for forget_waiter, 0
+  /// if it had ended.
   std::int64_t when_ended(const std::string& name, std::function<void()> ended);
   /// Calls `changed` after each change of the operation and its progress, from the thread that
   /// makes it. It must not block. Returns a number for forget_waiter.
@@ -142,6 +143,8 @@ class Operations {
   /// The same with what belongs to it, unless it has ended or is not kept any more.
   void end_kept(const std::string& name, v1::OperationState state, const v1::ErrorDetails* error,
                 Outcome outcome);
+  /// Those that were called at its end are done.
+  void forget_called(const std::string& name);
   std::int64_t add_waiter(Entry& waited, Waiter waiter);
   Entry& add_entry(const std::string& run, const std::string& name, const std::string& verb);
   /// Of one that has ended.

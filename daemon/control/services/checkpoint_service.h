@@ -51,7 +51,7 @@ class CheckpointServiceImpl final : public CheckpointServiceBase {
 
   /// `run_token`: as the call has it; a download of a run's weights holds its lease with it.
   DownloadStream::Source find(const std::string& name, const std::string& run_token) const;
-  void delete_checkpoint(const v1::DeleteCheckpointRequest& request);
+  void delete_checkpoint(const v1::DeleteCheckpointRequest& request, const std::string& client);
 
   JobStore& store_;
   const RunManager& runs_;

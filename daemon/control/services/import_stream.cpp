@@ -87,7 +87,7 @@ fs::path ImportStream::import_once(const UploadStore::OpenContent& content, cons
 
 ImportStream::Result ImportStream::make_result() {
   if (client_unknown_) std::rethrow_exception(client_unknown_);
-  const RequestKey key = make_request_key("ImportUpload", request_);
+  const RequestKey key = make_request_key("ImportUpload", request_, client_);
   v1::ImportedFile imported;
   if (request_.validate_only()) {
     imported.set_path(world_.outputs.name_for_jobs(world_.outputs.look(asked())));

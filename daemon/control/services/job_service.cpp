@@ -6,6 +6,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/states.h"
 #include "daemon/control/jobs/token_channel.h"
+#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/line_streams.h"
 #include "daemon/control/services/watch_stream.h"
@@ -75,12 +76,13 @@ JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission, const Stat
                                const StreamHost::Options& watches)
     : store_(store), admission_(admission), state_(state), watches_(watches) {}
 
-v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request) {
+v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request,
+                                             const std::string& client) {
   // A dry run has the key of what it tries out: after the submission with its id it is a repeat,
   // too.
   v1::SubmitJobRequest submission = request;
   submission.clear_validate_only();
-  const RequestKey key = make_request_key("SubmitJob", submission);
+  const RequestKey key = make_request_key("SubmitJob", submission, client);
   v1::SubmitJobResponse response;
   v1::Job& job = *response.mutable_job();
   if (const auto first = store_.find_request(key)) {
@@ -104,9 +106,11 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
   return response;
 }
 
-grpc::Status JobServiceImpl::SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
+grpc::Status JobServiceImpl::SubmitJob(grpc::ServerContext* context,
+                                       const v1::SubmitJobRequest* request,
                                        v1::SubmitJobResponse* response) {
-  return guarded("SubmitJob", *request, [&] { *response = submit(*request); });
+  return guarded("SubmitJob", *request,
+                 [&] { *response = submit(*request, client_name(*context)); });
 }
 
 grpc::Status JobServiceImpl::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
@@ -136,57 +140,63 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
   return std::make_shared<WatchStream>(watches_, *context, store_, *request)->open();
 }
 
-grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
+grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext* context,
+                                       const v1::CancelJobRequest* request,
                                        v1::CancelJobResponse* response) {
   return guarded("CancelJob", *request, [&] {
-    const RequestKey key = make_request_key("CancelJob", *request);
+    const RequestKey key = make_request_key("CancelJob", *request, client_name(*context));
     *response->mutable_job() = store_.cancel(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client cancels it", parse_job_name(request->name()));
   });
 }
 
-grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
+grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext* context,
+                                        const v1::ReleaseJobRequest* request,
                                         v1::ReleaseJobResponse* response) {
   return guarded("ReleaseJob", *request, [&] {
-    const RequestKey key = make_request_key("ReleaseJob", *request);
+    const RequestKey key = make_request_key("ReleaseJob", *request, client_name(*context));
     *response->mutable_job() = store_.release(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client releases it", parse_job_name(request->name()));
   });
 }
 
-grpc::Status JobServiceImpl::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+grpc::Status JobServiceImpl::DeleteJob(grpc::ServerContext* context,
+                                       const v1::DeleteJobRequest* request,
                                        v1::DeleteJobResponse*) {
   return guarded("DeleteJob", *request, [&] {
-    const RequestKey key = make_request_key("DeleteJob", *request);
+    const RequestKey key = make_request_key("DeleteJob", *request, client_name(*context));
     store_.remove(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
   });
 }
 
-grpc::Status JobServiceImpl::PauseJob(grpc::ServerContext*, const v1::PauseJobRequest* request,
+grpc::Status JobServiceImpl::PauseJob(grpc::ServerContext* context,
+                                      const v1::PauseJobRequest* request,
                                       v1::PauseJobResponse* response) {
   return guarded("PauseJob", *request, [&] {
-    const RequestKey key = make_request_key("PauseJob", *request);
+    const RequestKey key = make_request_key("PauseJob", *request, client_name(*context));
     const std::string id = parse_job_name(request->name());
     *response->mutable_job() = store_.pause(id, v1::PAUSE_CODE_CLIENT, key);
     spdlog::info("job {}: a client pauses it", id);
   });
 }
 
-grpc::Status JobServiceImpl::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
+grpc::Status JobServiceImpl::ResumeJob(grpc::ServerContext* context,
+                                       const v1::ResumeJobRequest* request,
                                        v1::ResumeJobResponse* response) {
   return guarded("ResumeJob", *request, [&] {
-    const RequestKey key = make_request_key("ResumeJob", *request);
+    const RequestKey key = make_request_key("ResumeJob", *request, client_name(*context));
     const std::string id = parse_job_name(request->name());
     *response->mutable_job() = store_.resume(id, key);
     spdlog::info("job {}: a client resumes it", id);
   });
 }
 
-grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext*, const v1::MoveJobRequest* request,
+grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext* context,
+                                     const v1::MoveJobRequest* request,
                                      v1::MoveJobResponse* response) {
   return guarded("MoveJob", *request, [&] {
-    const RequestKey key = make_request_key("MoveJob", *request);
+    const RequestKey key = make_request_key("MoveJob", *request, client_name(*context));
     const std::string id = parse_job_name(request->name());
     v1::Job& job = *response->mutable_job();
     if (request->has_before())
@@ -200,18 +210,19 @@ grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext*, const v1::MoveJobRequ
   });
 }
 
-grpc::Status JobServiceImpl::LabelJob(grpc::ServerContext*, const v1::LabelJobRequest* request,
+grpc::Status JobServiceImpl::LabelJob(grpc::ServerContext* context,
+                                      const v1::LabelJobRequest* request,
                                       v1::LabelJobResponse* response) {
   return guarded("LabelJob", *request, [&] {
-    const RequestKey key = make_request_key("LabelJob", *request);
+    const RequestKey key = make_request_key("LabelJob", *request, client_name(*context));
     *response->mutable_job() =
         store_.label(parse_job_name(request->name()), request->set(),
                      {request->remove().begin(), request->remove().end()}, key);
   });
 }
 
-v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request) {
-  const RequestKey key = make_request_key("EditJob", request);
+v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request, const std::string& client) {
+  const RequestKey key = make_request_key("EditJob", request, client);
   if (const auto first = store_.find_request(key)) return *first;
   const std::string id = parse_job_name(request.name());
   const v1::Job job = store_.get(id);
@@ -223,10 +234,11 @@ v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request) {
   return store_.edit(id, before, after, key);
 }
 
-grpc::Status JobServiceImpl::EditJob(grpc::ServerContext*, const v1::EditJobRequest* request,
+grpc::Status JobServiceImpl::EditJob(grpc::ServerContext* context,
+                                     const v1::EditJobRequest* request,
                                      v1::EditJobResponse* response) {
   return guarded("EditJob", *request, [&] {
-    *response->mutable_job() = edit(*request);
+    *response->mutable_job() = edit(*request, client_name(*context));
     spdlog::info("job {}: a client edits it", parse_job_name(request->name()));
   });
 }

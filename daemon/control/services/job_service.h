@@ -50,8 +50,8 @@ class JobServiceImpl final : public JobServiceBase {
       grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) override;
 
  private:
-  v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request);
-  v1::Job edit(const v1::EditJobRequest& request);
+  v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request, const std::string& client);
+  v1::Job edit(const v1::EditJobRequest& request, const std::string& client);
 
   JobStore& store_;
   Admission& admission_;

@@ -17,7 +17,7 @@ grpc::Status ModelServiceImpl::CreateModel(grpc::ServerContext* context,
                                            const v1::CreateModelRequest* request,
                                            v1::CreateModelResponse* response) {
   return guarded("CreateModel", *request, [&] {
-    const RequestKey key = make_request_key("CreateModel", *request);
+    const RequestKey key = make_request_key("CreateModel", *request, client_name(*context));
     *response->mutable_model() = models_.create(client_name(*context), *request, key);
   });
 }
@@ -42,11 +42,11 @@ grpc::Status ModelServiceImpl::ListModels(grpc::ServerContext*,
   });
 }
 
-grpc::Status ModelServiceImpl::DeleteModel(grpc::ServerContext*,
+grpc::Status ModelServiceImpl::DeleteModel(grpc::ServerContext* context,
                                            const v1::DeleteModelRequest* request,
                                            v1::DeleteModelResponse*) {
   return guarded("DeleteModel", *request, [&] {
-    const RequestKey key = make_request_key("DeleteModel", *request);
+    const RequestKey key = make_request_key("DeleteModel", *request, client_name(*context));
     models_.remove(parse_model_name(request->name()), key,
                    [this](const std::string& id) { return user_of(id); });
   });

@@ -120,7 +120,7 @@ grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext* context,
 
 v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
                                                const v1::CreatePlanRequest& request) {
-  const RequestKey key = make_request_key("CreatePlan", request);
+  const RequestKey key = make_request_key("CreatePlan", request, client);
   const v1::PlanQuery query = with_defaults(request.query());
   v1::CreatePlanResponse response;
   // A repeat gets its plan, also where the model has gone or the daemon has other ranks meanwhile.
@@ -180,10 +180,11 @@ grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlan
   });
 }
 
-grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext*, const v1::DeletePlanRequest* request,
+grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext* context,
+                                         const v1::DeletePlanRequest* request,
                                          v1::DeletePlanResponse*) {
   return guarded("DeletePlan", *request, [&] {
-    const RequestKey key = make_request_key("DeletePlan", *request);
+    const RequestKey key = make_request_key("DeletePlan", *request, client_name(*context));
     plans_.remove(parse_plan_name(request->name()), key,
                   [this](const std::string& id) { return user_of(id); });
   });

@@ -55,7 +55,8 @@ grpc::Status RunServiceImpl::CreateRun(grpc::ServerContext* context,
                                        v1::CreateRunResponse* response) {
   return guarded("CreateRun", *request, [&] {
     RunManager::Created created = runs_.create(
-        request->spec(), make_request_key("CreateRun", *request), client_name(*context));
+        request->spec(), make_request_key("CreateRun", *request, client_name(*context)),
+        client_name(*context));
     *response->mutable_run() = std::move(created.run);
     response->set_token(created.token);
     for (std::string& warning : created.warnings) response->add_warnings(std::move(warning));

@@ -21,7 +21,7 @@ grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
                                              const v1::CreateUploadRequest* request,
                                              v1::CreateUploadResponse* response) {
   return guarded("CreateUpload", *request, [&] {
-    const RequestKey key = make_request_key("CreateUpload", *request);
+    const RequestKey key = make_request_key("CreateUpload", *request, client_name(*context));
     v1::CreateUploadRequest asked = *request;
     if (asked.kind() == v1::UPLOAD_KIND_TRANSIENT) asked.set_run(own_run_(*context, asked.run()));
     *response->mutable_upload() = store_.create(client_name(*context), asked, key);
@@ -94,7 +94,7 @@ grpc::Status UploadServiceImpl::AbortUpload(grpc::ServerContext* context,
                                             const v1::AbortUploadRequest* request,
                                             v1::AbortUploadResponse*) {
   return guarded("AbortUpload", *request, [&] {
-    const RequestKey key = make_request_key("AbortUpload", *request);
+    const RequestKey key = make_request_key("AbortUpload", *request, client_name(*context));
     store_.abort(client_name(*context), parse_upload_name(request->name()), key);
   });
 }

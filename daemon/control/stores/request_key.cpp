@@ -30,7 +30,8 @@ std::string message_digest(const std::string& method, const google::protobuf::Me
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }
 
-RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request) {
+RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request,
+                            const std::string& client) {
   std::unique_ptr<google::protobuf::Message> copy(request.New());
   copy->CopyFrom(request);
   const auto* field = copy->GetDescriptor()->FindFieldByName("request_id");
@@ -45,6 +46,7 @@ RequestKey make_request_key(const std::string& method, const google::protobuf::M
   if (!valid)
     throw InvalidArgument("request_id is not valid, expected a UUID or [A-Za-z0-9_-]{1,64}",
                           "REQUEST_ID_INVALID", {{"field", "request_id"}});
+  key.id = client + '/' + key.id;
   copy->GetReflection()->ClearField(copy.get(), field);
   key.digest = message_digest(method, *copy);
   return key;

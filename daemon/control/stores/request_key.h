@@ -18,11 +18,15 @@ std::string message_digest(const std::string& method, const google::protobuf::Me
 
 /// Equal keys are the same request. Empty id: the client does not ask for it.
 struct RequestKey {
-  std::string id;
+  std::string id;  ///< "CLIENT/REQUEST_ID": what one client chooses says nothing to another
   std::string digest;
+
+  /// As the client has given it; of an earlier daemon's, which had no client, the whole id.
+  std::string given_id() const { return id.substr(id.rfind('/') + 1); }
 };
-/// The digest covers the method and the whole request but its request_id. Throws InvalidArgument
-/// for an id that is not [A-Za-z0-9_-]{1,64}.
-RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request);
+/// The digest covers the method and the whole request but its request_id. `client`: client_name().
+/// Throws InvalidArgument for an id that is not [A-Za-z0-9_-]{1,64}.
+RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request,
+                            const std::string& client);
 
 }  // namespace meshloom::control

@@ -21,12 +21,19 @@ std::optional<v1::RequestRecord> RequestLog::record_of(const RequestKey& key,
 }
 
 const v1::RequestRecord* RequestLog::find(const RequestKey& key) const {
-  const auto found = by_id_.find(key.id);
-  if (key.id.empty() || found == by_id_.end()) return nullptr;
-  if (found->second.digest() != key.digest)
-    throw InvalidArgument(fmt::format("request_id {} was used before for another request", key.id),
-                          "REQUEST_ID_REUSED",
-                          {{"request_id", key.id}, {"resource", found->second.resource()}});
+  if (key.id.empty()) return nullptr;
+  auto found = by_id_.find(key.id);
+  const bool of_client = found != by_id_.end();
+  // Records of earlier daemons do not say whose they are.
+  if (!of_client) found = by_id_.find(key.given_id());
+  if (found == by_id_.end()) return nullptr;
+  if (found->second.digest() != key.digest) {
+    Error::Metadata metadata = {{"request_id", key.given_id()}};
+    if (of_client) metadata["resource"] = found->second.resource();
+    throw InvalidArgument(
+        fmt::format("request_id {} was used before for another request", key.given_id()),
+        "REQUEST_ID_REUSED", metadata);
+  }
   return &found->second;
 }
 

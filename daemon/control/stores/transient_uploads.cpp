@@ -72,8 +72,9 @@ std::optional<v1::Upload> TransientUploads::repeat(const std::string& client,
   for (const auto& [id, entry] : entries_) {
     if (entry->request.id != key.id || entry->upload.client() != client) continue;
     if (entry->request.digest != key.digest)
-      throw InvalidArgument(fmt::format("request_id \"{}\" was given to another request", key.id),
-                            "REQUEST_ID_REUSED", {{"field", "request_id"}});
+      throw InvalidArgument(
+          fmt::format("request_id \"{}\" was given to another request", key.given_id()),
+          "REQUEST_ID_REUSED", {{"field", "request_id"}});
     return entry->upload;
   }
   return std::nullopt;

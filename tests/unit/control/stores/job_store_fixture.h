@@ -39,7 +39,7 @@ class JobStoreTest : public ::testing::Test {
     v1::SubmitJobRequest request;
     request.set_request_id(id);
     *request.mutable_spec() = spec(name);
-    return make_request_key("SubmitJob", request);
+    return make_request_key("SubmitJob", request, "tester");
   }
   static void move(JobStore& store, const std::string& id, v1::JobState state) {
     store.update(id, [&](v1::Job* job) { job->set_state(state); });

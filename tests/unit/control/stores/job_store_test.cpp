@@ -115,7 +115,7 @@ TEST_F(JobStoreTest, ARepeatedRequestGetsTheFirstAnswer) {
   }
   v1::SubmitJobRequest bad;
   bad.set_request_id("../x");
-  EXPECT_THROW(make_request_key("SubmitJob", bad), InvalidArgument);
+  EXPECT_THROW(make_request_key("SubmitJob", bad, "tester"), InvalidArgument);
 }
 
 TEST_F(JobStoreTest, AHundredRepeatsAtOnceMakeOneJob) {

@@ -56,7 +56,7 @@ class ModelStoreTest : public TransferTest {
     return request;
   }
   v1::Model make(const v1::CreateModelRequest& request) {
-    return models().create("me", request, make_request_key("CreateModel", request));
+    return models().create("me", request, make_request_key("CreateModel", request, "me"));
   }
   std::string refusal(const v1::CreateModelRequest& request) {
     try {

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <vector>
 
 #include "kernels/base/error.h"
+#include "v1/job_service.pb.h"
 
 namespace meshloom::control {
 namespace {
@@ -40,6 +42,52 @@ TEST(RequestLog, OfALongLivedResourceTheFirstAndTheNewestAreKnown) {
   log.forget_resource("jobs/long");
   EXPECT_TRUE(log.find({"jobs/long-12000", ""})->gone());
   EXPECT_FALSE(log.find({"jobs/short-1", ""})->gone());
+}
+
+RequestKey cancel_key(const std::string& client, const std::string& job) {
+  v1::CancelJobRequest request;
+  request.set_request_id("id-1");
+  request.set_name(job);
+  return make_request_key("CancelJob", request, client);
+}
+
+std::map<std::string, std::string> refusal_metadata(const RequestLog& log, const RequestKey& key) {
+  try {
+    log.find(key);
+  } catch (const InvalidArgument& error) {
+    EXPECT_EQ(error.reason(), "REQUEST_ID_REUSED");
+    return error.metadata();
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return {};
+}
+
+TEST(RequestLog, AnIdIsItsClientsOwn) {
+  RequestLog log;
+  const RequestKey first = cancel_key("one", "a");
+  log.remember(*RequestLog::record_of(first, "jobs/a"));
+  ASSERT_NE(log.find(first), nullptr);
+  EXPECT_EQ(log.find(cancel_key("two", "a")), nullptr);
+  EXPECT_EQ(log.find(cancel_key("two", "b")), nullptr);
+  EXPECT_EQ(log.find(cancel_key("address:127.0.0.1", "a")), nullptr);
+  const auto metadata = refusal_metadata(log, cancel_key("one", "b"));
+  EXPECT_EQ(metadata.at("request_id"), "id-1");
+  EXPECT_EQ(metadata.at("resource"), "jobs/a");
+}
+
+TEST(RequestLog, WhatEarlierDaemonsHaveNotedIsFoundWhoeverRepeatsIt) {
+  RequestLog log;
+  v1::RequestRecord earlier;
+  earlier.set_request_id("id-1");
+  earlier.set_digest(cancel_key("one", "a").digest);
+  earlier.set_resource("jobs/a");
+  log.remember(earlier);
+  ASSERT_NE(log.find(cancel_key("one", "a")), nullptr);
+  EXPECT_EQ(log.find(cancel_key("two", "a"))->resource(), "jobs/a");
+  // Whose it was is not known, so that it is not told.
+  const auto metadata = refusal_metadata(log, cancel_key("two", "b"));
+  EXPECT_EQ(metadata.at("request_id"), "id-1");
+  EXPECT_EQ(metadata.count("resource"), 0u);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ class TransferTest : public ::testing::Test {
                      const std::string& client = "me", const std::string& request_id = "") {
     const auto asked = request(name, bytes, request_id);
     const v1::Upload upload =
-        uploads().create(client, asked, make_request_key("CreateUpload", asked));
+        uploads().create(client, asked, make_request_key("CreateUpload", asked, client));
     return upload.name().substr(upload.name().find('/') + 1);
   }
   std::string send(const std::string& name, const std::string& bytes,

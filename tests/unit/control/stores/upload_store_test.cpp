@@ -257,7 +257,7 @@ TEST_F(UploadStoreTest, ARepeatedRequestGetsTheFirstAnswerAlsoAfterARestart) {
     v1::AbortUploadRequest abort;
     abort.set_request_id("request-2");
     abort.set_name(id);
-    return make_request_key("AbortUpload", abort);
+    return make_request_key("AbortUpload", abort, "me");
   }();
   uploads().abort("me", id, asked);
   uploads().abort("me", id, asked);
