@@ -2,13 +2,27 @@
 #include "daemon/control/ranks/ranks_turn.h"
 
 #include <algorithm>
-#include <chrono>
 
 namespace meshloom::control {
 
 bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up,
                         const std::function<Place()>& place) {
-  constexpr std::chrono::milliseconds kLookUp{50};
+  return wait_for_turn(who, given_up, place, std::chrono::milliseconds(50));
+}
+
+bool RanksTurn::acquire_when_woken(const std::string& who, const std::function<bool()>& given_up) {
+  return wait_for_turn(who, given_up, {}, std::nullopt);
+}
+
+void RanksTurn::wake() {
+  const std::lock_guard lock(mutex_);
+  ++wakes_;
+  changed_.notify_all();
+}
+
+bool RanksTurn::wait_for_turn(const std::string& who, const std::function<bool()>& given_up,
+                              const std::function<Place()>& place,
+                              std::optional<std::chrono::milliseconds> look_up) {
   const auto enter = [&](Place at) {
     queue_.insert(at == Place::kFirst ? queue_.begin() : queue_.end(), who);
   };
@@ -18,6 +32,7 @@ bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& giv
   std::unique_lock lock(mutex_);
   enter(taken);
   while (true) {
+    const std::uint64_t known = wakes_;
     lock.unlock();
     const bool over = given_up();
     const Place now = wanted();
@@ -34,7 +49,11 @@ bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& giv
       changed_.notify_all();
       return !over;
     }
-    changed_.wait_for(lock, kLookUp);
+    if (wakes_ != known) continue;  // while it asked
+    if (look_up)
+      changed_.wait_for(lock, *look_up);
+    else
+      changed_.wait(lock);
   }
 }
 

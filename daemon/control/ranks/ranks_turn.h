@@ -3,10 +3,13 @@
 // come first served, but for a job that was resumed, which comes first.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +26,10 @@ class RanksTurn {
   /// without a lock. `who` is the name of a resource, which waits or has its turn once at a time.
   bool acquire(const std::string& who, const std::function<bool()>& given_up,
                const std::function<Place()>& place = {});
+  /// The same, where `given_up` is asked after each wake() alone: many may wait so at no cost.
+  bool acquire_when_woken(const std::string& who, const std::function<bool()>& given_up);
+  /// What somebody's `given_up` says may have changed.
+  void wake();
   /// The same without waiting: false if somebody has the ranks or waits, or it is closed.
   bool try_acquire(const std::string& who);
   void release(const std::string& who);
@@ -36,10 +43,16 @@ class RanksTurn {
   std::vector<std::string> ahead_of(const std::string& who, Place place = Place::kLast) const;
 
  private:
+  /// Asks again after `look_up`, or not without being woken.
+  bool wait_for_turn(const std::string& who, const std::function<bool()>& given_up,
+                     const std::function<Place()>& place,
+                     std::optional<std::chrono::milliseconds> look_up);
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> queue_;
-  std::string holder_;  ///< empty: nobody
+  std::string holder_;       ///< empty: nobody
+  std::uint64_t wakes_ = 0;  ///< so many
   bool open_ = true;
 };
 

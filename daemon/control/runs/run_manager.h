@@ -59,6 +59,10 @@ class RunManager {
     std::vector<std::string> warnings;
   };
   Created create(const v1::RunSpec& spec, const RequestKey& key, const std::string& client);
+  /// Removes a run that has ended with its saved states, weights and operations; its name is free
+  /// again. Throws NotFound, and FailedPrecondition for another client's (RUN_OF_ANOTHER) and for
+  /// one that has not ended (RUN_NOT_ENDED).
+  void remove(const std::string& id, const std::string& client);
   /// Throws NotFound (RUN_NOT_FOUND).
   std::shared_ptr<RunSession> find(const std::string& id) const;
   /// Up to `size` runs after `position` (0 at first), oldest first; the position to go on from, 0
@@ -90,7 +94,17 @@ class RunManager {
   void tick();
   void check_times() const;
   void collect_states() const;
-  void forget_oldest();
+  /// Before another run of `client` is made: makes room for it. Throws ResourceExhausted
+  /// (TOO_MANY_RUNS).
+  void forget_oldest(const std::string& client);
+  struct Forgotten {
+    SessionPtr session;
+    std::thread thread;  ///< ends by itself
+  };
+  /// With the mutex: nobody finds the run any more.
+  Forgotten take_out(std::int64_t number);
+  /// Without it. Returns when no trace of them is left.
+  void forget(std::vector<Forgotten> runs);
 
   const Parts parts_;
   Operations operations_;

@@ -139,7 +139,7 @@ void RunSession::begin_sample(std::int64_t epoch, const std::string& operation, 
 WaitingMemory::Hold RunSession::hold_waiting(const SampleOrder& order) {
   const std::size_t bytes = bytes_of_order(order);
   try {
-    return world_.waiting.take(id_, run_.client(), bytes);
+    return world_.waiting.take(id_, client_, bytes);
   } catch (const ResourceExhausted&) {
     // Those that were cancelled make room.
     const std::size_t cancelled = std::erase_if(waiting_samples_, [&](const WaitingSample& sample) {
@@ -147,7 +147,7 @@ WaitingMemory::Hold RunSession::hold_waiting(const SampleOrder& order) {
     });
     if (cancelled == 0) throw;
   }
-  return world_.waiting.take(id_, run_.client(), bytes);
+  return world_.waiting.take(id_, client_, bytes);
 }
 
 void RunSession::begin_waiting_samples() {

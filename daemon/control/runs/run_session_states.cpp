@@ -85,8 +85,18 @@ v1::RunRecord RunSession::durable_record() const {
   return record;
 }
 
+void RunSession::forget() {
+  const std::lock_guard one(persist_mutex_);
+  forgotten_ = true;
+}
+
 void RunSession::persist() {
   const std::lock_guard one(persist_mutex_);
+  persist_locked();
+}
+
+void RunSession::persist_locked() {
+  if (forgotten_) return;
   v1::RunRecord record;
   {
     const std::lock_guard lock(mutex_);

@@ -93,6 +93,13 @@ grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
   });
 }
 
+grpc::Status RunServiceImpl::DeleteRun(grpc::ServerContext* context,
+                                       const v1::DeleteRunRequest* request,
+                                       v1::DeleteRunResponse*) {
+  return guarded("DeleteRun", *request,
+                 [&] { runs_.remove(parse_run_name(request->name()), client_name(*context)); });
+}
+
 grpc::Status RunServiceImpl::Heartbeat(grpc::ServerContext* context,
                                        const v1::HeartbeatRequest* request,
                                        v1::HeartbeatResponse* response) {

@@ -30,6 +30,8 @@ class RunServiceImpl final : public v1::RunService::Service {
                         v1::ListRunsResponse* response) override;
   grpc::Status CloseRun(grpc::ServerContext* context, const v1::CloseRunRequest* request,
                         v1::CloseRunResponse* response) override;
+  grpc::Status DeleteRun(grpc::ServerContext* context, const v1::DeleteRunRequest* request,
+                         v1::DeleteRunResponse* response) override;
   grpc::Status Heartbeat(grpc::ServerContext* context, const v1::HeartbeatRequest* request,
                          v1::HeartbeatResponse* response) override;
   grpc::Status ListStates(grpc::ServerContext* context, const v1::ListStatesRequest* request,
