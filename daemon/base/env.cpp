@@ -33,6 +33,7 @@ Environment read_environment() {
   }
   env.log_level = text("MESHLOOM_LOG_LEVEL");
   env.host = text("MESHLOOM_HOST");
+  env.run_token = text("MESHLOOM_RUN_TOKEN");
   env.no_colour = text("NO_COLOR").has_value() || text("TERM") == "dumb";
   return env;
 }

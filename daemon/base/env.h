@@ -25,6 +25,8 @@ struct Environment {
   /// MESHLOOM_HOST: address by which other hosts reach this one. Default: its first address that is
   /// not a loopback.
   std::optional<std::string> host;
+  /// MESHLOOM_RUN_TOKEN: of the run that a command of `meshloom` drives, as run create printed it.
+  std::optional<std::string> run_token;
   /// NO_COLOR is set to something, or TERM is "dumb": output without colours.
   bool no_colour = false;
 };

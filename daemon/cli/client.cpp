@@ -75,9 +75,10 @@ std::string why_unreachable(const std::string& text) {
 
 }  // namespace
 
-Client::Client(const std::string& address, std::string name)
+Client::Client(const std::string& address, std::string name, std::string run_token)
     : address_(address),
       name_(std::move(name)),
+      run_token_(std::move(run_token)),
       channel_(make_channel(address)),
       jobs_(v1::JobService::NewStub(channel_)),
       generation_(v1::GenerateService::NewStub(channel_)),

@@ -25,14 +25,14 @@ namespace meshloom::cli {
 
 struct CallOptions {
   std::chrono::seconds deadline{30};
-  std::string run_token = {};  ///< of the run that the call is about, if it needs one
 };
 
 /// Connects with the first call. Used by one thread.
 class Client {
  public:
   /// `name`: what this client is called, so that it finds its uploads again; empty: by its address.
-  explicit Client(const std::string& address, std::string name = "");
+  /// `run_token`: of the one run that all calls are about, if they are about one.
+  explicit Client(const std::string& address, std::string name = "", std::string run_token = "");
 
   const std::string& address() const { return address_; }
   v1::JobService::Stub& jobs() { return *jobs_; }
@@ -58,7 +58,6 @@ class Client {
       grpc::ClientContext context;
       introduce(context);
       context.set_deadline(std::chrono::system_clock::now() + options.deadline);
-      if (!options.run_token.empty()) context.AddMetadata("meshloom-run-token", options.run_token);
       Response response;
       const grpc::Status status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
@@ -86,6 +85,7 @@ class Client {
   /// Says who calls. call() does it by itself; calls that stream need it.
   void introduce(grpc::ClientContext& context) const {
     if (!name_.empty()) context.AddMetadata("meshloom-client", name_);
+    if (!run_token_.empty()) context.AddMetadata("meshloom-run-token", run_token_);
   }
 
   /// Throws what the status means, for calls that stream.
@@ -107,6 +107,7 @@ class Client {
 
   std::string address_;
   std::string name_;
+  std::string run_token_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::GenerateService::Stub> generation_;

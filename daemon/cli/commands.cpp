@@ -25,6 +25,7 @@ constexpr const char* kFooter =
     "cancelled, 130 "
     "Ctrl-C.\n"
     "Environment: MESHLOOM_ADDRESS, host:port of the daemon; --address wins over it. "
+    "MESHLOOM_RUN_TOKEN, the token of the run that a command drives. "
     "NO_COLOR: no colours unless --color asks for them.";
 
 /// Options of the whole program are understood after a command as well.

@@ -14,6 +14,9 @@ namespace meshloom::cli {
 struct CommandContext {
   std::string address;
   std::string client;  ///< name of this client; empty: by its address
+  /// Of the run that the command is about; empty: it does without.
+  std::string run_token;
+  std::string default_run_token;  ///< for commands that need one and are given none
   bool json = false;
   std::string colours = "auto";  ///< always, never, or auto: on a terminal
   /// Whether what goes to standard output is to have colours.

@@ -37,6 +37,7 @@ int run(int argc, char** argv) {
   CommandContext context;
   const base::Environment environment = base::read_environment();
   context.address = environment.address.value_or("127.0.0.1:7420");
+  context.default_run_token = environment.run_token.value_or("");
   if (environment.no_colour) context.colours = "never";
   declare_commands(app, context);
   try {
@@ -47,7 +48,7 @@ int run(int argc, char** argv) {
     return kUsage;
   }
   try {
-    Client client(context.address, context.client);
+    Client client(context.address, context.client, context.run_token);
     return context.action(client);
   } catch (const CliError& error) {
     print_error(error, context.json);

@@ -7,13 +7,10 @@
 #include "daemon/cli/operation_output.h"
 #include "daemon/cli/operation_watch.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/run_token.h"
 
 namespace meshloom::cli {
 namespace {
-
-struct CancelOptions {
-  std::string operation, token;
-};
 
 ExitCode list_operations(Client& client, bool json, const std::string& run) {
   v1::ListOperationsRequest request;
@@ -53,13 +50,11 @@ ExitCode watch(Client& client, bool json, const std::string& name) {
   return watch_operation(client, {.operation = name, .json = json});
 }
 
-ExitCode cancel_operation(Client& client, bool json, const CancelOptions& options) {
+ExitCode cancel_operation(Client& client, bool json, const std::string& name) {
   v1::CancelOperationRequest request;
-  request.set_name(options.operation);
+  request.set_name(name);
   const v1::Operation operation =
-      client
-          .call(client.operations(), &v1::OperationService::Stub::CancelOperation, request,
-                {.run_token = options.token})
+      client.call(client.operations(), &v1::OperationService::Stub::CancelOperation, request)
           .operation();
   if (json) {
     print_json(operation);
@@ -69,9 +64,9 @@ ExitCode cancel_operation(Client& client, bool json, const CancelOptions& option
   return kOk;
 }
 
-void add_named(CLI::App& operations, CommandContext& context, const char* name, const char* text,
-               const char* argument, const char* argument_text,
-               ExitCode (*action)(Client&, bool json, const std::string& name)) {
+CLI::App& add_named(CLI::App& operations, CommandContext& context, const char* name,
+                    const char* text, const char* argument, const char* argument_text,
+                    ExitCode (*action)(Client&, bool json, const std::string& name)) {
   auto* command = operations.add_subcommand(name, text);
   auto value = std::make_shared<std::string>();
   command->add_option(argument, *value, argument_text)->required();
@@ -80,6 +75,7 @@ void add_named(CLI::App& operations, CommandContext& context, const char* name, 
       return action(client, context.json, *value);
     };
   });
+  return *command;
 }
 
 }  // namespace
@@ -88,26 +84,28 @@ void add_operation_commands(CLI::App& app, CommandContext& context) {
   auto* operations = app.add_subcommand(
       "operation", "List, show, watch and cancel the verbs of runs that are driven step by step");
   operations->require_subcommand(1);
-  add_named(*operations, context, "list", "The operations of a run that are kept, oldest first",
-            "run", "The run", &list_operations);
-  add_named(*operations, context, "show",
-            "One operation with its result, which the daemon may then forget", "operation",
-            "operations/RUN/EPOCH/NUMBER, as operation list shows it", &show_operation);
-  add_named(*operations, context, "watch",
-            "One operation until it ends; of a sample the tokens as they are drawn", "operation",
-            "operations/RUN/EPOCH/NUMBER or .../sample-NUMBER", &watch);
-  auto* command = operations->add_subcommand(
-      "cancel",
-      "Cancel an operation that has not begun, or a sample; a forward_backward that is cancelled "
-      "poisons the gradients that it would have added to");
-  auto options = std::make_shared<CancelOptions>();
-  command->add_option("operation", options->operation, "operations/RUN/EPOCH/NUMBER")->required();
-  command->add_option("--token", options->token, "The run's, as run create printed it")->required();
-  command->callback([&context, options] {
-    context.action = [&context, options](Client& client) {
-      return cancel_operation(client, context.json, *options);
-    };
-  });
+  add_optional_token(
+      add_named(*operations, context, "list", "The operations of a run that are kept, oldest first",
+                "run", "The run", &list_operations),
+      context);
+  add_optional_token(
+      add_named(*operations, context, "show",
+                "One operation with its result; the daemon may then forget it if --token is given",
+                "operation", "operations/RUN/EPOCH/NUMBER, as operation list shows it",
+                &show_operation),
+      context);
+  add_optional_token(
+      add_named(*operations, context, "watch",
+                "One operation until it ends; of a sample the tokens as they are drawn",
+                "operation", "operations/RUN/EPOCH/NUMBER or .../sample-NUMBER", &watch),
+      context);
+  add_needed_token(
+      add_named(*operations, context, "cancel",
+                "Cancel an operation that has not begun, a sample, a forward or a "
+                "forward_backward; a forward_backward that is cancelled poisons the gradients that "
+                "it would have added to",
+                "operation", "operations/RUN/EPOCH/NUMBER", &cancel_operation),
+      context);
 }
 
 }  // namespace meshloom::cli

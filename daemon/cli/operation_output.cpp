@@ -114,17 +114,15 @@ void complete_result(Client& client, bool quiet, v1::Operation* operation) {
                                         operation->name(), bytes.size()));
 }
 
-v1::Operation wait_for_operation(Client& client, bool quiet, const std::string& name,
-                                 const std::string& run_token) {
+v1::Operation wait_for_operation(Client& client, bool quiet, const std::string& name) {
   v1::WaitOperationRequest request;
   request.set_name(name);
   request.set_timeout_ms(20'000);
   v1::Operation operation;
   do {
-    operation = client
-                    .call(client.operations(), &v1::OperationService::Stub::WaitOperation, request,
-                          {.run_token = run_token})
-                    .operation();
+    operation =
+        client.call(client.operations(), &v1::OperationService::Stub::WaitOperation, request)
+            .operation();
   } while (!base::is_final(operation.state()));
   check_succeeded(operation);
   complete_result(client, quiet, &operation);

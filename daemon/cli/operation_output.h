@@ -26,7 +26,6 @@ void complete_result(Client& client, bool quiet, v1::Operation* operation);
 
 /// Waits until an operation has ended, and has its result whole. Throws CliError with its error if
 /// it has failed or was cancelled.
-v1::Operation wait_for_operation(Client& client, bool quiet, const std::string& name,
-                                 const std::string& run_token);
+v1::Operation wait_for_operation(Client& client, bool quiet, const std::string& name);
 
 }  // namespace meshloom::cli

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "daemon/base/message_printer.h"
 #include "daemon/base/yaml_reader.h"
@@ -19,7 +20,7 @@ namespace meshloom::cli {
 namespace {
 
 struct CreateRunOptions {
-  std::string file, name, request_id;
+  std::string file, name, request_id, token_file;
 };
 
 /// Where the file says what the daemon refuses: its fields are those of RunSpec, the daemon's paths
@@ -43,6 +44,8 @@ ExitCode create_run(Client& client, bool json, const CreateRunOptions& options) 
     throw CliError(kUsage, error.what());
   }
   if (!options.name.empty()) request.mutable_spec()->set_name(options.name);
+  std::optional<NewTokenFile> token_file;
+  if (!options.token_file.empty()) token_file.emplace(options.token_file);
   v1::CreateRunResponse made;
   try {
     made = client.call(client.runs(), &v1::RunService::Stub::CreateRun, request);
@@ -51,11 +54,15 @@ ExitCode create_run(Client& client, bool json, const CreateRunOptions& options) 
                    error.details());
   }
   for (const std::string& warning : made.warnings()) fmt::print(stderr, "warning: {}\n", warning);
+  if (token_file) {
+    token_file->write(made.token());
+    made.clear_token();
+  }
   if (json) {
     print_json(made);
   } else {
     print_line("run", short_name(made.run().name()));
-    print_line("token", made.token());
+    print_line("token", made.token().empty() ? "in " + options.token_file : made.token());
   }
   return kOk;
 }
@@ -139,13 +146,10 @@ ExitCode list_states(Client& client, bool json, const std::string& name) {
   return kOk;
 }
 
-ExitCode close(Client& client, bool json, const RunTarget& target) {
+ExitCode close(Client& client, bool json, const std::string& name) {
   v1::CloseRunRequest request;
-  request.set_name(target.run);
-  const v1::Run run = client
-                          .call(client.runs(), &v1::RunService::Stub::CloseRun, request,
-                                {.run_token = target.token})
-                          .run();
+  request.set_name(name);
+  const v1::Run run = client.call(client.runs(), &v1::RunService::Stub::CloseRun, request).run();
   if (json) {
     print_json(run);
   } else {
@@ -154,11 +158,22 @@ ExitCode close(Client& client, bool json, const RunTarget& target) {
   return kOk;
 }
 
-ExitCode heartbeat(Client& client, bool json, const RunTarget& target) {
+ExitCode delete_run(Client& client, bool json, const std::string& name) {
+  v1::DeleteRunRequest request;
+  request.set_name(name);
+  const auto response = client.call(client.runs(), &v1::RunService::Stub::DeleteRun, request);
+  if (json)
+    print_json(response);
+  else
+    fmt::print("{}: deleted\n", short_name(name));
+  return kOk;
+}
+
+ExitCode heartbeat(Client& client, bool json, const std::string& name) {
   v1::HeartbeatRequest request;
-  request.set_name(target.run);
-  const v1::HeartbeatResponse response = client.call(
-      client.runs(), &v1::RunService::Stub::Heartbeat, request, {.run_token = target.token});
+  request.set_name(name);
+  const v1::HeartbeatResponse response =
+      client.call(client.runs(), &v1::RunService::Stub::Heartbeat, request);
   if (json) {
     print_json(response);
     return kOk;
@@ -181,36 +196,50 @@ void add_create_run(CLI::App& runs, CommandContext& context) {
   command->add_option("--request-id", options->request_id,
                       "Makes a repeat of this command harmless: the same id gives the same run "
                       "with a new token");
+  command->add_option("--token-file", options->token_file,
+                      "Write the token to this new file, which only its owner may read, instead of "
+                      "printing it");
   command->footer(
-      "The token is needed for every verb and kept nowhere.\n"
-      "Example: meshloom run create run.yaml");
+      "The token is needed for every verb and kept nowhere: commands take it from --token-file, "
+      "MESHLOOM_RUN_TOKEN or --token.\n"
+      "Example: meshloom run create run.yaml --token-file run.token");
   set_action(*command, context, options, &create_run);
 }
 
 void add_close(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand(
       "close", "End a run: what waits is cancelled, the ranks are given back, saved states stay");
-  auto target = std::make_shared<RunTarget>();
-  add_target(*command, *target);
-  set_action(*command, context, target, &close);
+  auto run = std::make_shared<std::string>();
+  add_target(*command, context, *run);
+  set_action(*command, context, run, &close);
+}
+
+void add_delete_run(CLI::App& runs, CommandContext& context) {
+  auto* command = runs.add_subcommand(
+      "delete",
+      "Remove a run that has ended for good, with its saved states and weights; needs no token, "
+      "but the name of the client that made it (--client)");
+  auto run = std::make_shared<std::string>();
+  command->add_option("run", *run, "The run")->required();
+  set_action(*command, context, run, &delete_run);
 }
 
 void add_heartbeat(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand(
       "heartbeat",
       "Renew a run's lease, without which it is saved, closed and gives the ranks back");
-  auto target = std::make_shared<RunTarget>();
-  add_target(*command, *target);
+  auto run = std::make_shared<std::string>();
+  add_target(*command, context, *run);
   command->footer(
-      "Every verb renews it, too.\nExample: meshloom run heartbeat my-run --token TOKEN");
-  set_action(*command, context, target, &heartbeat);
+      "Every verb renews it, too.\nExample: meshloom run heartbeat my-run --token-file run.token");
+  set_action(*command, context, run, &heartbeat);
 }
 
 }  // namespace
 
 void add_run_commands(CLI::App& app, CommandContext& context) {
   auto* runs = app.add_subcommand(
-      "run", "Make, train, sample, save, list and close runs that are driven step by step");
+      "run", "Make, train, sample, save, list, close and delete runs that are driven step by step");
   runs->require_subcommand(1);
   add_create_run(*runs, context);
   auto* list_command = runs->add_subcommand("list", "All runs, oldest first");
@@ -220,6 +249,7 @@ void add_run_commands(CLI::App& app, CommandContext& context) {
   auto* show_command = runs->add_subcommand("show", "One run in full, with its saved states");
   auto name = std::make_shared<std::string>();
   show_command->add_option("run", *name, "The run")->required();
+  add_optional_token(*show_command, context);
   set_action(*show_command, context, name, &show_run);
   auto* states_command =
       runs->add_subcommand("states", "All saved states of a run, oldest first, with metadata");
@@ -227,6 +257,7 @@ void add_run_commands(CLI::App& app, CommandContext& context) {
   set_action(*states_command, context, name, &list_states);
   add_heartbeat(*runs, context);
   add_close(*runs, context);
+  add_delete_run(*runs, context);
   add_run_training(*runs, context);
   add_run_sample(*runs, context);
   add_run_states(*runs, context);

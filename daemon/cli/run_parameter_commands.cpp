@@ -11,13 +11,13 @@ namespace meshloom::cli {
 namespace {
 
 struct GetParametersOptions {
-  RunTarget target;
+  std::string run;
   std::vector<std::string> names;
   std::string out;
 };
 
 struct SetParametersOptions {
-  RunTarget target;
+  std::string run;
   std::string file;
 };
 
@@ -27,7 +27,7 @@ ExitCode get_parameters(Client& client, bool json, const GetParametersOptions& o
   v1::GetParametersRequest request;
   request.mutable_names()->Add(options.names.begin(), options.names.end());
   const v1::Operation operation = carry_out(
-      client, json, options.target, &v1::RunService::Stub::GetParameters, std::move(request));
+      client, json, options.run, &v1::RunService::Stub::GetParameters, std::move(request));
   if (out) out->write(operation.result().parameters());
   return out && out->is_standard_output() ? kOk : show_ended(json, operation);
 }
@@ -38,17 +38,17 @@ ExitCode set_parameters(Client& client, bool json, const SetParametersOptions& o
   if (values.parameters().empty())
     throw CliError(kUsage, options.file + ": there are no parameters in it");
   v1::SetParametersRequest request;
-  request.set_upload(upload_if_large(client, json, options.target, values));
+  request.set_upload(upload_if_large(client, json, options.run, values));
   if (request.upload().empty()) request.mutable_parameters()->Swap(values.mutable_parameters());
-  return show_ended(json, carry_out(client, json, options.target,
-                                    &v1::RunService::Stub::SetParameters, std::move(request)));
+  return show_ended(json, carry_out(client, json, options.run, &v1::RunService::Stub::SetParameters,
+                                    std::move(request)));
 }
 
 void add_get_parameters(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand(
       "get-parameters", "Parameters by name: their shapes and dtypes, and their values in a file");
   auto options = std::make_shared<GetParametersOptions>();
-  add_target(*command, options->target);
+  add_target(*command, context, options->run);
   command
       ->add_option("names", options->names,
                    "As in the model's Hugging Face folder, such as transformer.wte.weight")
@@ -57,10 +57,10 @@ void add_get_parameters(CLI::App& runs, CommandContext& context) {
                       "File for the values, which set-parameters reads: ParameterValues of "
                       "proto/v1/step.proto in JSON, the bytes in base64; -: standard output, and "
                       "nothing else there");
-  command->footer(verb_footer(
-      "Without --out the values are not shown, with --json neither.\n"
-      "Example: meshloom run get-parameters my-run transformer.ln_f.weight --token TOKEN --out "
-      "norm.json"));
+  command->footer(
+      verb_footer("Without --out the values are not shown, with --json neither.\n"
+                  "Example: meshloom run get-parameters my-run transformer.ln_f.weight --out "
+                  "norm.json"));
   set_action(*command, context, options, &get_parameters);
 }
 
@@ -68,14 +68,14 @@ void add_set_parameters(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand("set-parameters",
                                       "Write parameters; moments stay, and gradients are dropped");
   auto options = std::make_shared<SetParametersOptions>();
-  add_target(*command, options->target);
+  add_target(*command, context, options->run);
   command
       ->add_option("file", options->file,
                    "As get-parameters --out writes it; - reads standard input")
       ->required();
   command->footer(
       verb_footer("All values are checked before any is written.\n"
-                  "Example: meshloom run set-parameters my-run norm.json --token TOKEN"));
+                  "Example: meshloom run set-parameters my-run norm.json"));
   set_action(*command, context, options, &set_parameters);
 }
 

@@ -17,7 +17,7 @@ namespace meshloom::cli {
 namespace {
 
 struct SampleOptions : SamplingOptions {
-  RunTarget target;
+  std::string run;
   std::string weights;
   bool prompt_log_probs = false, exact_log_probs = false;
   bool watch = false, ids = false;
@@ -55,13 +55,11 @@ std::vector<std::string> drawn_texts(Client& client, const std::string& operatio
 }
 
 ExitCode sample(Client& client, bool json, const SampleOptions& options) {
-  const v1::Run run = get_run(client, options.target.run);
+  const v1::Run run = get_run(client, options.run);
   const v1::SampleRequest request = sample_request(run, options);
-  const auto response = client.call(client.runs(), &v1::RunService::Stub::Sample, request,
-                                    {.run_token = options.target.token});
+  const auto response = client.call(client.runs(), &v1::RunService::Stub::Sample, request);
   if (options.watch) return watch_operation(client, {response.operation().name(), json});
-  const v1::Operation operation =
-      wait_for_operation(client, json, response.operation().name(), options.target.token);
+  const v1::Operation operation = wait_for_operation(client, json, response.operation().name());
   if (json) {
     print_json(operation);
     return kOk;
@@ -94,7 +92,7 @@ void add_run_sample(CLI::App& runs, CommandContext& context) {
   auto* command =
       runs.add_subcommand("sample", "Draw tokens from a run's weights, as they are or as saved");
   auto options = std::make_shared<SampleOptions>();
-  add_target(*command, options->target);
+  add_target(*command, context, options->run);
   add_sampling_options(*command, *options);
   command->add_option(
       "--weights", options->weights,
@@ -106,8 +104,7 @@ void add_run_sample(CLI::App& runs, CommandContext& context) {
   auto* watch = command->add_flag("--watch", options->watch, "Show tokens as they are drawn");
   command->add_flag("--ids", options->ids, "Show token ids, also where there is text")
       ->excludes(watch);
-  command->footer(
-      "Example: meshloom run sample my-run --token TOKEN --prompt \"And God said\" --watch");
+  command->footer("Example: meshloom run sample my-run --prompt \"And God said\" --watch");
   set_action(*command, context, options, &sample);
 }
 

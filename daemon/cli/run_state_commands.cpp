@@ -15,7 +15,7 @@ namespace meshloom::cli {
 namespace {
 
 struct SaveStateOptions {
-  RunTarget target;
+  std::string run;
   std::string name;
   bool overwrite = false;
   std::int64_t ttl_seconds = 0;
@@ -23,19 +23,19 @@ struct SaveStateOptions {
 };
 
 struct LoadStateOptions {
-  RunTarget target;
+  std::string run;
   std::string state;
   bool without_optimizer = false;
 };
 
 struct SaveWeightsOptions {
-  RunTarget target;
+  std::string run;
   std::string name, dtype;
   bool memory = false;
 };
 
 struct RemovalOptions {
-  std::string name, token;
+  std::string name;
 };
 
 ExitCode save_state(Client& client, bool json, const SaveStateOptions& options) {
@@ -47,7 +47,7 @@ ExitCode save_state(Client& client, bool json, const SaveStateOptions& options) 
     const auto [key, value] = split_key_value(item);
     (*request.mutable_user_metadata())[key] = value;
   }
-  return show_ended(json, carry_out(client, json, options.target, &v1::RunService::Stub::SaveState,
+  return show_ended(json, carry_out(client, json, options.run, &v1::RunService::Stub::SaveState,
                                     std::move(request)));
 }
 
@@ -55,7 +55,7 @@ ExitCode load_state(Client& client, bool json, const LoadStateOptions& options) 
   v1::LoadStateRequest request;
   request.set_state(options.state);
   request.set_without_optimizer(options.without_optimizer);
-  return show_ended(json, carry_out(client, json, options.target, &v1::RunService::Stub::LoadState,
+  return show_ended(json, carry_out(client, json, options.run, &v1::RunService::Stub::LoadState,
                                     std::move(request)));
 }
 
@@ -64,8 +64,8 @@ ExitCode save_weights(Client& client, bool json, const SaveWeightsOptions& optio
   request.set_name(options.name);
   request.set_dtype(options.dtype);
   if (options.memory) request.set_storage(v1::WEIGHTS_STORAGE_MEMORY);
-  return show_ended(json, carry_out(client, json, options.target,
-                                    &v1::RunService::Stub::SaveWeights, std::move(request)));
+  return show_ended(json, carry_out(client, json, options.run, &v1::RunService::Stub::SaveWeights,
+                                    std::move(request)));
 }
 
 template <typename Request, typename Response>
@@ -73,8 +73,7 @@ ExitCode remove_named(Client& client, bool json, const RemovalOptions& options,
                       RunMethod<Request, Response> method) {
   Request request;
   request.set_name(options.name);
-  const Response response =
-      client.call(client.runs(), method, request, {.run_token = options.token});
+  const Response response = client.call(client.runs(), method, request);
   if (json)
     print_json(response);
   else
@@ -93,7 +92,7 @@ ExitCode delete_weights(Client& client, bool json, const RemovalOptions& options
 void add_save_state(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand("save-state", "Save weights, moments and step under a name");
   auto options = std::make_shared<SaveStateOptions>();
-  add_target(*command, options->target);
+  add_target(*command, context, options->run);
   command->add_option("name", options->name, "Of the state, such as step-100")->required();
   command->add_flag("--overwrite", options->overwrite, "Take the place of one with this name");
   command
@@ -101,8 +100,7 @@ void add_save_state(CLI::App& runs, CommandContext& context) {
                    "Seconds that it is kept for while a daemon runs; 0: until it is deleted")
       ->check(command_line::not_negative());
   command->add_option("--metadata", options->metadata, "KEY=VALUE, kept along; several times");
-  command->footer(
-      verb_footer("Example: meshloom run save-state my-run step-100 --token TOKEN --ttl 86400"));
+  command->footer(verb_footer("Example: meshloom run save-state my-run step-100 --ttl 86400"));
   set_action(*command, context, options, &save_state);
 }
 
@@ -110,13 +108,13 @@ void add_load_state(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand(
       "load-state", "Go back to a saved state, of this run or another; gradients are dropped");
   auto options = std::make_shared<LoadStateOptions>();
-  add_target(*command, options->target);
+  add_target(*command, context, options->run);
   command->add_option("state", options->state, "runs/RUN/states/NAME, as run show shows it")
       ->required();
   command->add_flag("--without-optimizer", options->without_optimizer,
                     "Its weights alone: moments and step begin anew");
-  command->footer(verb_footer(
-      "Example: meshloom run load-state my-run runs/my-run/states/step-100 --token TOKEN"));
+  command->footer(
+      verb_footer("Example: meshloom run load-state my-run runs/my-run/states/step-100"));
   set_action(*command, context, options, &load_state);
 }
 
@@ -124,13 +122,12 @@ void add_save_weights(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand(
       "save-weights", "Keep the weights: as a Hugging Face folder at rank 0, or in memory");
   auto options = std::make_shared<SaveWeightsOptions>();
-  add_target(*command, options->target);
+  add_target(*command, context, options->run);
   command->add_option("name", options->name, "Of the folder, below the run's")->required();
   command->add_option("--dtype", options->dtype, "float32 (the default), bfloat16 or float16");
   command->add_flag("--memory", options->memory,
                     "In the memory of the ranks, to be sampled from after later steps");
-  command->footer(
-      verb_footer("Example: meshloom run save-weights my-run policy-3 --token TOKEN --memory"));
+  command->footer(verb_footer("Example: meshloom run save-weights my-run policy-3 --memory"));
   set_action(*command, context, options, &save_weights);
 }
 
@@ -139,8 +136,8 @@ void add_removal(CLI::App& runs, CommandContext& context, const char* name, cons
   auto* command = runs.add_subcommand(name, text);
   auto options = std::make_shared<RemovalOptions>();
   command->add_option("name", options->name, form)->required();
-  add_token(*command, options->token);
-  command->footer(fmt::format("Example: meshloom run {} {} --token TOKEN", name, form));
+  add_needed_token(*command, context);
+  command->footer(fmt::format("Example: meshloom run {} {}", name, form));
   set_action(*command, context, options, action);
 }
 
@@ -155,6 +152,7 @@ void add_run_states(CLI::App& runs, CommandContext& context) {
   auto* download =
       runs.add_subcommand("download-weights", "Copy weights on disk into a new folder");
   add_download(*download, context, "runs/RUN/weights/NAME, as run show shows it");
+  add_optional_token(*download, context);
   add_removal(runs, context, "delete-weights", "Let saved weights go, with their files",
               "runs/RUN/weights/NAME", &delete_weights);
 }

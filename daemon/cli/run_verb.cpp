@@ -6,13 +6,9 @@
 
 namespace meshloom::cli {
 
-void add_target(CLI::App& command, RunTarget& target) {
-  command.add_option("run", target.run, "The run")->required();
-  add_token(command, target.token);
-}
-
-void add_token(CLI::App& command, std::string& token) {
-  command.add_option("--token", token, "The run's, as run create printed it")->required();
+void add_target(CLI::App& command, CommandContext& context, std::string& run) {
+  command.add_option("run", run, "The run")->required();
+  add_needed_token(command, context);
 }
 
 v1::Run get_run(Client& client, const std::string& name) {
@@ -30,14 +26,13 @@ v1::VerbId next_verb(Client& client, const std::string& run) {
   return id;
 }
 
-std::string upload_if_large(Client& client, bool quiet, const RunTarget& target,
+std::string upload_if_large(Client& client, bool quiet, const std::string& run,
                             const google::protobuf::Message& data) {
   // The daemon takes requests of 16 MiB; what else stands in one is small.
   constexpr std::size_t kMostInRequest = 12 << 20;
   if (data.ByteSizeLong() <= kMostInRequest) return "";
   Uploader uploader(client, quiet);
-  Transfer transfer = uploader.begin(
-      {target.run, target.token, data.GetDescriptor()->name(), data.SerializeAsString()});
+  Transfer transfer = uploader.begin({run, data.GetDescriptor()->name(), data.SerializeAsString()});
   uploader.finish(transfer);
   return transfer.upload.name();
 }

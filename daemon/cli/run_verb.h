@@ -7,17 +7,13 @@
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/operation_output.h"
+#include "daemon/cli/run_token.h"
 #include "v1/run.pb.h"
 
 namespace meshloom::cli {
 
-struct RunTarget {
-  std::string run, token;
-};
-
-/// The positional `run` and --token.
-void add_target(CLI::App& command, RunTarget& target);
-void add_token(CLI::App& command, std::string& token);
+/// The positional `run`, and its token (add_needed_token).
+void add_target(CLI::App& command, CommandContext& context, std::string& run);
 
 v1::Run get_run(Client& client, const std::string& name);
 
@@ -26,7 +22,7 @@ v1::VerbId next_verb(Client& client, const std::string& run);
 
 /// `data` as an upload that a verb of the run takes, by its name, where a request would be too
 /// large with it; empty where it is not. Shows the progress unless `quiet`.
-std::string upload_if_large(Client& client, bool quiet, const RunTarget& target,
+std::string upload_if_large(Client& client, bool quiet, const std::string& run,
                             const google::protobuf::Message& data);
 
 template <typename Request, typename Response>
@@ -35,14 +31,13 @@ using RunMethod = grpc::Status (v1::RunService::Stub::*)(grpc::ClientContext*, c
 
 /// Sends a verb, with the run's next number unless it has one, and waits for its end.
 template <typename Request, typename Response>
-v1::Operation carry_out(Client& client, bool json, const RunTarget& target,
+v1::Operation carry_out(Client& client, bool json, const std::string& run,
                         RunMethod<Request, Response> method, Request request) {
   const std::int64_t number = request.id().seq();
-  *request.mutable_id() = next_verb(client, target.run);
+  *request.mutable_id() = next_verb(client, run);
   if (number > 0) request.mutable_id()->set_seq(number);
-  const Response response =
-      client.call(client.runs(), method, request, {.run_token = target.token});
-  return wait_for_operation(client, json, response.operation().name(), target.token);
+  const Response response = client.call(client.runs(), method, request);
+  return wait_for_operation(client, json, response.operation().name());
 }
 
 /// An operation that has ended.

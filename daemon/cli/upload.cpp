@@ -71,8 +71,8 @@ Transfer Uploader::begin(VerbData data) {
   request.set_kind(v1::UPLOAD_KIND_TRANSIENT);
   request.set_run(data.run);
   request.set_size_bytes(static_cast<std::int64_t>(data.bytes.size()));
-  const auto response = client_.call(client_.uploads(), &v1::UploadService::Stub::CreateUpload,
-                                     request, {.run_token = data.token});
+  const auto response =
+      client_.call(client_.uploads(), &v1::UploadService::Stub::CreateUpload, request);
   const std::uint64_t size = data.bytes.size();
   const auto bytes = std::make_shared<MemoryBytes>(std::move(data.bytes));
   return {base::InputFile(data.name, size, bytes), data.name, response.upload()};

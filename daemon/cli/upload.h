@@ -23,7 +23,7 @@ struct Transfer {
 
 /// Data of a verb, too large for its request.
 struct VerbData {
-  std::string run, token;
+  std::string run;
   std::string name;   ///< for who waits
   std::string bytes;  ///< a serialised message
 };

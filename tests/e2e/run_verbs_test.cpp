@@ -28,17 +28,23 @@ class RunVerbsE2e : public DaemonTest {
   training: {{seq_len: 32}}
 )",
                                                                 preset));
-    token_ = client_json({"run", "create", file, "--name", name})["token"];
+    std::filesystem::remove(token_file_ = folder_ / "run.token");
+    const Json made =
+        client_json({"run", "create", file, "--name", name, "--token-file", token_file_});
+    EXPECT_EQ(made.value("token", ""), "") << "it is written to the file alone";
+    EXPECT_EQ(std::filesystem::status(token_file_).permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+    token_ = read_file(token_file_).substr(0, 32);
     ASSERT_TRUE(eventually(30s, [&] {
       return client_json({"run", "show", name})["state"] == "ready";
     }));
   }
 
-  /// "run VERB NAME OPTIONS --token TOKEN".
+  /// "run VERB NAME OPTIONS --token-file FILE".
   Arguments line(const std::string& verb, const Arguments& options = {}) const {
     Arguments all = {"run", verb, name_};
     all.insert(all.end(), options.begin(), options.end());
-    all.insert(all.end(), {"--token", token_});
+    all.insert(all.end(), {"--token-file", token_file_});
     return all;
   }
   Json verb(const std::string& name, const Arguments& options = {}) const {
@@ -57,7 +63,7 @@ class RunVerbsE2e : public DaemonTest {
     return read_file(path);
   }
 
-  std::string name_, token_;
+  std::string name_, token_, token_file_;
 };
 
 TEST_F(RunVerbsE2e, StatesParametersAndTheLeaseByHand) {
@@ -103,7 +109,14 @@ TEST_F(RunVerbsE2e, StatesParametersAndTheLeaseByHand) {
   client_json({"run", "delete-state", "runs/hand/states/begin", "--token", token_});
   EXPECT_EQ(client_json({"run", "show", "hand"})["saved"].size(), 1u);
   expect_refused_for(line("load-state", {"runs/hand/states/begin"}), "STATE_NOT_FOUND");
+  expect_refused_for({"run", "delete", "hand"}, "RUN_NOT_ENDED");
   verb("close");
+  ASSERT_TRUE(eventually(10s, [&] {
+    return client_json({"run", "show", "hand"})["state"] == "closed";
+  }));
+  expect_refused_for({"--client", "another", "run", "delete", "hand"}, "RUN_OF_ANOTHER");
+  EXPECT_EQ(client({"run", "delete", "hand"}).exit_code, 0);
+  EXPECT_FALSE(std::filesystem::exists(state_ / "runs" / "hand"));
   shut_down();
 }
 
@@ -131,8 +144,9 @@ TEST_F(RunVerbsE2e, LossesAreNamedOnTheLineAndTheirDataComeFromAFileOrStandardIn
   const auto piped = run_command(
       {"sh", "-c",
        fmt::format(
-           "'{}/meshloom' --address {} --json run forward losses --token {} --batch - < '{}'",
-           test::program_folder(), address_, token_, plain)},
+           "MESHLOOM_RUN_TOKEN={} '{}/meshloom' --address {} --json run forward losses --batch - "
+           "< '{}'",
+           token_, test::program_folder(), address_, plain)},
       60s);
   EXPECT_EQ(Json::parse(piped.output)["result"], forward["result"]) << piped.errors;
 

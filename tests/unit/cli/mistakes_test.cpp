@@ -62,7 +62,7 @@ TEST(Mistakes, OfTheCommandLine) {
       {"checkpoint", "a command is needed: list, "},
       {"run", "a command is needed: create, "},
       {"run forwrad r", "unknown command \"forwrad\"; did you mean forward?"},
-      {"run heartbeat r", "--token is required"},
+      {"run heartbeat r", "one of --token-file, --token and MESHLOOM_RUN_TOKEN is required"},
       {"run load-state r --token t", "state is required"},
       {"run delete-state --token t", "name is required"},
       {"run skip r --token t", "number is required"},
