@@ -70,7 +70,15 @@ class Client:
         """A run that was made before, also by another process or before a restart of the daemon. Its verbs go on with
         the run's present epoch and next number: nobody else may drive it meanwhile."""
         request = run_service_pb2.GetRunRequest(name=name)
-        return TrainingRun(self._connection, self._connection.call(self._connection.runs.GetRun, request).run, token)
+        run = self._connection.call(self._connection.runs.GetRun, request, token).run
+        return TrainingRun(self._connection, run, token)
+
+    def delete_run(self, name: str) -> None:
+        """Removes a run that has ended for good, "runs/NAME", with its saved states and weights. It needs no token: a
+        client of the same `name` as the one that made it may do so. FailedPrecondition otherwise (RUN_OF_ANOTHER), and
+        for a run that has not ended (RUN_NOT_ENDED)."""
+        request = run_service_pb2.DeleteRunRequest(name=name)
+        self._connection.call(self._connection.runs.DeleteRun, request, repeatable=False)
 
     def runs(self) -> Iterator[run_pb2.Run]:
         """All runs that the daemon knows, oldest first."""

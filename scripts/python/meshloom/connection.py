@@ -77,10 +77,11 @@ class Connection:
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, 2.0)
 
-    def send_stream(self, method: Callable[..., Any], requests: Iterator[Any]) -> Any:
+    def send_stream(self, method: Callable[..., Any], requests: Iterator[Any], token: str = "") -> Any:
         """A stream of requests with one answer; nothing is tried again."""
+        metadata = self._metadata + (((TOKEN_KEY, token),) if token else ())
         try:
-            return method(requests, metadata=self._metadata)
+            return method(requests, metadata=metadata)
         except grpc.RpcError as error:
             raise errors.from_rpc(error) from None
 

@@ -201,7 +201,8 @@ class TrainingRun:
 
     def info(self) -> run_pb2.Run:
         """The run as the daemon sees it."""
-        return self._connection.call(self._connection.runs.GetRun, run_service_pb2.GetRunRequest(name=self.name)).run
+        request = run_service_pb2.GetRunRequest(name=self.name)
+        return self._connection.call(self._connection.runs.GetRun, request, self.token).run
 
     def wait_ready(self, timeout: float | None = None) -> run_pb2.Run:
         """Waits until the run has the ranks. Raises its cause where it has ended, TimeoutError after `timeout`."""
@@ -249,7 +250,7 @@ class TrainingRun:
     def _is_closing(self) -> bool:
         request = run_service_pb2.GetRunRequest(name=self.name)
         try:
-            run = self._connection.call(self._connection.runs.GetRun, request, retry_seconds=0.0).run
+            run = self._connection.call(self._connection.runs.GetRun, request, self.token, retry_seconds=0.0).run
         except errors.MeshloomError:
             return False  # the close itself was answered
         return run.state == run_pb2.RUN_STATE_CLOSING

@@ -42,12 +42,12 @@ def _send_transient(connection: Connection, data: bytes, run: str, token: str) -
     request = upload_service_pb2.CreateUploadRequest(request_id=str(uuid.uuid4()), size_bytes=len(data), run=run,
                                                      kind=upload_service_pb2.UPLOAD_KIND_TRANSIENT)
     upload = connection.call(connection.uploads.CreateUpload, request, token).upload
-    send(connection, upload, lambda offset, size: data[offset:offset + size], len(data))
-    return finish(connection, upload.name).name
+    send(connection, upload, lambda offset, size: data[offset:offset + size], len(data), token)
+    return finish(connection, upload.name, token).name
 
 
-def send(connection: Connection, upload: upload_service_pb2.Upload, read: Reader,
-         end: int) -> upload_service_pb2.Upload:
+def send(connection: Connection, upload: upload_service_pb2.Upload, read: Reader, end: int,
+         token: str = "") -> upload_service_pb2.Upload:
     """Sends the bytes up to `end` from where the upload is committed, and returns it as it is then. Goes on after a
     break, until nothing new has arrived for retry_seconds. What `read` raises comes out."""
     moved = time.monotonic()
@@ -56,7 +56,7 @@ def send(connection: Connection, upload: upload_service_pb2.Upload, read: Reader
         refused: errors.MeshloomError | None = None
         try:
             connection.send_stream(connection.uploads.WriteUpload,
-                                   _chunks(upload.name, read, upload.committed_bytes, end, failed))
+                                   _chunks(upload.name, read, upload.committed_bytes, end, failed), token)
         except errors.MeshloomError as error:
             refused = error
         if failed:
@@ -64,7 +64,7 @@ def send(connection: Connection, upload: upload_service_pb2.Upload, read: Reader
         if refused and not isinstance(refused, errors.Unavailable) and refused.reason not in _PASSING:
             raise refused
         request = upload_service_pb2.GetUploadRequest(name=upload.name)
-        now_there = connection.call(connection.uploads.GetUpload, request).upload
+        now_there = connection.call(connection.uploads.GetUpload, request, token).upload
         if now_there.committed_bytes > upload.committed_bytes:
             moved = time.monotonic()
         elif time.monotonic() > moved + connection.retry_seconds:
@@ -76,13 +76,13 @@ def send(connection: Connection, upload: upload_service_pb2.Upload, read: Reader
     return upload
 
 
-def finish(connection: Connection, name: str) -> upload_service_pb2.Upload:
+def finish(connection: Connection, name: str, token: str = "") -> upload_service_pb2.Upload:
     """The upload once the daemon has compared size and digest."""
     request = upload_service_pb2.FinishUploadRequest(name=name)
     end = time.monotonic() + _FINISH_SECONDS
     while True:
         try:
-            return connection.call(connection.uploads.FinishUpload, request, seconds=_FINISH_SECONDS).upload
+            return connection.call(connection.uploads.FinishUpload, request, token, seconds=_FINISH_SECONDS).upload
         except errors.Aborted as error:
             # A call whose connection broke still reads it.
             if error.reason != "UPLOAD_BUSY" or time.monotonic() > end:

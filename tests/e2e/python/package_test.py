@@ -220,13 +220,24 @@ class RunTest(RunTestCase):
         self.run_.detach()
         again = self.client.open_training_run(self.run_.name, self.run_.token)
         self.assertEqual(again.optim_step().result().step, 1)
-        stranger = self.client.open_training_run(self.run_.name, "0" * 32)
         with self.assertRaises(meshloom.FailedPrecondition) as caught:
-            stranger.forward(data()).result()
+            self.client.open_training_run(self.run_.name, "0" * 32)
         self.assertEqual(caught.exception.reason, "TOKEN_INVALID")
         again.close()
         with self.assertRaises(meshloom.RunClosed):
             self.client.open_training_run(self.run_.name, self.run_.token).forward(data()).result()
+
+    def test_a_run_is_deleted_by_the_name_that_made_it(self) -> None:
+        self.run_.save_state("a").result()
+        with self.assertRaises(meshloom.FailedPrecondition) as caught:
+            self.client.delete_run(self.run_.name)
+        self.assertEqual(caught.exception.reason, "RUN_NOT_ENDED")
+        self.run_.close()
+        with meshloom.Client(name="another") as other, self.assertRaises(meshloom.FailedPrecondition) as caught:
+            other.delete_run(self.run_.name)
+        self.assertEqual(caught.exception.reason, "RUN_OF_ANOTHER")
+        self.client.delete_run(self.run_.name)
+        self.assertNotIn(self.run_.name, [run.name for run in self.client.runs()])
 
     def test_a_queued_verb_is_cancelled(self) -> None:
         other = self.make()  # waits for the ranks behind the first
