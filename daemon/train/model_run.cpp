@@ -223,7 +223,11 @@ void ModelRun::forward_backward(const StepBatch& batch) {
 LogProbs ModelRun::forward_backward(const TokenCall& call) {
   LogProbs log_probs(call.micro_batches.size());
   add_gradients(
-      call.micro_batches.size(), false, [&](std::size_t k) { return call.micro_batches[k].rows; },
+      call.micro_batches.size(), false,
+      [&](std::size_t k) {
+        if (call.before) call.before(k);
+        return call.micro_batches[k].rows;
+      },
       [&](std::size_t k, const Tensor& loss) {
         return forward_tokens(call.micro_batches[k], call, loss, log_probs[k]);
       });
@@ -304,6 +308,7 @@ LogProbs ModelRun::forward(const TokenCall& call) {
   LogProbs log_probs(call.micro_batches.size());
   for (std::size_t k = 0; k < log_probs.size(); ++k) {
     const TokenBatch& batch = call.micro_batches[k];
+    if (call.before) call.before(k);
     if (batch.rows == 0) {
       data_parallel.take_part_forward();
       continue;

@@ -60,6 +60,8 @@ struct TokenCall {
   /// Null: the sum of weights * -log-prob, which is computed together with its gradient. Must not
   /// throw: other ranks would wait.
   LossFunction loss;
+  /// Called on every rank before each micro batch; may throw what all ranks throw alike.
+  std::function<void(std::size_t micro_batch)> before = {};
 };
 
 /// Of this rank's micro batches, [B,T,K] each; those of ranks that share samples are equal.

@@ -15,6 +15,7 @@
 #include "daemon/train/resolve_plan.h"
 #include "daemon/train/resume_check.h"
 #include "daemon/train/status_agreement.h"
+#include "daemon/train/stop_points.h"
 #include "daemon/train/whole_parameters.h"
 #include "kernels/base/error.h"
 
@@ -311,11 +312,15 @@ v1::LossOutput RankRun::run_call(const v1::LossBatch& batch, const WholeBatch& w
   call.dropout = dropout;
   // One target a token and weights: the loss has an op of its own.
   if (!loss.weighted() || whole.several_targets) call.loss = loss_function(loss, batch);
+  StopPoints stops(world_, options_.stopped, call.micro_batches.size());
+  call.before = [&](std::size_t micro_batch) { stops.before(micro_batch); };
   const LogProbs mine = backward ? model_->forward_backward(call) : model_->forward(call);
   const auto log_probs = gather_log_probs(model_->mesh(), batch, split, call.micro_batches, mine);
   v1::LossOutput output;
   run_agreed(world_, [&] {
-    if (world_.rank() == 0) output = loss_output(loss, batch, log_probs);
+    if (world_.rank() != 0) return;
+    stops.check_last();
+    output = loss_output(loss, batch, log_probs);
   });
   if (backward) window_.add(batch, whole.samples, whole.counted_tokens);
   return output;

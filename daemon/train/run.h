@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -50,6 +51,10 @@ struct RunOptions {
   std::filesystem::path state_folder = {};
   bool with_optimizer = true;  ///< of state_folder: also moments and step
   bool dropout = false;        ///< batches that are sent or named draw the model's dropout
+  /// Rank 0: whether the batch that is being computed is to be left, which all ranks then do
+  /// between two micro batches. `last`: it is asked no more, what comes later comes too late. May
+  /// be empty.
+  std::function<bool(bool last)> stopped = {};
 
   // --- Of a job, and of what is evaluated
   /// It has data of its own, config.data and config.validation, in batches of
@@ -243,7 +248,8 @@ class Run {
   // --- Gradients and losses
   /// Adds the gradients of a batch that was checked to those since the last optim_step. Returns its
   /// outputs on rank 0, nothing on the others (metrics: LossMetrics). Throws NumericError
-  /// (NON_FINITE_LOSS) naming datum and token. Whatever it throws poisons those gradients.
+  /// (NON_FINITE_LOSS) naming datum and token, and Cancelled (VERB_STOPPED) where
+  /// RunOptions::stopped says so. Whatever it throws poisons those gradients.
   virtual v1::LossOutput forward_backward(const v1::LossBatch&, const WholeBatch&) = 0;
   /// The same of the run's own data, summed over ranks while backward runs: no other call comes
   /// before optim_step. Throws FailedPrecondition if there are gradients already, or no data

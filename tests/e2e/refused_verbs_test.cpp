@@ -3,8 +3,10 @@
 // bits.
 #include <fmt/format.h>
 
+#include <chrono>
 #include <functional>
 #include <limits>
+#include <thread>
 
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/run_client.h"
@@ -420,6 +422,46 @@ TEST_F(RefusedVerbsE2e, EachHasItsCodeAndReasonAndTheRunGoesOnWithTheSameBits) {
   const Outcome closed = client.forward(good_batch());
   EXPECT_EQ(closed.code, StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(closed.reason, "RUN_CLOSED") << closed.message;
+  shut_down();
+}
+
+TEST_F(RefusedVerbsE2e, ALongLossIsLeftAndTheRunGoesOnWithTheSameBits) {
+  start();
+  RunClient clean(address_);
+  ASSERT_TRUE(clean.create(spec("clean")));
+  const std::string expected = train(clean);
+  EXPECT_TRUE(clean.close().ok());
+
+  RunClient client(address_);
+  ASSERT_TRUE(client.create(spec("long")));
+  v1::LossBatch batch = good_batch();
+  batch.set_micro_batch_size(1);
+  while (batch.data_size() < 30'000) *batch.add_data() = batch.data(batch.data_size() % 2);
+  const auto begin = [&] {
+    client.waits = false;
+    const std::string name = client.forward_backward(batch).operation.name();
+    client.waits = true;
+    EXPECT_TRUE(eventually(
+        30s, [&] { return client.look(name).operation.state() == v1::OPERATION_STATE_RUNNING; }));
+    std::this_thread::sleep_for(500ms);
+    return name;
+  };
+  const std::string cancelled = begin();
+  const auto asked = std::chrono::steady_clock::now();
+  ASSERT_TRUE(client.cancel(cancelled).ok());
+  EXPECT_EQ(client.look(cancelled).operation.state(), v1::OPERATION_STATE_CANCELLED);
+  const Outcome poisoned = client.optim_step();
+  EXPECT_EQ(poisoned.reason, "GRADIENTS_POISONED") << poisoned.message;
+  EXPECT_NE(poisoned.message.find("it was stopped behind"), std::string::npos) << poisoned.message;
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, 4s) << "the whole takes several times that";
+  EXPECT_TRUE(train(client) == expected);
+
+  const std::string closed = begin();
+  const auto closing = std::chrono::steady_clock::now();
+  ASSERT_TRUE(client.close().ok());
+  EXPECT_EQ(client.wait(closed).reason, "RUN_CLOSED");
+  EXPECT_TRUE(eventually(10s, [&] { return client.get().state() == v1::RUN_STATE_CLOSED; }));
+  EXPECT_LT(std::chrono::steady_clock::now() - closing, 4s);
   shut_down();
 }
 

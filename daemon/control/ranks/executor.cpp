@@ -14,6 +14,8 @@ struct Executor::Pending {
   CommandInfo info;
   std::vector<std::optional<v1::RankResult>> results;
   int answered = 0;
+  bool stop = false;      ///< requested
+  bool too_late = false;  ///< for that
 
   bool complete() const { return answered == static_cast<int>(results.size()); }
 };
@@ -129,6 +131,22 @@ v1::RankResult Executor::wait(const Ticket& ticket) {
     merged.set_peak_memory_bytes(std::max(merged.peak_memory_bytes(), result->peak_memory_bytes()));
   }
   return merged;
+}
+
+bool Executor::request_stop(const Ticket& ticket) {
+  const std::lock_guard lock(mutex_);
+  if (ticket->too_late || ticket->complete() || fatal_) return false;
+  ticket->stop = true;
+  return true;
+}
+
+bool Executor::is_stopped(std::int64_t seq, bool last) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(seq);
+  if (found == pending_.end()) return false;
+  Pending& pending = *found->second;
+  pending.too_late = pending.too_late || last;
+  return pending.stop;
 }
 
 std::optional<CommandInfo> Executor::unanswered(std::int64_t seq) const {

@@ -60,6 +60,11 @@ class Executor {
   /// ranks. Throws the error of the lowest rank that failed (rank_error.h). RankWatch sees to it
   /// that no wait is for ever.
   v1::RankResult wait(const Ticket& ticket);
+  /// Rank 0 is to leave the command between two parts of its work, which makes it fail on all
+  /// ranks. False where it comes too late: the command goes on, or has ended.
+  bool request_stop(const Ticket& ticket);
+  /// Whether it is to be left. `last`: rank 0 asks no more, what is requested later comes too late.
+  bool is_stopped(std::int64_t seq, bool last);
   /// A command that not every rank has answered.
   std::optional<CommandInfo> unanswered(std::int64_t seq) const;
 

@@ -74,7 +74,9 @@ void RankHub::look() {
 }
 
 LoopEnd RankHub::run(RunFactory& factory, const SourceCache& sources) {
-  RankWorker worker(0, factory, &sources);
+  RankWorker worker(0, factory, &sources, [this](std::int64_t seq, bool last) {
+    return executor_.is_stopped(seq, last);
+  });
   return run_commands(
       commands_, worker, [this](const v1::RankResult& result) { executor_.complete(result); },
       &pulse_);

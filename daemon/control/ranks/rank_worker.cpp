@@ -61,8 +61,13 @@ train::RunOptions run_options(const v1::CreateRunCommand& command) {
 
 }  // namespace
 
-RankWorker::RankWorker(int rank, RunFactory& factory, const SourceCache* sources)
-    : rank_(rank), factory_(factory), sources_(sources), recoveries_(factory.recoveries()) {}
+RankWorker::RankWorker(int rank, RunFactory& factory, const SourceCache* sources,
+                       IsStopped is_stopped)
+    : rank_(rank),
+      factory_(factory),
+      sources_(sources),
+      is_stopped_(std::move(is_stopped)),
+      recoveries_(factory.recoveries()) {}
 
 RankWorker::~RankWorker() = default;
 
@@ -70,6 +75,7 @@ v1::RankResult RankWorker::execute(const v1::RankCommand& command) {
   v1::RankResult result;
   result.set_seq(command.seq());
   result.set_rank(rank_);
+  seq_ = command.seq();
   const std::uint64_t recoveries = factory_.recoveries();
   try {
     if (command.epoch() < epoch_)
@@ -171,7 +177,8 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
     throw InvalidArgument("a run has a name; commands without one are about samples of a source",
                           "RUN_UNNAMED");
   std::unique_ptr<train::Run> run;
-  const train::RunOptions options = run_options(command);
+  train::RunOptions options = run_options(command);
+  if (is_stopped_) options.stopped = [this](bool last) { return is_stopped_(seq_, last); };
   factory_.run_in_step([&] { run = factory_.create(command.config(), options); });
   describe(*run, result);
   delete_run(command.run());

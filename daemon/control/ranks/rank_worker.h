@@ -18,8 +18,11 @@ namespace meshloom::control {
 /// Used by the rank's training thread alone. Runs and models are destroyed with it.
 class RankWorker {
  public:
-  /// `sources` are rank 0's; the other ranks draw nothing from them.
-  RankWorker(int rank, RunFactory& factory, const SourceCache* sources = nullptr);
+  /// Executor::is_stopped, on rank 0.
+  using IsStopped = std::function<bool(std::int64_t seq, bool last)>;
+  /// `sources` and `is_stopped` are rank 0's; the other ranks draw nothing and follow it.
+  RankWorker(int rank, RunFactory& factory, const SourceCache* sources = nullptr,
+             IsStopped is_stopped = {});
   ~RankWorker();
 
   /// Never throws: errors are part of the result. After a failed gradient or optimizer step a job's
@@ -64,6 +67,8 @@ class RankWorker {
   const int rank_;
   RunFactory& factory_;
   const SourceCache* sources_;
+  const IsStopped is_stopped_;
+  std::int64_t seq_ = 0;  ///< of the command that is carried out
   std::int64_t epoch_ = 0;
   std::uint64_t recoveries_ = 0;  ///< after which the ranks were in step
   std::string last_failure_;      ///< of a rank alone

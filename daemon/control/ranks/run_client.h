@@ -22,6 +22,9 @@ class Answer {
  public:
   /// Waits. Throws the error of the lowest rank that failed, or the fatal one (Executor::wait).
   Result get() const { return take_(executor_->wait(ticket_)); }
+  /// Of a loss of a batch: the ranks are to leave it between two micro batches, and get() throws
+  /// Cancelled (VERB_STOPPED). False where it comes too late for that.
+  bool request_stop() const { return executor_->request_stop(ticket_); }
 
  private:
   friend class RunClient;

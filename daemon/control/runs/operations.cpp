@@ -97,7 +97,7 @@ void Operations::make_spare(Entry& ended) {
   spare_[ended.spare] = ended.operation.name();
 }
 
-bool Operations::begin(const std::string& name, std::function<void()> stop) {
+bool Operations::begin(const std::string& name, std::function<bool()> stop) {
   std::unique_lock lock(mutex_);
   const auto found = entries_.find(name);
   if (found == entries_.end() || found->second.has_ended()) return false;
@@ -195,21 +195,20 @@ v1::Operation Operations::cancel(const std::string& name) {
   std::unique_lock lock(mutex_);
   Entry& cancelled = entry(name);
   const v1::OperationState state = cancelled.operation.state();
-  if (state == v1::OPERATION_STATE_RUNNING && !cancelled.stop)
-    throw FailedPrecondition(fmt::format("operation \"{}\" has begun already", name),
-                             "OPERATION_BEGUN", {{"operation", name}});
+  if (state == v1::OPERATION_STATE_RUNNING && !(cancelled.stop && cancelled.stop()))
+    throw FailedPrecondition(
+        fmt::format("operation \"{}\" has begun already, and is not left before its end", name),
+        "OPERATION_BEGUN", {{"operation", name}});
   if (state == v1::OPERATION_STATE_SUCCEEDED || state == v1::OPERATION_STATE_FAILED)
     throw FailedPrecondition(fmt::format("operation \"{}\" has ended already", name),
                              "OPERATION_ENDED", {{"operation", name}});
   if (state == v1::OPERATION_STATE_CANCELLED) return cancelled.view();
   const v1::ErrorDetails error =
       to_details(Cancelled("its client has cancelled it", "CANCELLED_BY_CLIENT"));
-  const std::function<void()> stop = std::exchange(cancelled.stop, nullptr);
   const Calls calls = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, {});
   make_spare(cancelled);
   v1::Operation seen = cancelled.view();
   lock.unlock();
-  if (stop) stop();
   call_all(calls);
   forget_called(name);
   return seen;

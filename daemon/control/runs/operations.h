@@ -46,10 +46,10 @@ class Operations {
   /// One that an earlier daemon has carried out, and whose outcome is durable.
   void restore(const std::string& run, const std::string& name, const std::string& verb,
                Result result);
-  /// The ranks have it. From here on it can be cancelled only by `stop`, which is called once for
-  /// that, after the operation has ended, and must not block. False if it has ended, also if it is
-  /// not kept any more.
-  bool begin(const std::string& name, std::function<void()> stop = {});
+  /// The ranks have it. From here on it can be cancelled only by `stop`, which must not block and
+  /// calls nothing of this; where it returns false the operation goes on. False if it has ended,
+  /// also if it is not kept any more.
+  bool begin(const std::string& name, std::function<bool()> stop = {});
   /// Its progress has grown: tells those who watch it.
   void progressed(const std::string& name);
   // Ends it; nothing happens if it has ended. A result is never null.
@@ -114,7 +114,7 @@ class Operations {
     std::int64_t number = 0;  ///< in order of add
     Outcome outcome;
     Progress progress;
-    std::function<void()> stop;
+    std::function<bool()> stop;
     bool begun = false;
     std::int64_t spare = 0;  ///< its place in spare_; 0: its outcome was not told
     Clock::time_point taken, ended;

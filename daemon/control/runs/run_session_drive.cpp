@@ -183,12 +183,17 @@ void RunSession::start_next(Lock& lock) {
   std::vector<VerbInFlight> started;
   if (gap) started.push_back(poison(*gap));
   const bool skip = std::holds_alternative<v1::SkipRequest>(verb->request);
-  const bool begun = !refused && world_.operations.begin(verb->operation);
+  const auto stop = std::make_shared<VerbStop>();
+  const bool begun =
+      !refused && world_.operations.begin(verb->operation, may_be_left(verb->request)
+                                                               ? [stop] { return stop->request(); }
+                                                               : std::function<bool()>());
   bool launched = false;
   if (begun) {
     try {
       started.push_back(launch(ranks_, *verb, where));
       launched = true;
+      stop->arm(started.back().stop);
     } catch (...) {
       world_.operations.fail(verb->operation, to_details(std::current_exception()));
     }
@@ -248,6 +253,11 @@ void RunSession::collect() {
     const std::string operation = verb.operation;
     v1::ErrorDetails details;
     if (error) details = details_of(verb, error);
+    // Who closes the run and a daemon that stops leave what is under way.
+    if (details.info().reason() == train::kVerbStopped && end_)
+      details = to_details(closed_error());
+    else if (details.info().reason() == train::kVerbStopped && world_.stopping)
+      details = to_details(Unavailable("the daemon is stopping", "STOPPING"));
     if (result) {
       if (result->has_optim_step()) run_.set_step(result->optim_step().step());
       if (verb.loaded_step) run_.set_step(*verb.loaded_step);
@@ -380,6 +390,9 @@ bool RunSession::carry_out() {
     else
       changed_.wait(lock);
   }
+  // What is long ends between two micro batches.
+  for (const VerbInFlight& verb : in_flight_)
+    if (verb.stop) verb.stop();
   return made;
 }
 

@@ -123,6 +123,11 @@ bool adds_gradients(const Verb::Request& request) {
   return std::holds_alternative<v1::ForwardBackwardRequest>(request);
 }
 
+bool may_be_left(const Verb::Request& request) {
+  return std::holds_alternative<v1::ForwardBackwardRequest>(request) ||
+         std::holds_alternative<v1::ForwardRequest>(request);
+}
+
 bool reads_files(const Verb::Request& request) {
   return std::holds_alternative<v1::SaveStateRequest>(request) ||
          std::holds_alternative<v1::LoadStateRequest>(request) ||

@@ -31,6 +31,8 @@ std::size_t bytes_of(const Verb::Request& request);
 Verb::Request number_of(const Verb::Request& request);
 /// If it is not carried out, gradients are missing from the next optimizer step.
 bool adds_gradients(const Verb::Request& request);
+/// The ranks may leave it between two micro batches.
+bool may_be_left(const Verb::Request& request);
 /// It looks at files that verbs before it may write: it begins once they have ended.
 bool reads_files(const Verb::Request& request);
 /// The upload that holds its data; empty: it has them itself.

@@ -14,12 +14,21 @@ namespace {
 namespace fs = std::filesystem;
 using Finish = std::function<v1::VerbResult()>;
 
-Finish finish_loss(const Answer<v1::LossOutput>& answer) {
-  return [answer] {
-    v1::VerbResult result;
-    *result.mutable_loss() = answer.get();
-    return result;
-  };
+/// Of a verb that the ranks have; `stop` as in VerbInFlight.
+struct Started {
+  Started(Finish by, std::function<bool()> until = nullptr)
+      : finish(std::move(by)), stop(std::move(until)) {}
+  Finish finish;
+  std::function<bool()> stop;
+};
+
+Started finish_loss(const Answer<v1::LossOutput>& answer) {
+  return {[answer] {
+            v1::VerbResult result;
+            *result.mutable_loss() = answer.get();
+            return result;
+          },
+          [answer] { return answer.request_stop(); }};
 }
 
 Finish finish_nothing(const Answer<void>& answer) {
@@ -41,7 +50,7 @@ Message data_of(const std::string& upload, Message& own, const VerbPlace& place)
   return message;
 }
 
-Finish start(const RunClient& run, v1::ForwardBackwardRequest& verb, const VerbPlace& place) {
+Started start(const RunClient& run, v1::ForwardBackwardRequest& verb, const VerbPlace& place) {
   v1::LossCommand command;
   command.set_backward(true);
   try {
@@ -49,11 +58,11 @@ Finish start(const RunClient& run, v1::ForwardBackwardRequest& verb, const VerbP
     return finish_loss(run.loss(std::move(command), place.rules));
   } catch (const InvalidArgument& refused) {
     run.poison(refused.what());
-    return [refused]() -> v1::VerbResult { throw refused; };
+    return Finish([refused]() -> v1::VerbResult { throw refused; });
   }
 }
 
-Finish start(const RunClient& run, v1::ForwardRequest& verb, const VerbPlace& place) {
+Started start(const RunClient& run, v1::ForwardRequest& verb, const VerbPlace& place) {
   v1::LossCommand command;
   *command.mutable_batch() = data_of(verb.upload(), *verb.mutable_batch(), place);
   command.set_train(verb.train());
@@ -176,8 +185,10 @@ VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place) {
         place.uploads.size_of(run_resource(place.run), parse_upload_name(upload));
     launched.upload_memory = place.hold_upload(launched.upload_bytes);
   }
-  launched.finish =
-      std::visit([&](auto& request) { return start(run, request, place); }, verb.request);
+  Started started = std::visit([&](auto& request) -> Started { return start(run, request, place); },
+                               verb.request);
+  launched.finish = std::move(started.finish);
+  launched.stop = std::move(started.stop);
   return launched;
 }
 

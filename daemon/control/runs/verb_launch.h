@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,6 +30,26 @@ struct VerbInFlight {
   std::shared_ptr<const void> upload_memory = nullptr;     ///< of these
   /// Waits for the ranks. Throws what the verb throws. Called once.
   std::function<v1::VerbResult()> finish = nullptr;
+  /// Asks the ranks to leave it before its end; false where it is too late. Empty: it is not left.
+  std::function<bool()> stop = nullptr;
+};
+
+/// By which a verb is stopped that the ranks may not have yet. Any thread may call any method.
+class VerbStop {
+ public:
+  /// False before the ranks have it, and where it is too late.
+  bool request() {
+    const std::lock_guard lock(mutex_);
+    return stop_ && stop_();
+  }
+  void arm(std::function<bool()> stop) {
+    const std::lock_guard lock(mutex_);
+    stop_ = std::move(stop);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<bool()> stop_;
 };
 
 /// What verbs that name files need to know of their run. `find_state` says which folder of the

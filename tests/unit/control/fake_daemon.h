@@ -133,7 +133,11 @@ class FakeDaemon {
  private:
   void run_rank(FakePlan& plan, int rank) {
     FakeFactory factory(plan, rank);
-    RankWorker worker(rank, factory, rank == 0 ? &sources_ : nullptr);
+    RankWorker worker(rank, factory, rank == 0 ? &sources_ : nullptr,
+                      rank == 0 ? RankWorker::IsStopped([this](std::int64_t seq, bool last) {
+                        return executor_.is_stopped(seq, last);
+                      })
+                                : RankWorker::IsStopped());
     run_commands(*queues_[static_cast<std::size_t>(rank)], worker,
                  [this](const v1::RankResult& result) { executor_.complete(result); });
   }
