@@ -101,6 +101,7 @@ class Run {
     v1::WaitOperationRequest request;
     request.set_name(operation);
     grpc::ClientContext context;
+    context.AddMetadata("meshloom-run-token", token_);
     v1::WaitOperationResponse response;
     check_call(operations_->WaitOperation(&context, request, &response), "WaitOperation");
     if (response.operation().state() != v1::OPERATION_STATE_SUCCEEDED)

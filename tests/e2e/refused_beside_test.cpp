@@ -3,6 +3,7 @@
 // has its code and reason, and a job that trains meanwhile keeps its losses.
 #include <fmt/format.h>
 
+#include <fstream>
 #include <functional>
 #include <limits>
 
@@ -173,6 +174,13 @@ Refusals of_plans(const std::string& address) {
   };
 }
 
+std::int64_t resident_mib(pid_t pid) {
+  std::ifstream status(fmt::format("/proc/{}/status", pid));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6)) / 1024;
+  return 0;
+}
+
 class RefusedBesideE2e : public DaemonTest {
  protected:
   static v1::RunSpec spec(const std::string& name) {
@@ -195,6 +203,60 @@ class RefusedBesideE2e : public DaemonTest {
   }
 };
 
+/// Forwards to a run that waits: those that find no room keep no memory, and all of it goes back
+/// with the run.
+void flood_with_verbs(const std::string& address, pid_t rank) {
+  const std::int64_t before = resident_mib(rank);
+  RunClient client(address);
+  v1::RunSpec spec;
+  spec.set_name("flooded");
+  spec.mutable_config()->mutable_model()->set_preset("byte_gpt_tiny");
+  ASSERT_TRUE(client.submit(spec).ok());
+  client.waits = false;
+  v1::LossBatch batch;
+  batch.set_loss("cross_entropy");
+  while (batch.data_size() < 60'000) *batch.add_data() = next_token_datum({1, 2, 3});
+  int refused = 0;
+  for (int i = 0; i < 60; ++i) {
+    const Outcome outcome = client.forward(batch);
+    refused += outcome.ok() ? 0 : 1;
+    if (!outcome.ok()) {
+      EXPECT_EQ(outcome.reason, "VERBS_FULL") << outcome.message;
+    }
+  }
+  EXPECT_GE(refused, 20) << "of " << batch.ByteSizeLong() << " bytes on the wire each";
+  const std::int64_t full = resident_mib(rank) - before;
+  EXPECT_LT(full, 450) << "MiB, where 256 may wait";
+  EXPECT_TRUE(client.close().ok());
+  EXPECT_TRUE(eventually(12s, [&] { return resident_mib(rank) - before < 100; }))
+      << resident_mib(rank) - before << " MiB of " << full << " stay";
+}
+
+/// Who looks at a run without its token holds nothing and tells nothing.
+void look_as_a_stranger(const std::string& address) {
+  RunClient owner(address), stranger(address);
+  v1::RunSpec spec;
+  spec.set_name("looked-at");
+  spec.set_lease_seconds(2);
+  spec.mutable_config()->mutable_model()->set_preset("byte_gpt_tiny");
+  ASSERT_TRUE(owner.submit(spec).ok());
+  stranger.name = owner.name;
+  EXPECT_TRUE(eventually(10s, [&] { return stranger.get().state() == v1::RUN_STATE_CLOSED; }))
+      << "a stranger keeps it alive";
+  EXPECT_EQ(owner.heartbeat().reason, "LEASE_ENDED");
+  v1::DeleteRunRequest request;
+  request.set_name(owner.name);
+  grpc::ClientContext context;
+  context.AddMetadata("meshloom-client", "stranger");
+  v1::DeleteRunResponse response;
+  const auto stub =
+      v1::RunService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  EXPECT_EQ(RunClient::outcome_of(stub->DeleteRun(&context, request, &response)).reason,
+            "RUN_OF_ANOTHER");
+  owner.token.clear();
+  EXPECT_TRUE(owner.call(&Runs::DeleteRun, request).ok());
+}
+
 TEST_F(RefusedBesideE2e, AJobThatTrainsKeepsItsLosses) {
   start();
   submit_endless("dp2", "undisturbed", 2000);
@@ -213,6 +275,8 @@ TEST_F(RefusedBesideE2e, AJobThatTrainsKeepsItsLosses) {
   expect_refused(closed, of_downloads(address_));
   expect_refused(queued, of_plans(address_));
   send_zeros(address_, queued);
+  flood_with_verbs(address_, rank_pids().at(0));
+  look_as_a_stranger(address_);
   EXPECT_EQ(queued.get().state(), v1::RUN_STATE_QUEUED);
   EXPECT_EQ(job("beside")["state"], "running");
   EXPECT_EQ(client({"job", "cancel", "beside"}).exit_code, 0);

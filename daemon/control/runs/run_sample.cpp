@@ -52,7 +52,10 @@ void RunSample::start(SampleScheduler& scheduler, Operations& operations, const 
   });
   sample->self_ = sample;
   // Before it draws: whoever watches it sees that it runs before its tokens.
-  if (!operations.begin(operation, [channel = sample->channel_] { channel->leave(); })) {
+  if (!operations.begin(operation, [channel = sample->channel_] {
+        channel->leave();
+        return true;
+      })) {
     sample->self_.reset();  // it was cancelled before
     return;
   }

@@ -13,6 +13,7 @@
 #include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/gradient_window.h"
 #include "daemon/train/run_mesh.h"
+#include "daemon/train/stop_points.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

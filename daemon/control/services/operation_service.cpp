@@ -43,7 +43,8 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
                          "OFFSET_INVALID", {{"field", "offset"}});
       offset_ = static_cast<std::size_t>(request_.offset());
     }
-    constexpr std::size_t kPiece = 1 << 20;
+    // A few wait for each reader, however slow it is.
+    constexpr std::size_t kPiece = 256 << 10;
     if (offset_ < bytes_->size()) {
       v1::ReadResultResponse piece;
       piece.set_data(bytes_->substr(offset_, kPiece));

@@ -149,7 +149,12 @@ void RunStore::snapshot(const Ledger::Visit& append) const {
 std::optional<std::string> RunStore::find_request(const RequestKey& key) const {
   const auto found = ledger().find_request(key);
   if (!found) return std::nullopt;
-  return parse_run_name(found->resource());
+  const std::string id = parse_run_name(found->resource());
+  // Another may have its name.
+  if (found->gone())
+    throw NotFound(fmt::format("run \"{}\" of this request was deleted", id), "RUN_DELETED",
+                   {{"run", id}});
+  return id;
 }
 
 void RunStore::change(const v1::JournalRecord& record, Ledger::Need need) {

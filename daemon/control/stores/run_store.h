@@ -37,7 +37,7 @@ class RunStore final : public JournaledStore {
   explicit RunStore(const Limits& limits) : limits_(limits) {}
 
   /// The id of the run that a repeated request made; nothing for a new request. Throws
-  /// InvalidArgument (REQUEST_ID_REUSED).
+  /// InvalidArgument (REQUEST_ID_REUSED), and NotFound (RUN_DELETED) if the run was deleted.
   std::optional<std::string> find_request(const RequestKey& key) const;
   /// Durable when it returns, else it throws (a full disk) and nothing has changed.
   void put(const v1::RunRecord& run, const RequestKey& request = {});

@@ -31,6 +31,7 @@ namespace meshloom::control {
 struct FakeDaemonOptions {
   std::function<void()> on_resolve = [] {};                ///< in the handler of SubmitJob
   std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< of verbs in flight
+  WaitingMemory::Bounds waiting;                           ///< of verbs and samples
   double sample_share = 1.0 / 3.0;                         ///< of the time, while a job trains
   StreamHost::Options watches{"watches of jobs", 64};
   StreamHost::Options downloads{"downloads", 8, 2};
@@ -66,7 +67,7 @@ class FakeDaemon {
                              }}),
         runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
                uploads_.transients(), [&plan] { return plan.uptime.load(); },
-               options.most_upload_bytes}),
+               options.most_upload_bytes, options.waiting}),
         drain_(drain_store_, turn_, store_, runs_),
         run_service_(runs_),
         operation_service_(runs_),

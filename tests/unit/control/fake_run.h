@@ -16,6 +16,7 @@
 #include "daemon/control/ranks/run_factory.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/status_agreement.h"
+#include "daemon/train/stop_points.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -30,7 +31,7 @@ struct FakePlan {
   std::int64_t fail_save_at_step = -1;
   std::atomic<bool> fail_saves{false};
   std::function<void()> on_save_state = [] {};  ///< of a client's run, on rank 0
-  std::chrono::milliseconds step_time{0};
+  std::atomic<std::chrono::milliseconds> step_time{std::chrono::milliseconds(0)};
   /// Of a job, on rank 0: while this step is computed, and when these weights are saved.
   std::function<void(std::int64_t step)> on_step = [](std::int64_t) {};
   std::function<void(std::int64_t step, const train::JobProgress&)> on_save =
@@ -250,7 +251,7 @@ class FakeRun final : public FakeRunBase {
 
   train::JobProgress job_progress() const override { return progress_; }
   train::BatchWork forward_backward(const train::TrainingBatch&) override {
-    std::this_thread::sleep_for(plan_.step_time);
+    std::this_thread::sleep_for(plan_.step_time.load());
     if (writes_) plan_.on_step(step_ + 1);
     return {1, 1, 0.5};
   }
@@ -312,7 +313,7 @@ inline constexpr int kBadToken = 255;
 class FakeSteppedRun final : public FakeRunBase {
  public:
   FakeSteppedRun(FakePlan& plan, const train::RunOptions& options, bool writes)
-      : FakeRunBase(plan, writes) {
+      : FakeRunBase(plan, writes), stopped_(options.stopped) {
     if (!options.state_folder.empty()) load_state(options.state_folder, options.with_optimizer);
   }
 
@@ -322,7 +323,6 @@ class FakeSteppedRun final : public FakeRunBase {
   std::string plan_text() const override { return "one number"; }
   v1::LossOutput forward_backward(const v1::LossBatch& batch,
                                   const train::WholeBatch& whole) override {
-    std::this_thread::sleep_for(plan_.step_time);
     v1::LossOutput output;
     try {
       output = forward(batch, whole, false);
@@ -335,6 +335,7 @@ class FakeSteppedRun final : public FakeRunBase {
     return output;
   }
   v1::LossOutput forward(const v1::LossBatch& batch, const train::WholeBatch&, bool) override {
+    compute();
     v1::LossOutput output;
     double sum = 0;
     for (const v1::Datum& datum : batch.data()) {
@@ -427,6 +428,18 @@ class FakeSteppedRun final : public FakeRunBase {
   }
 
  private:
+  /// For the time that it takes, unless it is stopped meanwhile.
+  void compute() const {
+    const auto end = std::chrono::steady_clock::now() + plan_.step_time.load();
+    do {
+      const bool over = std::chrono::steady_clock::now() >= end;
+      if (stopped_ && stopped_(over)) throw Cancelled("it was stopped", train::kVerbStopped);
+      if (over) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } while (true);
+  }
+
+  const std::function<bool(bool last)> stopped_;
   double weight_ = 0, gradient_ = 0;
   bool has_gradients_ = false;
   std::map<std::string, std::int64_t> snapshots_;  ///< steps by name

@@ -30,7 +30,7 @@ class Client {
     *request.mutable_spec() = spec;
     request.set_request_id(request_id);
     grpc::ClientContext context;
-    context.AddMetadata("meshloom-client", "tester");
+    context.AddMetadata("meshloom-client", client_);
     v1::CreateRunResponse response;
     const grpc::Status status = runs_->CreateRun(&context, request, &response);
     if (status.ok()) {
@@ -39,11 +39,19 @@ class Client {
     }
     return status;
   }
+  /// Another client, of the same run, that does not have its token.
+  Client stranger() const {
+    Client other(channel_);
+    other.run_ = run_;
+    other.client_ = "stranger";
+    return other;
+  }
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   v1::Run get() {
     v1::GetRunRequest request;
     request.set_name(run_.name());
     grpc::ClientContext context;
+    add_token(context);
     v1::GetRunResponse response;
     runs_->GetRun(&context, request, &response);
     return response.run();
@@ -141,6 +149,14 @@ class Client {
     v1::CloseRunResponse response;
     return runs_->CloseRun(&context, request, &response);
   }
+  grpc::Status delete_run() {
+    v1::DeleteRunRequest request;
+    request.set_name(run_.name());
+    grpc::ClientContext context;
+    context.AddMetadata("meshloom-client", client_);
+    v1::DeleteRunResponse response;
+    return runs_->DeleteRun(&context, request, &response);
+  }
   v1::SampleRequest sample_request(int samples, int max_tokens) const {
     v1::SampleRequest request;
     request.set_run(run_.name());
@@ -186,6 +202,7 @@ class Client {
     request.mutable_known_tokens()->Add(known.begin(), known.end());
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    add_token(context);
     const auto reader = operations_->WatchOperation(&context, request);
     std::vector<v1::WatchOperationResponse> told;
     for (v1::WatchOperationResponse response; reader->Read(&response);) told.push_back(response);
@@ -201,6 +218,7 @@ class Client {
     request.set_name(name);
     request.set_timeout_ms(timeout_ms);
     grpc::ClientContext context;
+    add_token(context);
     v1::WaitOperationResponse response;
     status_ = operations_->WaitOperation(&context, request, &response);
     return response.operation();
@@ -219,6 +237,7 @@ class Client {
     v1::ReadResultRequest request;
     request.set_name(name);
     grpc::ClientContext context;
+    add_token(context);
     auto reader = operations_->ReadResult(&context, request);
     std::string bytes;
     for (v1::ReadResultResponse piece; reader->Read(&piece);) {
@@ -230,11 +249,15 @@ class Client {
   }
 
   v1::Run run_;
-  std::string token_;
+  std::string token_;  ///< sent with every call; empty: with none that does not need it
+  std::string client_ = "tester";
   v1::Operation last_;
   grpc::Status status_;
 
  private:
+  void add_token(grpc::ClientContext& context) const {
+    if (!token_.empty()) context.AddMetadata(kRunTokenKey, token_);
+  }
   template <typename Response, typename Method, typename Request>
   grpc::Status call(Method method, Request request, std::int64_t seq, std::int64_t epoch) {
     request.mutable_id()->set_run(run_.name());

@@ -142,6 +142,21 @@ TEST_F(ExecutorTest, TellsOfWhatIsNotAnswered) {
   EXPECT_FALSE(executor_.unanswered(0));
 }
 
+TEST_F(ExecutorTest, ACommandIsStoppedUntilRankZeroHasAskedForTheLastTime) {
+  const auto first = executor_.submit(optim_step("a")), second = executor_.submit(optim_step("a"));
+  EXPECT_FALSE(executor_.is_stopped(1, false));
+  EXPECT_TRUE(executor_.request_stop(first));
+  EXPECT_TRUE(executor_.is_stopped(1, false));
+  EXPECT_TRUE(executor_.is_stopped(1, true));
+  EXPECT_FALSE(executor_.is_stopped(2, true)) << "it is another one";
+  EXPECT_FALSE(executor_.request_stop(second)) << "nobody would be told";
+  EXPECT_FALSE(executor_.is_stopped(2, true));
+  EXPECT_FALSE(executor_.is_stopped(77, false));
+  const auto third = executor_.submit(optim_step("a"));
+  for (int rank = 0; rank < 2; ++rank) executor_.complete(answer(3, rank));
+  EXPECT_FALSE(executor_.request_stop(third));
+}
+
 TEST_F(ExecutorTest, TakesNothingAfterTheStop) {
   executor_.stop();
   executor_.stop();

@@ -35,6 +35,33 @@ TEST(RanksTurn, WhoDoesNotWaitGetsTheRanksOnlyIfTheyAreFree) {
   EXPECT_TRUE(turn.try_acquire("b"));
 }
 
+TEST(RanksTurn, WhoWaitsToBeWokenAsksNothingMeanwhile) {
+  RanksTurn turn;
+  ASSERT_TRUE(turn.try_acquire("holder"));
+  std::atomic<int> asked = 0;
+  std::atomic<bool> over = false;
+  const auto given_up = [&] {
+    ++asked;
+    return over.load();
+  };
+  auto waiting =
+      std::async(std::launch::async, [&] { return turn.acquire_when_woken("waiting", given_up); });
+  auto leaving =
+      std::async(std::launch::async, [&] { return turn.acquire_when_woken("leaving", given_up); });
+  EXPECT_TRUE(test::eventually([&] { return turn.ahead_of("nobody").size() == 3; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const int before = asked;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(asked, before);
+  turn.release("holder");
+  EXPECT_TRUE(test::eventually([&] { return !turn.holder().empty(); }));
+  const std::string first = turn.holder();
+  over = true;
+  turn.wake();
+  EXPECT_TRUE((first == "waiting" ? waiting : leaving).get());
+  EXPECT_FALSE((first == "waiting" ? leaving : waiting).get());
+}
+
 TEST(RanksTurn, WhoComesToBeFirstMovesWithoutLeavingTheQueue) {
   using Names = std::vector<std::string>;
   RanksTurn turn;

@@ -87,22 +87,22 @@ TEST(Operations, WhatIsNotFetchedRefusesNewOnes) {
 }
 
 TEST(Operations, WhatWasToldFirstMakesRoomFirstWhateverItsRun) {
-  Operations operations(1000);
+  Operations operations(10'000);
   const std::vector<std::string> runs = {"a", "b", "c"};
   for (const std::string& run : runs) {
     operations.add(run, run, "forward");
-    operations.succeed(run, result_of(300));
+    operations.succeed(run, result_of(3'000));
   }
   for (const char* run : {"b", "c", "a"}) operations.get(run);
   operations.add("d", "d", "forward");
   // Not only when a verb is taken: what ends makes room for itself.
-  operations.succeed("d", result_of(300));
+  operations.succeed("d", result_of(3'000));
   EXPECT_FALSE(operations.has("b"));
   EXPECT_TRUE(operations.has("c") && operations.has("a"));
   // What somebody waits for stays.
   operations.watch("c", [] {});
   operations.add("e", "e", "forward");
-  operations.succeed("e", result_of(300));
+  operations.succeed("e", result_of(3'000));
   EXPECT_TRUE(operations.has("c"));
   EXPECT_FALSE(operations.has("a"));
   EXPECT_TRUE(operations.has("d") && operations.has("e")) << "they were not told";
@@ -115,7 +115,7 @@ TEST(Operations, AClientThatFetchesIsNeverRefusedHoweverLargeItsResults) {
     operations.add("r", name_of(i), "forward");
     operations.succeed(name_of(i), result_of(kLarge));
     operations.get(name_of(i));  // tells nothing of a large one
-    ASSERT_NE(operations.result(name_of(i)), nullptr);
+    ASSERT_NE(operations.serialised(name_of(i)), nullptr);
     operations.told(name_of(i));
   }
   EXPECT_TRUE(operations.has(name_of(31)));
@@ -127,16 +127,16 @@ TEST(Operations, AClientThatFetchesIsNeverRefusedHoweverLargeItsResults) {
 }
 
 TEST(Operations, OutcomesOfAClosedRunMakeRoomUnlessSomebodyWaits) {
-  Operations operations(1000);
+  Operations operations(10'000);
   for (int i = 0; i < 3; ++i) operations.add("r", name_of(i), "forward");
-  operations.succeed(name_of(0), result_of(600));
+  operations.succeed(name_of(0), result_of(6'000));
   operations.close_run("r");
   operations.when_ended(name_of(2), [] {});
-  operations.succeed(name_of(1), result_of(600));
+  operations.succeed(name_of(1), result_of(6'000));
   EXPECT_FALSE(operations.has(name_of(0)));
   EXPECT_TRUE(operations.has(name_of(1)));
   operations.add("s", "s", "forward");
-  operations.succeed("s", result_of(600));
+  operations.succeed("s", result_of(6'000));
   EXPECT_FALSE(operations.has(name_of(1)));
   EXPECT_TRUE(operations.has("s"));
   EXPECT_TRUE(operations.is_open(name_of(2)));
@@ -162,7 +162,59 @@ TEST(Operations, ALargeResultIsNotTakenAlong) {
   const v1::Operation seen = operations.get(name_of(0));
   EXPECT_FALSE(seen.has_result());
   EXPECT_GT(seen.result_bytes(), static_cast<std::int64_t>(Operations::kInlineBytes));
-  ASSERT_NE(operations.result(name_of(0)), nullptr);
+  EXPECT_EQ(operations.result(name_of(0)), nullptr) << "it would lie in memory twice";
+  const auto bytes = operations.serialised(name_of(0));
+  ASSERT_NE(bytes, nullptr);
+  EXPECT_EQ(static_cast<std::int64_t>(bytes->size()), seen.result_bytes());
+  EXPECT_EQ(operations.serialised(name_of(0)), bytes) << "each reader has a copy of its own";
+  v1::VerbResult read;
+  ASSERT_TRUE(read.ParseFromString(*bytes));
+  EXPECT_EQ(read.parameters().parameters(0).data().size(), Operations::kInlineBytes + 1);
+}
+
+TEST(Operations, OutcomesAreCountedAsTheyLieInMemory) {
+  // Many small messages: 2 bytes each on the wire, and more than 100 in memory.
+  const auto outputs = [] {
+    auto result = std::make_shared<v1::VerbResult>();
+    for (int i = 0; i < 1000; ++i) result->mutable_loss()->add_outputs();
+    return result;
+  };
+  Operations operations(64 << 10);
+  operations.add("r", name_of(0), "forward");
+  operations.succeed(name_of(0), outputs());
+  EXPECT_LT(operations.peek(name_of(0)).result_bytes(), 4096);
+  EXPECT_THROW(operations.add("r", name_of(1), "forward"), ResourceExhausted);
+  operations.get(name_of(0));
+  operations.add("r", name_of(1), "forward");
+  EXPECT_FALSE(operations.has(name_of(0)));
+}
+
+TEST(Operations, WhoOnlyLooksIsNotTold) {
+  Operations operations(1000);
+  operations.add("r", name_of(0), "forward");
+  operations.succeed(name_of(0), result_of(2000));
+  EXPECT_EQ(operations.peek(name_of(0)).result().parameters().parameters(0).data().size(), 2000u);
+  EXPECT_THROW(operations.add("r", name_of(1), "forward"), ResourceExhausted);
+  EXPECT_TRUE(operations.has(name_of(0)));
+}
+
+TEST(Operations, AWaiterThatWasCalledHoldsNothing) {
+  Operations operations(1000);
+  operations.add("r", name_of(0), "forward");
+  operations.add("r", name_of(1), "forward");
+  bool kept = false;
+  const auto look = [&](int i) { return [&, i] { kept = operations.has(name_of(i)); }; };
+  operations.when_ended(name_of(0), look(0));
+  operations.when_ended(name_of(1), look(1));
+  // Nobody forgets these waiters: whoever waited has gone while the operation ended.
+  operations.close_run("r");
+  operations.succeed(name_of(0), result_of(2000));
+  EXPECT_TRUE(kept) << "while it is being called the operation stays";
+  kept = false;
+  operations.cancel(name_of(1));
+  EXPECT_TRUE(kept);
+  operations.add("s", "s", "forward");
+  EXPECT_FALSE(operations.has(name_of(0)));
 }
 
 TEST(Operations, WaitersAreCalledOnce) {

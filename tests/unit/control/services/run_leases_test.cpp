@@ -74,6 +74,73 @@ TEST_F(RunLeasesTest, AnyCallForTheRunRenewsIt) {
   EXPECT_EQ(info_of(client.heartbeat()).reason(), "LEASE_ENDED");
 }
 
+TEST_F(RunLeasesTest, WhoOnlyLooksRenewsNothingAndIsToldNothing) {
+  plan_.parameter_bytes = 3'000'000;
+  start();
+  Client client = with_lease(30);
+  client.wait_for(v1::RUN_STATE_READY);
+  client.forward(1, {1});
+  client.get_weight(2);
+  client.wait(2);
+  Client stranger = client.stranger();
+  const auto operations = v1::OperationService::NewStub(daemon_->channel());
+  const auto left = [&] {
+    grpc::ClientContext context;
+    v1::ListRunsResponse response;
+    v1::RunService::NewStub(client.channel())->ListRuns(&context, {}, &response);
+    return response.runs(0).lease_left_ms();
+  };
+  const auto before = std::chrono::steady_clock::now();
+  const std::int64_t then = left();
+  std::this_thread::sleep_for(300ms);
+  stranger.get();
+  EXPECT_EQ(stranger.wait(1).result().loss().outputs_size(), 1);
+  EXPECT_EQ(stranger.watch(stranger.name_of(1)).back().operation().state(),
+            v1::OPERATION_STATE_SUCCEEDED);
+  std::vector<std::size_t> pieces;
+  EXPECT_GT(stranger.read_result(stranger.name_of(2), &pieces).size(), 3'000'000u);
+  {
+    v1::ListOperationsRequest request;
+    request.set_run(client.run_.name());
+    grpc::ClientContext context;
+    v1::ListOperationsResponse response;
+    operations->ListOperations(&context, request, &response);
+    EXPECT_EQ(response.operations_size(), 2);
+  }
+  {
+    v1::GetOperationRequest request;
+    request.set_name(client.name_of(1));
+    grpc::ClientContext context;
+    v1::GetOperationResponse response;
+    EXPECT_TRUE(operations->GetOperation(&context, request, &response).ok());
+  }
+  const auto passed = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - before);
+  EXPECT_LE(left(), then - passed.count() + 20);
+  // None of these looks has told the outcome: it is not what makes room.
+  for (int i = 0; i < static_cast<int>(Operations::kKept) + 20; ++i)
+    daemon_->runs().operations().restore("run-1", fmt::format("operations/run-1/1/x{}", i), "none",
+                                         std::make_shared<v1::VerbResult>());
+  EXPECT_TRUE(daemon_->runs().operations().has(client.name_of(1)));
+  EXPECT_EQ(client.wait(1).result().loss().outputs_size(), 1);
+  // A wrong token is refused: its owner would believe that it holds the run.
+  stranger.token_ = "0123456789abcdef0123456789abcdef";
+  stranger.wait(1);
+  EXPECT_EQ(info_of(stranger.status_).reason(), "TOKEN_INVALID");
+  stranger.watch(stranger.name_of(1));
+  EXPECT_EQ(info_of(stranger.status_).reason(), "TOKEN_INVALID");
+}
+
+TEST_F(RunLeasesTest, AStrangerWhoPollsDoesNotKeepItAlive) {
+  start();
+  Client client = with_lease(1);
+  client.wait_for(v1::RUN_STATE_READY);
+  Client stranger = client.stranger();
+  keep_calling([&] { stranger.get(); });
+  const v1::Run closed = client.wait_for(v1::RUN_STATE_CLOSED);
+  EXPECT_EQ(closed.cause().info().reason(), "LEASE_ENDED");
+}
+
 TEST_F(RunLeasesTest, AnUploadForItHoldsIt) {
   start();
   Client client = with_lease(1);
@@ -90,6 +157,7 @@ TEST_F(RunLeasesTest, AnUploadForItHoldsIt) {
     ASSERT_TRUE(uploads->CreateUpload(&context, request, &made).ok());
   }
   grpc::ClientContext context;
+  context.AddMetadata(kRunTokenKey, client.token_);
   context.AddMetadata("meshloom-client", "tester");
   v1::WriteUploadResponse response;
   const auto writer = uploads->WriteUpload(&context, &response);

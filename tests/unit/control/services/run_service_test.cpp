@@ -536,7 +536,7 @@ TEST_F(RunServiceTest, ALargeResultIsReadInPieces) {
   std::vector<std::size_t> pieces;
   v1::VerbResult result;
   ASSERT_TRUE(result.ParseFromString(client.read_result(client.name_of(1), &pieces)));
-  EXPECT_EQ(pieces.size(), 3u);
+  EXPECT_EQ(pieces.size(), 12u);
   EXPECT_GT(result.parameters().parameters(0).data().size(), 3'000'000u);
 }
 
@@ -566,6 +566,31 @@ TEST_F(RunServiceTest, ARepeatedCreationIsTheSameRunWithANewToken) {
   EXPECT_TRUE(client.forward_backward(1, {1}).ok());
   client.token_ = token;
   EXPECT_EQ(info_of(client.forward_backward(2, {1})).reason(), "TOKEN_INVALID");
+}
+
+TEST_F(RunServiceTest, ARequestIdIsItsClientsOwn) {
+  start();
+  Client owner = client(), other = client();
+  other.client_ = "other";
+  v1::RunSpec spec;
+  ASSERT_TRUE(owner.create(spec, "0b3c").ok());
+  ASSERT_TRUE(other.create(spec, "0b3c").ok());
+  EXPECT_NE(owner.run_.name(), other.run_.name());
+  EXPECT_EQ(other.get().client(), "other");
+  EXPECT_TRUE(owner.heartbeat().ok()) << "the owner's token has ended";
+  // Each client's repeat finds its own, also after a restart.
+  restart();
+  Client owner_again = client(), other_again = client();
+  other_again.client_ = "other";
+  ASSERT_TRUE(owner_again.create(spec, "0b3c").ok());
+  ASSERT_TRUE(other_again.create(spec, "0b3c").ok());
+  EXPECT_EQ(owner_again.run_.name(), owner.run_.name());
+  EXPECT_EQ(other_again.run_.name(), other.run_.name());
+  spec.set_lease_seconds(77);
+  const v1::ErrorInfo reused = info_of(other_again.create(spec, "0b3c"));
+  EXPECT_EQ(reused.reason(), "REQUEST_ID_REUSED");
+  EXPECT_EQ(reused.metadata().at("request_id"), "0b3c");
+  EXPECT_EQ(reused.metadata().at("resource"), other.run_.name());
 }
 
 TEST_F(RunServiceTest, UploadsOfVerbsNeedTheTokenOfARunThatIsOpen) {
