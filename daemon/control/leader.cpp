@@ -153,7 +153,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                              return run_service_.own_open_run(context, run);
                            },
                        .hold_lease =
-                           [this](const grpc::ServerContextBase& context, const std::string& run) {
+                           [this](const grpc::ServerContext& context, const std::string& run) {
                              return run_service_.hold_lease(context, run);
                            }}),
       model_service_(models_, store_, run_store_),

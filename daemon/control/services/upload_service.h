@@ -26,8 +26,7 @@ class UploadServiceImpl final : public v1::UploadService::Service {
     std::function<std::string(const grpc::ServerContext&, const std::string& run)> own_run{};
     /// The lease of the run does not end while the result is held; null for a caller without the
     /// run's token. Throws NotFound, and FailedPrecondition for another's token.
-    std::function<std::shared_ptr<const void>(const grpc::ServerContextBase&,
-                                              const std::string& run)>
+    std::function<std::shared_ptr<const void>(const grpc::ServerContext&, const std::string& run)>
         hold_lease{};
   };
   UploadServiceImpl(UploadStore& store, const Options& options);
@@ -48,14 +47,14 @@ class UploadServiceImpl final : public v1::UploadService::Service {
 
  private:
   /// Of the run that it is for, held; null if there is none, or the caller does not hold the run.
-  std::shared_ptr<const void> lease_of(const grpc::ServerContextBase& context,
+  std::shared_ptr<const void> lease_of(const grpc::ServerContext& context,
                                        const v1::Upload& upload) const;
   std::int64_t receive(grpc::ServerContext& context,
                        grpc::ServerReader<v1::WriteUploadRequest>& chunks);
 
   UploadStore& store_;
   std::function<std::string(const grpc::ServerContext&, const std::string&)> own_run_;
-  std::function<std::shared_ptr<const void>(const grpc::ServerContextBase&, const std::string&)>
+  std::function<std::shared_ptr<const void>(const grpc::ServerContext&, const std::string&)>
       hold_lease_;
   Slots slots_;
   SilenceWatch silence_;
