@@ -24,21 +24,19 @@ template <typename... Args>
       {{"field", field}});
 }
 
-/// Adds the field to an error that something below threw about its value, keeping kind and reason.
+/// Throws the error anew, as the class of its kind, with the field before its text and in its
+/// metadata.
+[[noreturn]] void throw_with_field(const Error& error, const std::string& field);
+
+/// Adds the field to an error that something below threw about its value, keeping kind and reason:
+/// what may be tried again stays so.
 template <typename Body>
 auto with_field(const std::string& field, Body&& body) {
   try {
     return body();
   } catch (const Error& error) {
     if (error.metadata().contains("field")) throw;
-    Error::Metadata metadata = error.metadata();
-    metadata["field"] = field;
-    const auto text = fmt::format("{}: {}", field, error.what());
-    if (error.kind() == ErrorKind::kUnimplemented)
-      throw Unimplemented(text, error.reason(), metadata);
-    if (error.kind() == ErrorKind::kNotFound) throw NotFound(text, error.reason(), metadata);
-    if (error.kind() == ErrorKind::kIo) throw IoError(text, error.reason(), metadata);
-    throw InvalidArgument(text, error.reason(), metadata);
+    throw_with_field(error, field);
   }
 }
 
