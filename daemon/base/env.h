@@ -22,8 +22,8 @@ struct Environment {
   std::optional<int> threads;
   /// MESHLOOM_LOG_LEVEL: as the flag of meshloomd.
   std::optional<std::string> log_level;
-  /// MESHLOOM_HOST: address by which other hosts reach this one. Default: its first address that is
-  /// not a loopback.
+  /// MESHLOOM_HOST: address by which other hosts reach this one, and on which rank 0 listens for
+  /// their ranks. Default: that of --mpi-interface, else the first that is no loopback.
   std::optional<std::string> host;
   /// MESHLOOM_RUN_TOKEN: of the run that a command of `meshloom` drives, as run create printed it.
   std::optional<std::string> run_token;

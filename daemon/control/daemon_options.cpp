@@ -220,8 +220,8 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
       "Allow --listen on an address that other machines reach: calls are neither encrypted nor "
       "authenticated");
   app.add_option("--mpi-interface", flags.mpi_interface,
-                 "Interface or subnet of a closed network for MPI's traffic; needed over several "
-                 "hosts. none: all ranks are on one host");
+                 "Interface or subnet of a closed network for all traffic between ranks; needed "
+                 "over several hosts. none: all ranks are on one host");
   app.add_option("--log-level", flags.log_level,
                  "trace, debug, info, warning or error. Default info");
   app.add_flag("--print-manual", flags.print_manual, "Print the manual page, in roff, and end");

@@ -74,11 +74,13 @@ JobStore::Keep kept_jobs(const v1::RetentionConfig& config) {
 
 RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& world,
                              const StateDir& state) {
-  const bool several_hosts = world.hosts.size() > 1;
+  RankAddress address{"127.0.0.1", "127.0.0.1"};
+  if (world.hosts.size() > 1)
+    address = rank_address(options.host, options.config.mpi_interface(), interface_addresses());
   return {.self = world.self,
           .world_size = world.size,
-          .several_hosts = several_hosts,
-          .host = several_hosts ? host_address(options.host) : "127.0.0.1",
+          .host = address.told,
+          .listen_host = address.listen,
           .limits = {milliseconds(options.config.rank_timeout_ms()),
                      milliseconds(options.config.join_timeout_ms())},
           .probe = write_probe(state.root())};

@@ -32,6 +32,15 @@ class HostsE2e : public DaemonTest {
     // They count in the namespaces of their hosts.
     pids_.clear();
   }
+  /// Sockets of this host that listen on 10.77.0.1 alone.
+  static int listeners_on_the_interface() {
+    int count = 0;
+    std::ifstream table("/proc/self/net/tcp");
+    for (std::string line; std::getline(table, line);)
+      count += line.find(": 01004D0A:") != std::string::npos &&
+               line.find(" 00000000:0000 0A ") != std::string::npos;
+    return count;
+  }
   std::map<int, double> losses_of(const std::string& name, const std::string& mesh,
                                   const std::string& plan) {
     TinyJob job;
@@ -52,7 +61,9 @@ TEST_F(HostsE2e, AMeshOverTwoHostsTrainsAsOneRankDoesAndTheSameBitsAgain) {
   ASSERT_EQ(alone.size(), std::size_t{kHostSteps});
   shut_down();
 
+  const int before = listeners_on_the_interface();
   start_ranks(4);
+  EXPECT_GE(listeners_on_the_interface(), before + 2) << "for ranks and for their heartbeats";
   EXPECT_THAT(daemon_log(), HasSubstr("through symmetric memory inside 2 hosts and over MPI"));
   const std::tuple<std::string, std::string, std::string> meshes[] = {
       {"dp-tp", "  mesh: {dp: 2, tp: 2}\n", plain},

@@ -8,8 +8,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <sstream>
 
 #include "kernels/base/integer_math.h"
@@ -32,6 +35,39 @@ bool share_a_core(const std::string& a, const std::string& b) {
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     if (a[i] == '1' && b[i] == '1') return true;
   return false;
+}
+
+bool is_address(const std::string& text) {
+  in_addr address{};
+  return ::inet_pton(AF_INET, text.c_str(), &address) == 1;
+}
+
+/// Whether `address` is in a subnet such as "10.0.0.0/24".
+bool is_in_subnet(const std::string& address, const std::string& subnet) {
+  const std::size_t slash = subnet.find('/');
+  in_addr one{}, net{};
+  int bits = 0;
+  const char* end = subnet.data() + subnet.size();
+  const auto [rest, error] = std::from_chars(subnet.data() + slash + 1, end, bits);
+  if (error != std::errc() || rest != end || bits < 0 || bits > 32) return false;
+  if (::inet_pton(AF_INET, subnet.substr(0, slash).c_str(), &net) != 1) return false;
+  if (::inet_pton(AF_INET, address.c_str(), &one) != 1) return false;
+  const std::uint32_t mask = bits == 0 ? 0 : ~std::uint32_t{0} << (32 - bits);
+  return ((ntohl(one.s_addr) ^ ntohl(net.s_addr)) & mask) == 0;
+}
+
+/// The first address of the first entry that this host has one of.
+std::optional<std::string> address_of_interface(const std::string& entries,
+                                                const std::vector<InterfaceAddress>& addresses) {
+  std::istringstream list(entries);
+  std::string entry;
+  while (std::getline(list, entry, ',')) {
+    const bool is_subnet = entry.find('/') != std::string::npos;
+    for (const InterfaceAddress& item : addresses)
+      if (is_subnet ? is_in_subnet(item.address, entry) : item.interface == entry)
+        return item.address;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -64,19 +100,31 @@ int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology)
   return std::max(threads, 1);
 }
 
-std::string host_address(const std::string& configured) {
-  if (!configured.empty()) return configured;
+std::vector<InterfaceAddress> interface_addresses() {
+  std::vector<InterfaceAddress> addresses;
   ifaddrs* raw = nullptr;
-  if (::getifaddrs(&raw) != 0) return "127.0.0.1";
+  if (::getifaddrs(&raw) != 0) return addresses;
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
   for (const ifaddrs* item = list.get(); item; item = item->ifa_next) {
-    const bool usable = (item->ifa_flags & IFF_UP) != 0 && (item->ifa_flags & IFF_LOOPBACK) == 0;
-    if (!usable || !item->ifa_addr || item->ifa_addr->sa_family != AF_INET) continue;
+    if ((item->ifa_flags & IFF_UP) == 0 || !item->ifa_addr || item->ifa_addr->sa_family != AF_INET)
+      continue;
     char text[INET_ADDRSTRLEN] = {};
     const auto* address = reinterpret_cast<const sockaddr_in*>(item->ifa_addr);
-    if (::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text)) return text;
+    if (::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text))
+      addresses.push_back({item->ifa_name, text, (item->ifa_flags & IFF_LOOPBACK) != 0});
   }
-  return "127.0.0.1";
+  return addresses;
+}
+
+RankAddress rank_address(const std::string& configured, const std::string& mpi_interface,
+                         const std::vector<InterfaceAddress>& addresses) {
+  const std::optional<std::string> of_interface = address_of_interface(mpi_interface, addresses);
+  if (!configured.empty())
+    return {configured, is_address(configured) ? configured : of_interface.value_or("0.0.0.0")};
+  if (of_interface) return {*of_interface, *of_interface};
+  for (const InterfaceAddress& item : addresses)
+    if (!item.is_loopback) return {item.address, item.address};
+  return {"127.0.0.1", "127.0.0.1"};
 }
 
 }  // namespace meshloom::control

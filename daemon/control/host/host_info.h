@@ -17,8 +17,26 @@ int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology)
 /// Cores that a cgroup v2 file cpu.max allows ("200000 100000" -> 2, rounded up); 0: no limit.
 int cores_of_quota(const std::string& cpu_max);
 
-/// The address by which other hosts reach this one: `configured` if given, else the first IPv4
-/// address that is up and not a loopback, else 127.0.0.1.
-std::string host_address(const std::string& configured);
+/// An IPv4 address of this host that is up.
+struct InterfaceAddress {
+  std::string interface;  ///< such as "eth1"
+  std::string address;    ///< such as "10.0.0.7"
+  bool is_loopback = false;
+};
+std::vector<InterfaceAddress> interface_addresses();
+
+/// Where rank 0 listens for ranks of other hosts, and what they are told.
+struct RankAddress {
+  std::string told;
+  std::string listen;
+};
+/// `configured` (MESHLOOM_HOST): an address or a name by which other hosts reach this one; empty:
+/// the first address of `mpi_interface`, else the first that is no loopback. `mpi_interface` as
+/// Open MPI takes it: names and subnets ("eth1", "10.0.0.0/24"), separated by commas, or "none", or
+/// nothing. A configured address is listened on, else that of the interface, else the one that is
+/// told, unless that is a name: what another host makes of it is not known here, so that all
+/// addresses are listened on.
+RankAddress rank_address(const std::string& configured, const std::string& mpi_interface,
+                         const std::vector<InterfaceAddress>& addresses);
 
 }  // namespace meshloom::control

@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "kernels/base/error.h"
@@ -29,23 +30,35 @@ bool BeatConnection::send(std::string_view message) {
   return flush();
 }
 
-bool BeatConnection::receive(std::vector<std::string>* messages) {
-  char piece[2048];
-  ssize_t count = 0;
-  do {
-    count = ::recv(socket_.get(), piece, sizeof piece, 0);
-    if (count > 0) received_.append(piece, static_cast<std::size_t>(count));
-  } while (count == sizeof piece || (count < 0 && errno == EINTR));
-  const bool ended = count == 0 || (count < 0 && errno != EAGAIN);
-  while (received_.size() >= 2) {
-    const std::size_t size =
-        static_cast<unsigned char>(received_[0]) | static_cast<unsigned char>(received_[1]) << 8;
-    if (size > kLongestMessage) return false;
-    if (received_.size() < 2 + size) break;
-    messages->push_back(received_.substr(2, size));
-    received_.erase(0, 2 + size);
+bool BeatConnection::read(std::size_t most_bytes) {
+  const std::size_t before = received_.size();
+  const std::size_t end = before + most_bytes;
+  while (received_.size() < end) {
+    char piece[2048];
+    const std::size_t room = std::min(sizeof piece, end - received_.size());
+    const ssize_t count = ::recv(socket_.get(), piece, room, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno == EAGAIN;
+    if (count == 0) return false;
+    received_.append(piece, static_cast<std::size_t>(count));
   }
-  return !ended;
+  return true;
+}
+
+bool BeatConnection::receive(std::vector<std::string>* messages, std::size_t most_bytes) {
+  const std::size_t longest = std::min(kLongestMessage, most_bytes - 2);
+  const bool open = read(most_bytes - std::min(most_bytes, received_.size()));
+  std::size_t at = 0;
+  while (received_.size() - at >= 2) {
+    const std::size_t size = static_cast<unsigned char>(received_[at]) |
+                             static_cast<unsigned char>(received_[at + 1]) << 8;
+    if (size > longest) return false;
+    if (received_.size() - at < 2 + size) break;
+    messages->push_back(received_.substr(at + 2, size));
+    at += 2 + size;
+  }
+  received_.erase(0, at);
+  return open;
 }
 
 }  // namespace meshloom::control

@@ -21,6 +21,8 @@ inline constexpr std::chrono::milliseconds kHeartbeatPeriod{480};
 class BeatConnection {
  public:
   static constexpr std::size_t kLongestMessage = 4096;
+  /// Bytes that one receive() takes: some of the longest messages, many heartbeats.
+  static constexpr std::size_t kMostAtOnce = 4 * (2 + kLongestMessage);
 
   explicit BeatConnection(base::UniqueFd socket) : socket_(std::move(socket)) {}
 
@@ -28,12 +30,15 @@ class BeatConnection {
   /// Dropped if the peer has not taken the one before, which is as good. False if the
   /// connection has ended.
   bool send(std::string_view message);
-  /// Adds the messages that have come since. False if the connection has ended, or the peer
-  /// sends something else.
-  bool receive(std::vector<std::string>* messages);
+  /// Adds the messages that have come since, of `most_bytes` with their lengths; what is beyond
+  /// them waits for the next call, so that no peer keeps the thread. False if the connection has
+  /// ended, or the peer sends something else, such as a message that `most_bytes` cannot hold.
+  bool receive(std::vector<std::string>* messages, std::size_t most_bytes = kMostAtOnce);
 
  private:
   bool flush();
+  /// Appends at most so many bytes to what was received. False if the connection has ended.
+  bool read(std::size_t most_bytes);
 
   base::UniqueFd socket_;
   std::string unsent_;

@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::chrono::seconds kTimeToIntroduce{5};
 constexpr int kStrangers = 32;  // that may be connected beside the ranks
+// Bytes that are taken of a connection before it has said the secret.
+constexpr std::size_t kLongestIntroduction = 100;
 
 }  // namespace
 
@@ -95,12 +97,15 @@ void BeatServer::take_arrived() {
 
 bool BeatServer::hear(Peer& peer) {
   std::vector<std::string> messages;
-  const bool open = peer.connection.receive(&messages);
+  bool open = true;
+  if (!peer.rank) {
+    open = peer.connection.receive(&messages, kLongestIntroduction);
+    if (messages.empty()) return open;
+    if (!introduce(peer, messages.front())) return false;
+    messages.erase(messages.begin());
+  }
+  open = open && peer.connection.receive(&messages);
   for (const std::string& message : messages) {
-    if (!peer.rank) {
-      if (!introduce(peer, message)) return false;
-      continue;
-    }
     v1::Heartbeat beat;
     if (!beat.ParseFromString(message)) return false;
     options_.on_beat(*peer.rank, beat, asked_);

@@ -19,7 +19,8 @@ namespace meshloom::control {
 
 /// Has a thread of its own, so that beats tell whether this process runs and nothing else. Answers
 /// to a beat are read when the next one is due: one wake for all ranks. A connection begins with
-/// the launch's secret and the rank; one that does not is closed.
+/// the launch's secret and the rank; one that does not is closed, and no more than the bytes of an
+/// introduction are taken of it.
 class BeatServer {
  public:
   using Clock = std::chrono::steady_clock;

@@ -29,7 +29,7 @@ RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& p
 }
 
 void RankHub::listen() {
-  const char* bind = options_.several_hosts ? "0.0.0.0:0" : "127.0.0.1:0";
+  const std::string bind = fmt::format("{}:0", options_.listen_host);
   // Strangers that connect to the ranks' port must not keep the ranks out.
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{resolve_listen_address(bind, "the ranks' address"),

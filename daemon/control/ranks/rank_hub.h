@@ -40,8 +40,8 @@ class RankHub {
   struct Options {
     v1::RankHello self;  ///< rank 0
     int world_size = 1;
-    bool several_hosts = false;
-    std::string host;  ///< where ranks of other hosts find this one
+    std::string host;         ///< where ranks of other hosts find this one
+    std::string listen_host;  ///< on which of its addresses it listens for them
     RankWatch::Limits limits;
     std::string probe;  ///< LaunchCard::probe
   };

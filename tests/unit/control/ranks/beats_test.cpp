@@ -101,6 +101,63 @@ TEST_F(BeatsTest, StrangersAreNotHeardAndDoNotStay) {
   EXPECT_TRUE(is_closed_within(known, 2s)) << "what it sends is no heartbeat";
 }
 
+TEST_F(BeatsTest, StrangersThatSendWithoutEndDelayNobody) {
+  serve();
+  const auto one = client(1);
+  ASSERT_TRUE(eventually([&] { return progress_ >= 1; }));
+  std::atomic<bool> ending{false};
+  std::atomic<std::int64_t> bytes{0};
+  std::vector<std::thread> strangers;
+  for (int i = 0; i < 4; ++i)
+    strangers.emplace_back([&, i] {
+      // Messages of no bytes, and the length of one that never comes.
+      const std::string piece = i % 2 == 0 ? std::string(1 << 16, '\0') : std::string("\x62\x00x", 3);
+      while (!ending) {
+        const base::UniqueFd fd = connect();
+        ssize_t sent = 0;
+        while (!ending && sent >= 0) {
+          sent = ::send(fd.get(), piece.data(), piece.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+          if (sent > 0) bytes += sent;
+          if (sent < 0 && errno == EAGAIN) sent = 0;
+        }
+      }
+    });
+  const int before = ticks_;
+  const auto progress = progress_.load();
+  std::this_thread::sleep_for(3s);
+  // Six of the server's and five of the client's are due.
+  EXPECT_GE(ticks_ - before, 8);
+  EXPECT_GE(progress_, progress + 4);
+  ending = true;
+  for (std::thread& stranger : strangers) stranger.join();
+  EXPECT_GT(bytes, 1 << 16);
+}
+
+TEST_F(BeatsTest, OneCallTakesABoundedNumberOfBytes) {
+  int pair[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
+  const base::UniqueFd from{pair[0]};
+  BeatConnection to{base::UniqueFd(pair[1])};
+  const std::string zeros(50'000, '\0');
+  ASSERT_EQ(::send(from.get(), zeros.data(), zeros.size(), 0), 50'000);
+  std::size_t taken = 0;
+  for (const std::size_t most : {std::size_t{100}, BeatConnection::kMostAtOnce}) {
+    std::vector<std::string> messages;
+    ASSERT_TRUE(to.receive(&messages, most));
+    EXPECT_EQ(messages.size(), most / 2);
+    taken += 2 * messages.size();
+  }
+  while (taken < zeros.size()) {
+    std::vector<std::string> messages;
+    ASSERT_TRUE(to.receive(&messages));
+    taken += 2 * messages.size();
+  }
+  const std::string longer("\x63\x00", 2);
+  ASSERT_EQ(::send(from.get(), longer.data(), longer.size(), 0), 2);
+  std::vector<std::string> messages;
+  EXPECT_FALSE(to.receive(&messages, 100)) << "99 bytes and their length are more";
+}
+
 TEST_F(BeatsTest, AFullSocketDelaysNobody) {
   int pair[2];
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
