@@ -18,6 +18,11 @@ inline constexpr std::int64_t kMostVocabulary = 1 << 24;
 inline constexpr std::int64_t kMostPositions = 1 << 24;  ///< tokens of a context
 inline constexpr std::int64_t kMostTokenTypes = 1 << 16;
 
+// Of a mesh.
+inline constexpr std::int64_t kMostRanks = 1 << 20;
+/// Each rank's part of each parameter is looked at. No model has so many heads.
+inline constexpr int kMostTensorParallel = 1 << 14;
+
 // Of the work of a step.
 inline constexpr std::int64_t kMostBatch = 1 << 20;            ///< samples of a step
 inline constexpr std::int64_t kMostTokensAtOnce = 1 << 26;     ///< of a micro batch

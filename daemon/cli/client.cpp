@@ -127,7 +127,7 @@ Client::Health Client::health() {
   // grpc.health.v1: an empty request asks for the whole server; byte 0x08 0x01 answers SERVING.
   grpc::GenericStub stub(channel_);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+  context.set_deadline(std::chrono::system_clock::now() + kHealthTime);
   grpc::CompletionQueue queue;
   const grpc::Slice nothing("", 0);
   const grpc::ByteBuffer request(&nothing, 1);
@@ -141,6 +141,9 @@ Client::Health Client::health() {
   bool ok = false;
   queue.Next(&tag, &ok);
   grpc::Slice slice;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+      channel_->GetState(false) == GRPC_CHANNEL_READY)
+    return Health::kBusy;
   if (!ok || !status.ok() || !response.DumpToSingleSlice(&slice).ok()) return Health::kUnreachable;
   const bool serving = slice.size() == 2 && slice.begin()[0] == 0x08 && slice.begin()[1] == 0x01;
   return serving ? Health::kServing : Health::kNotServing;

@@ -95,7 +95,9 @@ class Client {
   /// a plain sleep between two calls would let the second fail as the first did.
   void wait_for_connection(std::chrono::milliseconds timeout);
 
-  enum class Health { kUnreachable, kNotServing, kServing };
+  /// kBusy: there is a connection, and no answer in kHealthTime.
+  enum class Health { kUnreachable, kBusy, kNotServing, kServing };
+  static constexpr std::chrono::seconds kHealthTime{2};
   /// What the daemon's health service says; it serves if all ranks have joined and none is
   /// frozen or stuck.
   Health health();

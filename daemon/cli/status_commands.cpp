@@ -18,16 +18,21 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// True when all ranks serve; false after `seconds`.
-bool wait_until_serving(Client& client, double seconds) {
+/// The daemon as it is when all ranks serve, or after `seconds`.
+Client::Health wait_until_serving(Client& client, double seconds) {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));
-  while (!client.serving()) {
-    if (Clock::now() >= end) return false;
+  while (true) {
+    const Client::Health health = client.health();
+    if (health == Client::Health::kServing || Clock::now() >= end) return health;
     client.wait_for_connection(std::chrono::milliseconds(200));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  return true;
+}
+
+std::string busy_text(const Client& client) {
+  return fmt::format("meshloomd at {} is busy: it is connected and did not answer within {} s",
+                     client.address(), Client::kHealthTime.count());
 }
 
 /// One that is being saved to be let go has them still.
@@ -58,27 +63,37 @@ void print_workers(const v1::ListWorkersResponse& response) {
 }
 
 /// Of the whole daemon: ranks are named if it is for them that it does not serve.
-std::string state_of(const v1::ListWorkersResponse& response, bool serving) {
+std::string state_of(const v1::ListWorkersResponse& response, Client::Health health) {
   std::vector<std::string> troubled;
   for (const auto& worker : response.workers())
     if (!worker.trouble().empty())
       troubled.push_back(fmt::format("rank {} is {}", worker.rank(), state_text(worker.state())));
   if (!troubled.empty()) return fmt::format("{}", fmt::join(troubled, ", "));
-  return serving ? "serving" : "waiting for ranks";
+  switch (health) {
+    case Client::Health::kServing: return "serving";
+    case Client::Health::kNotServing: return "waiting for ranks";
+    case Client::Health::kBusy: return "busy";
+    case Client::Health::kUnreachable: return "gone";
+  }
+  return "gone";
 }
 
 ExitCode status(Client& client, bool json, double wait_seconds) {
-  if (wait_seconds > 0 && !wait_until_serving(client, wait_seconds))
+  Client::Health health = wait_until_serving(client, wait_seconds);
+  if (health == Client::Health::kBusy) throw CliError(kUnreachable, busy_text(client));
+  if (wait_seconds > 0 && health != Client::Health::kServing)
     throw CliError(kUnreachable, fmt::format("no meshloomd serves at {} after {} s",
                                              client.address(), wait_seconds));
   const auto workers = client.call(client.workers(), &v1::WorkerService::Stub::ListWorkers,
                                    v1::ListWorkersRequest());
-  const bool serving = client.serving();
+  // It may have started meanwhile.
+  if (health == Client::Health::kUnreachable) health = client.health();
+  const bool serving = health == Client::Health::kServing;
   if (json) {
     print_json(workers);
     return serving ? kOk : kUnreachable;
   }
-  const std::string state = state_of(workers, serving);
+  const std::string state = state_of(workers, health);
   fmt::print("meshloomd {} at {}: {}, up {}, state in {}\n", workers.version(), client.address(),
              state, duration_text(static_cast<double>(workers.uptime_seconds())),
              workers.state_dir());

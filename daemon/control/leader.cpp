@@ -201,6 +201,11 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   admission_.stop_calls();
   models_.stop_calls();
   server_->set_serving(false);
+  job_service_.request_stop();
+  run_service_.request_stop();
+  checkpoint_service_.request_stop();
+  upload_service_.request_stop();
+  model_service_.request_stop();
   server_->shutdown();
   ranks_.shutdown();
   generate_service_.stop();
@@ -208,6 +213,11 @@ DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
   checkpoint_service_.stop();
   evaluate_service_.stop();
   data_service_.stop();
+  job_service_.stop();
+  run_service_.stop();
+  upload_service_.stop();
+  model_service_.stop();
+  plan_service_.stop();
   const bool hanging = admission_.hanging() || models_.hanging() || store_.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
@@ -254,6 +264,7 @@ void Leader::end_generations() {
   checkpoint_service_.stop_exports();
   evaluate_service_.request_stop();
   data_service_.request_stop();
+  plan_service_.request_stop();
 }
 
 void Leader::ranks_looked_at(const RankWatch::Findings& findings) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "daemon/base/given_number.h"
+#include "planner/limits.h"
 #include "planner/rank_count.h"
 
 namespace meshloom::plan {
@@ -225,8 +226,14 @@ planner::MeshSizes make_mesh_sizes(const v1::Mesh& mesh) {
   const planner::MeshSizes sizes{
       size("mesh.dp", mesh.has_dp(), mesh.dp()), size("mesh.fsdp", mesh.has_fsdp(), mesh.fsdp()),
       size("mesh.cp", mesh.has_cp(), mesh.cp()), size("mesh.tp", mesh.has_tp(), mesh.tp())};
-  check(planner::rank_count(std::array{sizes.dp, sizes.fsdp, sizes.cp, sizes.tp}).has_value(),
-        "mesh {}: more than 2^31 - 1 ranks are too many", planner::to_string(sizes));
+  if (sizes.tp > planner::kMostTensorParallel)
+    base::refuse_field("mesh.tp", "{} ranks are too many, expected at most {}", sizes.tp,
+                       planner::kMostTensorParallel);
+  const auto ranks = planner::rank_count(std::array{sizes.dp, sizes.fsdp, sizes.cp, sizes.tp});
+  if (!ranks || *ranks > planner::kMostRanks)
+    base::refuse_field("mesh", "{} has {} ranks, which are too many: expected at most {}",
+                       planner::to_string(sizes),
+                       ranks ? std::to_string(*ranks) : "more than 2^31", planner::kMostRanks);
   return sizes;
 }
 

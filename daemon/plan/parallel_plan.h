@@ -9,8 +9,8 @@
 
 namespace meshloom::plan {
 
-/// A size that is left out is 1. Throws InvalidArgument for a negative size and for more than
-/// 2^31 - 1 ranks.
+/// A size that is left out is 1. Throws InvalidArgument for a negative size and for more ranks than
+/// planner/limits.h allows.
 planner::MeshSizes make_mesh_sizes(const v1::Mesh& mesh);
 
 /// All of a plan; tensor_parallel and fully_shard are on if the mesh has such ranks. The dtype

@@ -51,10 +51,22 @@ CheckpointServiceImpl::CheckpointServiceImpl(JobStore& store, const RunManager& 
                                              const StreamHost::Options& downloads)
     : store_(store), runs_(runs), state_(state), downloads_(downloads) {}
 
-void CheckpointServiceImpl::stop() {
+void CheckpointServiceImpl::stop_exports() {
+  stopping_ = true;
+  verifications_.request_stop();
+}
+
+void CheckpointServiceImpl::request_stop() {
   stop_exports();
+  lists_.request_stop();
+  deletions_.request_stop();
+}
+
+void CheckpointServiceImpl::stop() {
+  request_stop();
   exports_.stop();
   downloads_.stop();
+  for (CallHost* host : {&lists_, &verifications_, &deletions_}) host->stop();
 }
 
 void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
@@ -69,6 +81,7 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
     const auto [jobs, next] = job_at(request.job(), position);
     for (const v1::Job& job : jobs) {
       const std::string id = parse_job_name(job.name());
+      go_on();
       for (const FoundCheckpoint& found : find_checkpoints(state_, job)) {
         // The job of this name may be another one by now, at another place.
         if (position == begin.job_position && id == begin.job &&
@@ -97,16 +110,12 @@ std::pair<std::vector<v1::Job>, std::int64_t> CheckpointServiceImpl::job_at(
   return {{store_.get(parse_job_name(name))}, 0};
 }
 
-grpc::Status CheckpointServiceImpl::ListCheckpoints(grpc::ServerContext* context,
-                                                    const v1::ListCheckpointsRequest* request,
-                                                    v1::ListCheckpointsResponse* response) {
-  return guarded("ListCheckpoints", [&] {
-    const auto go_on = [&] {
-      if (stopping_) throw Unavailable("the daemon is stopping", "STOPPING");
-      if (context->IsCancelled()) throw Cancelled("the client has gone");
-    };
-    fill_page(*request, go_on, response);
-  });
+grpc::ServerUnaryReactor* CheckpointServiceImpl::ListCheckpoints(
+    grpc::CallbackServerContext* context, const v1::ListCheckpointsRequest* request,
+    v1::ListCheckpointsResponse* response) {
+  CallHost& host = request->verify() ? verifications_ : lists_;
+  return host.answer("ListCheckpoints", *context, *request,
+                     [=, this](const auto& go_on) { fill_page(*request, go_on, response); });
 }
 
 grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
@@ -154,10 +163,13 @@ void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest&
   spdlog::info("job {}: a client deletes {}", name.job, name.folder);
 }
 
-grpc::Status CheckpointServiceImpl::DeleteCheckpoint(grpc::ServerContext* context,
-                                                     const v1::DeleteCheckpointRequest* request,
-                                                     v1::DeleteCheckpointResponse*) {
-  return guarded("DeleteCheckpoint", [&] { delete_checkpoint(*request, client_name(*context)); });
+grpc::ServerUnaryReactor* CheckpointServiceImpl::DeleteCheckpoint(
+    grpc::CallbackServerContext* context, const v1::DeleteCheckpointRequest* request,
+    v1::DeleteCheckpointResponse*) {
+  return deletions_.answer("DeleteCheckpoint", *context, *request,
+                           [=, this](const auto&) {
+                             delete_checkpoint(*request, client_name(*context));
+                           });
 }
 
 DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,

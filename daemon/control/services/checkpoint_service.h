@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/control/runs/run_manager.h"
+#include "daemon/control/services/call_host.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
@@ -19,30 +20,37 @@
 
 namespace meshloom::control {
 
-/// Calls that stream hold no thread.
+/// Calls hold no thread of gRPC: all of them read or delete files.
 using CheckpointServiceBase = v1::CheckpointService::WithCallbackMethod_ReadCheckpoint<
-    v1::CheckpointService::WithCallbackMethod_ExportCheckpoint<v1::CheckpointService::Service>>;
+    v1::CheckpointService::WithCallbackMethod_ExportCheckpoint<
+        v1::CheckpointService::WithCallbackMethod_ListCheckpoints<
+            v1::CheckpointService::WithCallbackMethod_DeleteCheckpoint<
+                v1::CheckpointService::Service>>>>;
 
 class CheckpointServiceImpl final : public CheckpointServiceBase {
  public:
   CheckpointServiceImpl(JobStore& store, const RunManager& runs, const StateDir& state,
                         const StreamHost::Options& downloads = {"downloads", 8, 2});
 
-  grpc::Status ListCheckpoints(grpc::ServerContext*, const v1::ListCheckpointsRequest* request,
-                               v1::ListCheckpointsResponse* response) override;
+  grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
+                                            const v1::ListCheckpointsRequest* request,
+                                            v1::ListCheckpointsResponse* response) override;
   grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* ReadCheckpoint(
       grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) override;
   grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* ExportCheckpoint(
       grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request) override;
-  grpc::Status DeleteCheckpoint(grpc::ServerContext*, const v1::DeleteCheckpointRequest* request,
-                                v1::DeleteCheckpointResponse*) override;
+  grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
+                                             const v1::DeleteCheckpointRequest* request,
+                                             v1::DeleteCheckpointResponse* response) override;
   /// Exports and comparisons of digests that are under way are given up. Does not wait.
-  void stop_exports() { stopping_ = true; }
+  void stop_exports();
+  /// The same, and calls that wait end.
+  void request_stop();
   /// After the server's shutdown: the runs may end then.
   void stop();
 
  private:
-  /// `go_on` is called before each file that is read; what it throws goes through.
+  /// `go_on` is called before each piece of a file that is read; what it throws goes through.
   void fill_page(const v1::ListCheckpointsRequest& request, const std::function<void()>& go_on,
                  v1::ListCheckpointsResponse* response) const;
   /// The job of this name, or the one behind a position, as JobStore::list tells it.
@@ -60,6 +68,9 @@ class CheckpointServiceImpl final : public CheckpointServiceBase {
   std::atomic<bool> stopping_ = false;
   StreamHost downloads_;
   StreamHost exports_{{"exports", 4, 1}};
+  CallHost lists_{{"lists of checkpoints"}};
+  CallHost verifications_{{"comparisons of digests"}};  ///< which keep no list waiting
+  CallHost deletions_{{"deletions of checkpoints"}};
 };
 
 }  // namespace meshloom::control

@@ -106,17 +106,19 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
   return response;
 }
 
-grpc::Status JobServiceImpl::SubmitJob(grpc::ServerContext* context,
-                                       const v1::SubmitJobRequest* request,
-                                       v1::SubmitJobResponse* response) {
-  return guarded("SubmitJob", *request,
-                 [&] { *response = submit(*request, client_name(*context)); });
+grpc::ServerUnaryReactor* JobServiceImpl::SubmitJob(grpc::CallbackServerContext* context,
+                                                    const v1::SubmitJobRequest* request,
+                                                    v1::SubmitJobResponse* response) {
+  return submissions_.answer("SubmitJob", *context, *request,
+                             [=, this](const auto&) { *response = submit(*request, client_name(*context)); });
 }
 
-grpc::Status JobServiceImpl::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
-                                    v1::GetJobResponse* response) {
-  return guarded("GetJob", *request,
-                 [&] { *response->mutable_job() = store_.get(parse_job_name(request->name())); });
+grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
+                                                 const v1::GetJobRequest* request,
+                                                 v1::GetJobResponse* response) {
+  return answer_at_once("GetJob", *context, *request, [&] {
+    *response->mutable_job() = store_.get(parse_job_name(request->name()));
+  });
 }
 
 grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
@@ -160,10 +162,10 @@ grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext* context,
   });
 }
 
-grpc::Status JobServiceImpl::DeleteJob(grpc::ServerContext* context,
-                                       const v1::DeleteJobRequest* request,
-                                       v1::DeleteJobResponse*) {
-  return guarded("DeleteJob", *request, [&] {
+grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
+                                                    const v1::DeleteJobRequest* request,
+                                                    v1::DeleteJobResponse*) {
+  return deletions_.answer("DeleteJob", *context, *request, [=, this](const auto&) {
     const RequestKey key = make_request_key("DeleteJob", *request, client_name(*context));
     store_.remove(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
@@ -234,10 +236,10 @@ v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request, const std::strin
   return store_.edit(id, before, after, key);
 }
 
-grpc::Status JobServiceImpl::EditJob(grpc::ServerContext* context,
-                                     const v1::EditJobRequest* request,
-                                     v1::EditJobResponse* response) {
-  return guarded("EditJob", *request, [&] {
+grpc::ServerUnaryReactor* JobServiceImpl::EditJob(grpc::CallbackServerContext* context,
+                                                  const v1::EditJobRequest* request,
+                                                  v1::EditJobResponse* response) {
+  return submissions_.answer("EditJob", *context, *request, [=, this](const auto&) {
     *response->mutable_job() = edit(*request, client_name(*context));
     spdlog::info("job {}: a client edits it", parse_job_name(request->name()));
   });
@@ -251,6 +253,17 @@ grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(
 grpc::ServerWriteReactor<v1::StreamMetricsResponse>* JobServiceImpl::StreamMetrics(
     grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) {
   return std::make_shared<MetricsStream>(watches_, *context, store_, state_, *request)->open();
+}
+
+void JobServiceImpl::request_stop() {
+  submissions_.request_stop();
+  deletions_.request_stop();
+}
+
+void JobServiceImpl::stop() {
+  watches_.stop();
+  submissions_.stop();
+  deletions_.stop();
 }
 
 }  // namespace meshloom::control

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/control/jobs/admission.h"
+#include "daemon/control/services/call_host.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -10,20 +11,25 @@
 
 namespace meshloom::control {
 
-/// Calls that stream hold no thread.
-using JobServiceBase =
-    v1::JobService::WithCallbackMethod_WatchJob<v1::JobService::WithCallbackMethod_StreamLogs<
-        v1::JobService::WithCallbackMethod_StreamMetrics<v1::JobService::Service>>>;
+/// Calls that stream, look at files or delete them hold no thread of gRPC, and GetJob waits for
+/// none.
+using JobServiceBase = v1::JobService::WithCallbackMethod_WatchJob<
+    v1::JobService::WithCallbackMethod_StreamLogs<v1::JobService::WithCallbackMethod_StreamMetrics<
+        v1::JobService::WithCallbackMethod_SubmitJob<
+            v1::JobService::WithCallbackMethod_EditJob<v1::JobService::WithCallbackMethod_DeleteJob<
+                v1::JobService::WithCallbackMethod_GetJob<v1::JobService::Service>>>>>>>;
 
 class JobServiceImpl final : public JobServiceBase {
  public:
   JobServiceImpl(JobStore& store, Admission& admission, const StateDir& state,
                  const StreamHost::Options& watches = {"watches of jobs", 64});
 
-  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
-                         v1::SubmitJobResponse* response) override;
-  grpc::Status GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
-                      v1::GetJobResponse* response) override;
+  grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
+                                      const v1::SubmitJobRequest* request,
+                                      v1::SubmitJobResponse* response) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
+                                   const v1::GetJobRequest* request,
+                                   v1::GetJobResponse* response) override;
   grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
                         v1::ListJobsResponse* response) override;
   grpc::ServerWriteReactor<v1::WatchJobResponse>* WatchJob(
@@ -32,8 +38,9 @@ class JobServiceImpl final : public JobServiceBase {
                          v1::CancelJobResponse* response) override;
   grpc::Status ReleaseJob(grpc::ServerContext*, const v1::ReleaseJobRequest* request,
                           v1::ReleaseJobResponse* response) override;
-  grpc::Status DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
-                         v1::DeleteJobResponse*) override;
+  grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context,
+                                      const v1::DeleteJobRequest* request,
+                                      v1::DeleteJobResponse* response) override;
   grpc::Status PauseJob(grpc::ServerContext*, const v1::PauseJobRequest* request,
                         v1::PauseJobResponse* response) override;
   grpc::Status ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
@@ -42,12 +49,17 @@ class JobServiceImpl final : public JobServiceBase {
                        v1::MoveJobResponse* response) override;
   grpc::Status LabelJob(grpc::ServerContext*, const v1::LabelJobRequest* request,
                         v1::LabelJobResponse* response) override;
-  grpc::Status EditJob(grpc::ServerContext*, const v1::EditJobRequest* request,
-                       v1::EditJobResponse* response) override;
+  grpc::ServerUnaryReactor* EditJob(grpc::CallbackServerContext* context,
+                                    const v1::EditJobRequest* request,
+                                    v1::EditJobResponse* response) override;
   grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamLogs(
       grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) override;
   grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StreamMetrics(
       grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) override;
+  /// Calls that wait end, those that look at files soon. Does not wait.
+  void request_stop();
+  /// After the server's shutdown.
+  void stop();
 
  private:
   v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request, const std::string& client);
@@ -57,6 +69,8 @@ class JobServiceImpl final : public JobServiceBase {
   Admission& admission_;
   const StateDir& state_;
   StreamHost watches_;
+  CallHost submissions_{{.what = "submissions and edits of jobs", .threads = 4}};
+  CallHost deletions_{{"deletions of jobs"}};
 };
 
 }  // namespace meshloom::control

@@ -13,10 +13,10 @@ std::optional<std::string> ModelServiceImpl::user_of(const std::string& model) c
   return std::nullopt;
 }
 
-grpc::Status ModelServiceImpl::CreateModel(grpc::ServerContext* context,
-                                           const v1::CreateModelRequest* request,
-                                           v1::CreateModelResponse* response) {
-  return guarded("CreateModel", *request, [&] {
+grpc::ServerUnaryReactor* ModelServiceImpl::CreateModel(grpc::CallbackServerContext* context,
+                                                        const v1::CreateModelRequest* request,
+                                                        v1::CreateModelResponse* response) {
+  return calls_.answer("CreateModel", *context, *request, [=, this](const auto&) {
     const RequestKey key = make_request_key("CreateModel", *request, client_name(*context));
     *response->mutable_model() = models_.create(client_name(*context), *request, key);
   });
@@ -42,10 +42,10 @@ grpc::Status ModelServiceImpl::ListModels(grpc::ServerContext*,
   });
 }
 
-grpc::Status ModelServiceImpl::DeleteModel(grpc::ServerContext* context,
-                                           const v1::DeleteModelRequest* request,
-                                           v1::DeleteModelResponse*) {
-  return guarded("DeleteModel", *request, [&] {
+grpc::ServerUnaryReactor* ModelServiceImpl::DeleteModel(grpc::CallbackServerContext* context,
+                                                        const v1::DeleteModelRequest* request,
+                                                        v1::DeleteModelResponse*) {
+  return calls_.answer("DeleteModel", *context, *request, [=, this](const auto&) {
     const RequestKey key = make_request_key("DeleteModel", *request, client_name(*context));
     models_.remove(parse_model_name(request->name()), key,
                    [this](const std::string& id) { return user_of(id); });

@@ -2,6 +2,7 @@
 // ModelService: the models that the daemon holds.
 #pragma once
 
+#include "daemon/control/services/call_host.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/run_store.h"
@@ -9,20 +10,30 @@
 
 namespace meshloom::control {
 
-class ModelServiceImpl final : public v1::ModelService::Service {
+/// Calls that read or delete files hold no thread of gRPC.
+using ModelServiceBase = v1::ModelService::WithCallbackMethod_CreateModel<
+    v1::ModelService::WithCallbackMethod_DeleteModel<v1::ModelService::Service>>;
+
+class ModelServiceImpl final : public ModelServiceBase {
  public:
   /// `jobs` and `runs`: what uses models.
   ModelServiceImpl(ModelStore& models, const JobStore& jobs, const RunStore& runs)
       : models_(models), jobs_(jobs), runs_(runs) {}
 
-  grpc::Status CreateModel(grpc::ServerContext* context, const v1::CreateModelRequest* request,
-                           v1::CreateModelResponse* response) override;
+  grpc::ServerUnaryReactor* CreateModel(grpc::CallbackServerContext* context,
+                                        const v1::CreateModelRequest* request,
+                                        v1::CreateModelResponse* response) override;
   grpc::Status GetModel(grpc::ServerContext*, const v1::GetModelRequest* request,
                         v1::GetModelResponse* response) override;
   grpc::Status ListModels(grpc::ServerContext*, const v1::ListModelsRequest* request,
                           v1::ListModelsResponse* response) override;
-  grpc::Status DeleteModel(grpc::ServerContext*, const v1::DeleteModelRequest* request,
-                           v1::DeleteModelResponse*) override;
+  grpc::ServerUnaryReactor* DeleteModel(grpc::CallbackServerContext* context,
+                                        const v1::DeleteModelRequest* request,
+                                        v1::DeleteModelResponse* response) override;
+  /// Calls that wait end. Does not wait.
+  void request_stop() { calls_.request_stop(); }
+  /// After the server's shutdown.
+  void stop() { calls_.stop(); }
 
  private:
   /// The resource that uses it.
@@ -31,6 +42,7 @@ class ModelServiceImpl final : public v1::ModelService::Service {
   ModelStore& models_;
   const JobStore& jobs_;
   const RunStore& runs_;
+  CallHost calls_{{.what = "changes of models", .threads = 4}};
 };
 
 }  // namespace meshloom::control

@@ -58,31 +58,10 @@ std::optional<std::string> PlanServiceImpl::user_of(const std::string& plan) con
   return std::nullopt;
 }
 
-grpc::Status PlanServiceImpl::DescribePlan(grpc::ServerContext*,
-                                           const v1::DescribePlanRequest* request,
-                                           v1::DescribePlanResponse* response) {
-  return guarded("DescribePlan", *request, [&] {
-    *response->mutable_description() =
-        plan::describe_plan(model_text(request->model()), shape_of(request->model()),
-                            with_defaults(request->query()), request->rank());
-  });
-}
-
-grpc::Status PlanServiceImpl::EstimatePlan(grpc::ServerContext*,
-                                           const v1::EstimatePlanRequest* request,
-                                           v1::EstimatePlanResponse* response) {
-  return guarded("EstimatePlan", *request, [&] {
-    *response->mutable_estimate() =
-        plan::estimate_plan(shape_of(request->model()), with_defaults(request->query()));
-  });
-}
-
-std::function<void(std::int64_t)> PlanServiceImpl::search_guard(
-    grpc::ServerContext* context) const {
+std::function<void(std::int64_t)> PlanServiceImpl::search_guard(const CallHost::GoOn& go_on) const {
   const auto end = std::chrono::steady_clock::now() + search_time_;
-  return [this, context, end](std::int64_t plans_tried) {
-    if (context && context->IsCancelled())
-      throw Cancelled("the client has given the search up", "CANCELLED_BY_CLIENT");
+  return [this, go_on, end](std::int64_t plans_tried) {
+    go_on();
     if (std::chrono::steady_clock::now() < end) return;
     throw DeadlineExceeded(
         fmt::format(
@@ -97,29 +76,61 @@ std::function<void(std::int64_t)> PlanServiceImpl::search_guard(
   };
 }
 
-grpc::Status PlanServiceImpl::SearchPlans(grpc::ServerContext* context,
-                                          const v1::SearchPlansRequest* request,
-                                          v1::SearchPlansResponse* response) {
-  return guarded("SearchPlans", *request, [&] {
-    v1::PlanSearchQuery query = request->query();
-    if (!query.has_ranks()) query.set_ranks(admission_.world_size());
-    if (query.ranks() < 1 || query.ranks() > kMostSearchedRanks)
-      base::refuse_field("query.ranks", "must be in [1, {}], got {}", kMostSearchedRanks,
-                         query.ranks());
-    const bool mesh = query.query().has_mesh();
-    *query.mutable_query() = with_defaults(query.query());
-    if (!mesh) query.mutable_query()->clear_mesh();
+grpc::ServerUnaryReactor* PlanServiceImpl::DescribePlan(grpc::CallbackServerContext* context,
+                                                        const v1::DescribePlanRequest* request,
+                                                        v1::DescribePlanResponse* response) {
+  return queries_.answer("DescribePlan", *context, *request, [=, this](const auto& go_on) {
     const planner::ModelShape shape = shape_of(request->model());
-    const std::unique_lock one(searching_, std::try_to_lock);
-    if (!one.owns_lock())
-      throw ResourceExhausted("another search is under way; try again later", "SEARCH_UNDER_WAY");
-    *response->mutable_search() =
-        plan::search_plans(model_text(request->model()), shape, query, search_guard(context));
+    go_on();
+    *response->mutable_description() = plan::describe_plan(
+        model_text(request->model()), shape, with_defaults(request->query()), request->rank());
+  });
+}
+
+v1::PlanEstimate PlanServiceImpl::estimate(const v1::ModelSource& model, const v1::PlanQuery& query,
+                                           const CallHost::GoOn& go_on) {
+  const planner::ModelShape shape = shape_of(model);
+  go_on();
+  return plan::estimate_plan(shape, query);
+}
+
+grpc::ServerUnaryReactor* PlanServiceImpl::EstimatePlan(grpc::CallbackServerContext* context,
+                                                        const v1::EstimatePlanRequest* request,
+                                                        v1::EstimatePlanResponse* response) {
+  return queries_.answer("EstimatePlan", *context, *request, [=, this](const auto& go_on) {
+    *response->mutable_estimate() =
+        estimate(request->model(), with_defaults(request->query()), go_on);
+  });
+}
+
+v1::PlanSearch PlanServiceImpl::search(const v1::SearchPlansRequest& request,
+                                       const CallHost::GoOn& go_on) {
+  v1::PlanSearchQuery query = request.query();
+  if (!query.has_ranks()) query.set_ranks(admission_.world_size());
+  if (query.ranks() < 1 || query.ranks() > kMostSearchedRanks)
+    base::refuse_field("query.ranks", "must be in [1, {}], got {}", kMostSearchedRanks,
+                       query.ranks());
+  const bool mesh = query.query().has_mesh();
+  *query.mutable_query() = with_defaults(query.query());
+  if (!mesh) query.mutable_query()->clear_mesh();
+  const planner::ModelShape shape = shape_of(request.model());
+  const std::unique_lock one(searching_, std::try_to_lock);
+  if (!one.owns_lock())
+    throw ResourceExhausted("another search is under way; try again later", "SEARCH_UNDER_WAY");
+  return plan::search_plans(model_text(request.model()), shape, query, search_guard(go_on));
+}
+
+grpc::ServerUnaryReactor* PlanServiceImpl::SearchPlans(grpc::CallbackServerContext* context,
+                                                       const v1::SearchPlansRequest* request,
+                                                       v1::SearchPlansResponse* response) {
+  return searches_.answer("SearchPlans", *context, *request, [=, this](const auto& go_on) {
+    *response->mutable_search() = search(*request, go_on);
   });
 }
 
 v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
-                                               const v1::CreatePlanRequest& request) {
+                                               const v1::CreatePlanRequest& request,
+                                               const CallHost::GoOn& go_on) {
   const RequestKey key = make_request_key("CreatePlan", request, client);
   const v1::PlanQuery query = with_defaults(request.query());
   v1::CreatePlanResponse response;
@@ -127,7 +138,7 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
   if (const auto first = request.validate_only() ? std::nullopt : plans_.find_request(key)) {
     *response.mutable_plan() = told(*first);
     try {
-      *response.mutable_estimate() = plan::estimate_plan(shape_of(request.model()), query);
+      *response.mutable_estimate() = estimate(request.model(), query, go_on);
     } catch (const Error& error) {
       spdlog::debug("{} is told without an estimate: {}", response.plan().name(), error.what());
     }
@@ -154,11 +165,12 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
   return response;
 }
 
-grpc::Status PlanServiceImpl::CreatePlan(grpc::ServerContext* context,
-                                         const v1::CreatePlanRequest* request,
-                                         v1::CreatePlanResponse* response) {
-  return guarded("CreatePlan", *request,
-                 [&] { *response = create(client_name(*context), *request); });
+grpc::ServerUnaryReactor* PlanServiceImpl::CreatePlan(grpc::CallbackServerContext* context,
+                                                      const v1::CreatePlanRequest* request,
+                                                      v1::CreatePlanResponse* response) {
+  return queries_.answer("CreatePlan", *context, *request, [=, this](const auto& go_on) {
+    *response = create(client_name(*context), *request, go_on);
+  });
 }
 
 grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
@@ -188,6 +200,16 @@ grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext* context,
     plans_.remove(parse_plan_name(request->name()), key,
                   [this](const std::string& id) { return user_of(id); });
   });
+}
+
+void PlanServiceImpl::request_stop() {
+  queries_.request_stop();
+  searches_.request_stop();
+}
+
+void PlanServiceImpl::stop() {
+  queries_.stop();
+  searches_.stop();
 }
 
 }  // namespace meshloom::control

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "daemon/control/jobs/local_admission.h"
+#include "daemon/control/services/call_host.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/plan_store.h"
 #include "daemon/control/stores/run_store.h"
@@ -15,7 +16,13 @@
 
 namespace meshloom::control {
 
-class PlanServiceImpl final : public v1::PlanService::Service {
+/// Calls that compute hold no thread of gRPC.
+using PlanServiceBase = v1::PlanService::WithCallbackMethod_DescribePlan<
+    v1::PlanService::WithCallbackMethod_EstimatePlan<
+        v1::PlanService::WithCallbackMethod_SearchPlans<
+            v1::PlanService::WithCallbackMethod_CreatePlan<v1::PlanService::Service>>>>;
+
+class PlanServiceImpl final : public PlanServiceBase {
  public:
   static constexpr std::chrono::milliseconds kSearchTime{20'000};
 
@@ -24,36 +31,51 @@ class PlanServiceImpl final : public v1::PlanService::Service {
                   const RunStore& runs, std::chrono::milliseconds search_time = kSearchTime)
       : plans_(plans), admission_(admission), jobs_(jobs), runs_(runs), search_time_(search_time) {}
 
-  grpc::Status DescribePlan(grpc::ServerContext*, const v1::DescribePlanRequest* request,
-                            v1::DescribePlanResponse* response) override;
-  grpc::Status EstimatePlan(grpc::ServerContext*, const v1::EstimatePlanRequest* request,
-                            v1::EstimatePlanResponse* response) override;
-  grpc::Status SearchPlans(grpc::ServerContext* context, const v1::SearchPlansRequest* request,
-                           v1::SearchPlansResponse* response) override;
-  grpc::Status CreatePlan(grpc::ServerContext* context, const v1::CreatePlanRequest* request,
-                          v1::CreatePlanResponse* response) override;
+  grpc::ServerUnaryReactor* DescribePlan(grpc::CallbackServerContext* context,
+                                         const v1::DescribePlanRequest* request,
+                                         v1::DescribePlanResponse* response) override;
+  grpc::ServerUnaryReactor* EstimatePlan(grpc::CallbackServerContext* context,
+                                         const v1::EstimatePlanRequest* request,
+                                         v1::EstimatePlanResponse* response) override;
+  grpc::ServerUnaryReactor* SearchPlans(grpc::CallbackServerContext* context,
+                                        const v1::SearchPlansRequest* request,
+                                        v1::SearchPlansResponse* response) override;
+  grpc::ServerUnaryReactor* CreatePlan(grpc::CallbackServerContext* context,
+                                       const v1::CreatePlanRequest* request,
+                                       v1::CreatePlanResponse* response) override;
   grpc::Status GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
                        v1::GetPlanResponse* response) override;
   grpc::Status ListPlans(grpc::ServerContext*, const v1::ListPlansRequest* request,
                          v1::ListPlansResponse* response) override;
   grpc::Status DeletePlan(grpc::ServerContext*, const v1::DeletePlanRequest* request,
                           v1::DeletePlanResponse*) override;
+  /// Calls that compute end soon. Does not wait.
+  void request_stop();
+  /// After the server's shutdown.
+  void stop();
 
  private:
   planner::ModelShape shape_of(const v1::ModelSource& model);
   /// With what this daemon has where the client gave nothing.
   v1::PlanQuery with_defaults(v1::PlanQuery query) const;
   std::optional<std::string> user_of(const std::string& plan) const;
-  /// Ends a search whose time is up, or whose client has left (`context` may be null).
-  std::function<void(std::int64_t plans_tried)> search_guard(grpc::ServerContext* context) const;
-  v1::CreatePlanResponse create(const std::string& client, const v1::CreatePlanRequest& request);
+  /// Ends a search whose time is up, or as `go_on` does.
+  std::function<void(std::int64_t plans_tried)> search_guard(const CallHost::GoOn& go_on) const;
+  v1::PlanEstimate estimate(const v1::ModelSource& model, const v1::PlanQuery& query,
+                            const CallHost::GoOn& go_on);
+  v1::PlanSearch search(const v1::SearchPlansRequest& request, const CallHost::GoOn& go_on);
+  v1::CreatePlanResponse create(const std::string& client, const v1::CreatePlanRequest& request,
+                                const CallHost::GoOn& go_on);
 
   PlanStore& plans_;
   LocalAdmission& admission_;
   const JobStore& jobs_;
   const RunStore& runs_;
   const std::chrono::milliseconds search_time_;
+  CallHost queries_{{"queries about plans"}};
   std::mutex searching_;  ///< one search at a time: they take a core for seconds
+  /// With threads by which another one is refused meanwhile.
+  CallHost searches_{{.what = "searches for plans", .threads = 4}};
 };
 
 }  // namespace meshloom::control

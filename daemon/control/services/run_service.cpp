@@ -21,7 +21,7 @@ constexpr int kMostStates = 500;
 
 }  // namespace
 
-std::shared_ptr<RunSession> RunServiceImpl::own_run(const grpc::ServerContext& context,
+std::shared_ptr<RunSession> RunServiceImpl::own_run(const grpc::ServerContextBase& context,
                                                     const std::string& name) const {
   auto run = runs_.find(parse_run_name(name));
   run->check_token(metadata_of(context, kRunTokenKey));
@@ -29,7 +29,7 @@ std::shared_ptr<RunSession> RunServiceImpl::own_run(const grpc::ServerContext& c
   return run;
 }
 
-std::string RunServiceImpl::own_open_run(const grpc::ServerContext& context,
+std::string RunServiceImpl::own_open_run(const grpc::ServerContextBase& context,
                                          const std::string& name) const {
   const auto run = own_run(context, name);
   run->check_not_ended();
@@ -50,10 +50,10 @@ grpc::Status RunServiceImpl::submit(const char* method, const grpc::ServerContex
   });
 }
 
-grpc::Status RunServiceImpl::CreateRun(grpc::ServerContext* context,
-                                       const v1::CreateRunRequest* request,
-                                       v1::CreateRunResponse* response) {
-  return guarded("CreateRun", *request, [&] {
+grpc::ServerUnaryReactor* RunServiceImpl::CreateRun(grpc::CallbackServerContext* context,
+                                                    const v1::CreateRunRequest* request,
+                                                    v1::CreateRunResponse* response) {
+  return beginnings_.answer("CreateRun", *context, *request, [=, this](const auto&) {
     RunManager::Created created = runs_.create(
         request->spec(), make_request_key("CreateRun", *request, client_name(*context)),
         client_name(*context));
@@ -93,18 +93,19 @@ grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
   });
 }
 
-grpc::Status RunServiceImpl::DeleteRun(grpc::ServerContext* context,
-                                       const v1::DeleteRunRequest* request,
-                                       v1::DeleteRunResponse*) {
-  return guarded("DeleteRun", *request,
-                 [&] { runs_.remove(parse_run_name(request->name()), client_name(*context)); });
+grpc::ServerUnaryReactor* RunServiceImpl::DeleteRun(grpc::CallbackServerContext* context,
+                                                    const v1::DeleteRunRequest* request,
+                                                    v1::DeleteRunResponse*) {
+  return deletions_.answer("DeleteRun", *context, *request, [=, this](const auto&) {
+    runs_.remove(parse_run_name(request->name()), client_name(*context));
+  });
 }
 
-grpc::Status RunServiceImpl::Heartbeat(grpc::ServerContext* context,
-                                       const v1::HeartbeatRequest* request,
-                                       v1::HeartbeatResponse* response) {
-  return guarded("Heartbeat", *request,
-                 [&] { *response = own_run(*context, request->name())->heartbeat(); });
+grpc::ServerUnaryReactor* RunServiceImpl::Heartbeat(grpc::CallbackServerContext* context,
+                                                    const v1::HeartbeatRequest* request,
+                                                    v1::HeartbeatResponse* response) {
+  return answer_at_once("Heartbeat", *context, *request,
+                        [&] { *response = own_run(*context, request->name())->heartbeat(); });
 }
 
 grpc::Status RunServiceImpl::ListStates(grpc::ServerContext*, const v1::ListStatesRequest* request,
@@ -119,10 +120,10 @@ grpc::Status RunServiceImpl::ListStates(grpc::ServerContext*, const v1::ListStat
   });
 }
 
-grpc::Status RunServiceImpl::DeleteState(grpc::ServerContext* context,
-                                         const v1::DeleteStateRequest* request,
-                                         v1::DeleteStateResponse*) {
-  return guarded("DeleteState", *request, [&] {
+grpc::ServerUnaryReactor* RunServiceImpl::DeleteState(grpc::CallbackServerContext* context,
+                                                      const v1::DeleteStateRequest* request,
+                                                      v1::DeleteStateResponse*) {
+  return deletions_.answer("DeleteState", *context, *request, [=, this](const auto&) {
     const StateName name = parse_state_name(request->name());
     own_run(*context, name.run)->delete_state(request->name());
   });
@@ -164,10 +165,10 @@ grpc::Status RunServiceImpl::SaveWeights(grpc::ServerContext* context,
   return submit("SaveWeights", *context, *request, response);
 }
 
-grpc::Status RunServiceImpl::DeleteWeights(grpc::ServerContext* context,
-                                           const v1::DeleteWeightsRequest* request,
-                                           v1::DeleteWeightsResponse*) {
-  return guarded("DeleteWeights", *request, [&] {
+grpc::ServerUnaryReactor* RunServiceImpl::DeleteWeights(grpc::CallbackServerContext* context,
+                                                        const v1::DeleteWeightsRequest* request,
+                                                        v1::DeleteWeightsResponse*) {
+  return deletions_.answer("DeleteWeights", *context, *request, [=, this](const auto&) {
     own_run(*context, parse_weights_name(request->name()).run)->delete_weights(request->name());
   });
 }
@@ -222,12 +223,21 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
   return order;
 }
 
-grpc::Status RunServiceImpl::Sample(grpc::ServerContext* context, const v1::SampleRequest* request,
-                                    v1::SampleResponse* response) {
-  return guarded("Sample", [&] {
+grpc::ServerUnaryReactor* RunServiceImpl::Sample(grpc::CallbackServerContext* context,
+                                                 const v1::SampleRequest* request,
+                                                 v1::SampleResponse* response) {
+  return samples_.answer("Sample", *context, [=, this](const auto&) {
     const auto run = own_run(*context, request->run());
     *response->mutable_operation() = run->sample(request->epoch(), order_of(*request, *run));
   });
+}
+
+void RunServiceImpl::request_stop() {
+  for (CallHost* host : {&beginnings_, &samples_, &deletions_}) host->request_stop();
+}
+
+void RunServiceImpl::stop() {
+  for (CallHost* host : {&beginnings_, &samples_, &deletions_}) host->stop();
 }
 
 }  // namespace meshloom::control

@@ -6,38 +6,50 @@
 #include <string>
 
 #include "daemon/control/runs/run_manager.h"
+#include "daemon/control/services/call_host.h"
 #include "v1/run_service.grpc.pb.h"
 
 namespace meshloom::control {
 
-class RunServiceImpl final : public v1::RunService::Service {
+/// Calls that read files, read text or delete folders hold no thread of gRPC, and Heartbeat waits
+/// for none.
+using RunServiceBase = v1::RunService::WithCallbackMethod_CreateRun<
+    v1::RunService::WithCallbackMethod_Sample<v1::RunService::WithCallbackMethod_DeleteState<
+        v1::RunService::WithCallbackMethod_DeleteWeights<
+            v1::RunService::WithCallbackMethod_Heartbeat<v1::RunService::Service>>>>>;
+
+class RunServiceImpl final : public RunServiceBase {
  public:
   explicit RunServiceImpl(RunManager& runs) : runs_(runs) {}
 
   /// The resource name of a run of this caller's. Throws NotFound, and FailedPrecondition for
   /// another's token or a run that has ended.
-  std::string own_open_run(const grpc::ServerContext& context, const std::string& name) const;
+  std::string own_open_run(const grpc::ServerContextBase& context, const std::string& name) const;
   /// The run's lease does not run while the result is held; null for a caller without its token.
   /// Throws NotFound, and FailedPrecondition for another's token.
   std::shared_ptr<const void> hold_lease(const grpc::ServerContextBase& context,
                                          const std::string& name) const;
 
-  grpc::Status CreateRun(grpc::ServerContext* context, const v1::CreateRunRequest* request,
-                         v1::CreateRunResponse* response) override;
+  grpc::ServerUnaryReactor* CreateRun(grpc::CallbackServerContext* context,
+                                      const v1::CreateRunRequest* request,
+                                      v1::CreateRunResponse* response) override;
   grpc::Status GetRun(grpc::ServerContext* context, const v1::GetRunRequest* request,
                       v1::GetRunResponse* response) override;
   grpc::Status ListRuns(grpc::ServerContext* context, const v1::ListRunsRequest* request,
                         v1::ListRunsResponse* response) override;
   grpc::Status CloseRun(grpc::ServerContext* context, const v1::CloseRunRequest* request,
                         v1::CloseRunResponse* response) override;
-  grpc::Status DeleteRun(grpc::ServerContext* context, const v1::DeleteRunRequest* request,
-                         v1::DeleteRunResponse* response) override;
-  grpc::Status Heartbeat(grpc::ServerContext* context, const v1::HeartbeatRequest* request,
-                         v1::HeartbeatResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteRun(grpc::CallbackServerContext* context,
+                                      const v1::DeleteRunRequest* request,
+                                      v1::DeleteRunResponse* response) override;
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatResponse* response) override;
   grpc::Status ListStates(grpc::ServerContext* context, const v1::ListStatesRequest* request,
                           v1::ListStatesResponse* response) override;
-  grpc::Status DeleteState(grpc::ServerContext* context, const v1::DeleteStateRequest* request,
-                           v1::DeleteStateResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteState(grpc::CallbackServerContext* context,
+                                        const v1::DeleteStateRequest* request,
+                                        v1::DeleteStateResponse* response) override;
 
   grpc::Status ForwardBackward(grpc::ServerContext* context,
                                const v1::ForwardBackwardRequest* request,
@@ -52,27 +64,38 @@ class RunServiceImpl final : public v1::RunService::Service {
                          v1::LoadStateResponse* response) override;
   grpc::Status SaveWeights(grpc::ServerContext* context, const v1::SaveWeightsRequest* request,
                            v1::SaveWeightsResponse* response) override;
-  grpc::Status DeleteWeights(grpc::ServerContext* context, const v1::DeleteWeightsRequest* request,
-                             v1::DeleteWeightsResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteWeights(grpc::CallbackServerContext* context,
+                                          const v1::DeleteWeightsRequest* request,
+                                          v1::DeleteWeightsResponse* response) override;
   grpc::Status GetParameters(grpc::ServerContext* context, const v1::GetParametersRequest* request,
                              v1::GetParametersResponse* response) override;
   grpc::Status SetParameters(grpc::ServerContext* context, const v1::SetParametersRequest* request,
                              v1::SetParametersResponse* response) override;
   grpc::Status Skip(grpc::ServerContext* context, const v1::SkipRequest* request,
                     v1::SkipResponse* response) override;
-  grpc::Status Sample(grpc::ServerContext* context, const v1::SampleRequest* request,
-                      v1::SampleResponse* response) override;
+  grpc::ServerUnaryReactor* Sample(grpc::CallbackServerContext* context,
+                                   const v1::SampleRequest* request,
+                                   v1::SampleResponse* response) override;
+  /// Calls that wait end. Does not wait.
+  void request_stop();
+  /// After the server's shutdown.
+  void stop();
 
  private:
   SampleOrder order_of(const v1::SampleRequest& request, const RunSession& run) const;
   /// The run of that name, if the call has its token.
-  std::shared_ptr<RunSession> own_run(const grpc::ServerContext& context,
+  std::shared_ptr<RunSession> own_run(const grpc::ServerContextBase& context,
                                       const std::string& name) const;
   template <typename Request, typename Response>
   grpc::Status submit(const char* method, const grpc::ServerContext& context,
                       const Request& request, Response* response) const;
 
   RunManager& runs_;
+  /// Gives no way: the thread that drives a run is started by it.
+  CallHost beginnings_{{.what = "creations of runs", .threads = 4, .gives_way = false}};
+  CallHost samples_{
+      {.what = "orders of samples", .threads = 4, .most_calls = 256, .gives_way = false}};
+  CallHost deletions_{{"deletions of states and weights"}};
 };
 
 }  // namespace meshloom::control

@@ -80,20 +80,20 @@ grpc::Status UploadServiceImpl::GetUpload(grpc::ServerContext* context,
   });
 }
 
-grpc::Status UploadServiceImpl::FinishUpload(grpc::ServerContext* context,
-                                             const v1::FinishUploadRequest* request,
-                                             v1::FinishUploadResponse* response) {
-  return guarded("FinishUpload", *request, [&] {
+grpc::ServerUnaryReactor* UploadServiceImpl::FinishUpload(grpc::CallbackServerContext* context,
+                                                          const v1::FinishUploadRequest* request,
+                                                          v1::FinishUploadResponse* response) {
+  return ends_.answer("FinishUpload", *context, *request, [=, this](const auto&) {
     *response->mutable_upload() =
         store_.finish(client_name(*context), parse_upload_name(request->name()));
     lease_of(*context, response->upload());
   });
 }
 
-grpc::Status UploadServiceImpl::AbortUpload(grpc::ServerContext* context,
-                                            const v1::AbortUploadRequest* request,
-                                            v1::AbortUploadResponse*) {
-  return guarded("AbortUpload", *request, [&] {
+grpc::ServerUnaryReactor* UploadServiceImpl::AbortUpload(grpc::CallbackServerContext* context,
+                                                         const v1::AbortUploadRequest* request,
+                                                         v1::AbortUploadResponse*) {
+  return ends_.answer("AbortUpload", *context, *request, [=, this](const auto&) {
     const RequestKey key = make_request_key("AbortUpload", *request, client_name(*context));
     store_.abort(client_name(*context), parse_upload_name(request->name()), key);
   });

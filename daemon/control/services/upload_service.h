@@ -8,15 +8,20 @@
 #include <string>
 
 #include "daemon/control/net/slots.h"
+#include "daemon/control/services/call_host.h"
 #include "daemon/control/services/silence_watch.h"
 #include "daemon/control/stores/upload_store.h"
 #include "v1/upload_service.grpc.pb.h"
 
 namespace meshloom::control {
 
+/// Calls that hash or remove files hold no thread of gRPC.
+using UploadServiceBase = v1::UploadService::WithCallbackMethod_FinishUpload<
+    v1::UploadService::WithCallbackMethod_AbortUpload<v1::UploadService::Service>>;
+
 /// A stream holds a thread of gRPC and one that hashes as long as it lasts, so few are served at
 /// once.
-class UploadServiceImpl final : public v1::UploadService::Service {
+class UploadServiceImpl final : public UploadServiceBase {
  public:
   struct Options {
     int most_streams = 16;
@@ -38,12 +43,18 @@ class UploadServiceImpl final : public v1::UploadService::Service {
                            v1::WriteUploadResponse* response) override;
   grpc::Status GetUpload(grpc::ServerContext* context, const v1::GetUploadRequest* request,
                          v1::GetUploadResponse* response) override;
-  grpc::Status FinishUpload(grpc::ServerContext* context, const v1::FinishUploadRequest* request,
-                            v1::FinishUploadResponse* response) override;
-  grpc::Status AbortUpload(grpc::ServerContext* context, const v1::AbortUploadRequest* request,
-                           v1::AbortUploadResponse* response) override;
+  grpc::ServerUnaryReactor* FinishUpload(grpc::CallbackServerContext* context,
+                                         const v1::FinishUploadRequest* request,
+                                         v1::FinishUploadResponse* response) override;
+  grpc::ServerUnaryReactor* AbortUpload(grpc::CallbackServerContext* context,
+                                        const v1::AbortUploadRequest* request,
+                                        v1::AbortUploadResponse* response) override;
   grpc::Status ListUploads(grpc::ServerContext* context, const v1::ListUploadsRequest* request,
                            v1::ListUploadsResponse* response) override;
+  /// Calls that wait end. Does not wait.
+  void request_stop() { ends_.request_stop(); }
+  /// After the server's shutdown.
+  void stop() { ends_.stop(); }
 
  private:
   /// Of the run that it is for, held; null if there is none, or the caller does not hold the run.
@@ -58,6 +69,7 @@ class UploadServiceImpl final : public v1::UploadService::Service {
       hold_lease_;
   Slots slots_;
   SilenceWatch silence_;
+  CallHost ends_{{.what = "ends of uploads", .threads = 8, .gives_way = false}};
 };
 
 }  // namespace meshloom::control

@@ -7,6 +7,7 @@
 #include "daemon/base/given_number.h"
 #include "daemon/control/host/memory.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/services/call_host.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -47,10 +48,10 @@ v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
   return worker;
 }
 
-grpc::Status WorkerServiceImpl::ListWorkers(grpc::ServerContext*,
-                                            const v1::ListWorkersRequest* request,
-                                            v1::ListWorkersResponse* response) {
-  return guarded("ListWorkers", *request, [&] {
+grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerContext* context,
+                                                         const v1::ListWorkersRequest* request,
+                                                         v1::ListWorkersResponse* response) {
+  return answer_at_once("ListWorkers", *context, *request, [&] {
     *response->add_workers() = describe(options_.self);
     for (const auto& hello : ranks_.hellos()) *response->add_workers() = describe(hello);
     response->set_version(options_.version);
@@ -130,9 +131,10 @@ grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext*,
   });
 }
 
-grpc::Status WorkerServiceImpl::Shutdown(grpc::ServerContext*, const v1::ShutdownRequest* request,
-                                         v1::ShutdownResponse*) {
-  return guarded("Shutdown", *request, [&] {
+grpc::ServerUnaryReactor* WorkerServiceImpl::Shutdown(grpc::CallbackServerContext* context,
+                                                      const v1::ShutdownRequest* request,
+                                                      v1::ShutdownResponse*) {
+  return answer_at_once("Shutdown", *context, *request, [&] {
     const std::string reason = request->reason().substr(0, kLongestReason);
     options_.on_stop(reason.empty() ? "a client asked for it" : "a client asked for it: " + reason);
   });

@@ -17,7 +17,11 @@
 
 namespace meshloom::control {
 
-class WorkerServiceImpl final : public v1::WorkerService::Service {
+/// What tells of the daemon and stops it waits for no thread.
+using WorkerServiceBase = v1::WorkerService::WithCallbackMethod_ListWorkers<
+    v1::WorkerService::WithCallbackMethod_Shutdown<v1::WorkerService::Service>>;
+
+class WorkerServiceImpl final : public WorkerServiceBase {
  public:
   struct Options {
     v1::RankHello self;  ///< rank 0
@@ -32,10 +36,12 @@ class WorkerServiceImpl final : public v1::WorkerService::Service {
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     control::Drain& drain, Options options);
 
-  grpc::Status ListWorkers(grpc::ServerContext*, const v1::ListWorkersRequest* request,
-                           v1::ListWorkersResponse* response) override;
-  grpc::Status Shutdown(grpc::ServerContext*, const v1::ShutdownRequest* request,
-                        v1::ShutdownResponse* response) override;
+  grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
+                                        const v1::ListWorkersRequest* request,
+                                        v1::ListWorkersResponse* response) override;
+  grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext* context,
+                                     const v1::ShutdownRequest* request,
+                                     v1::ShutdownResponse* response) override;
   grpc::Status DumpFlight(grpc::ServerContext*, const v1::DumpFlightRequest* request,
                           v1::DumpFlightResponse* response) override;
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest* request,

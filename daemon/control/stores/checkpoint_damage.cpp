@@ -12,12 +12,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What `look` throws as a text; empty if that is nothing.
+/// What `look` throws of the folder as a text; empty if that is nothing.
 template <typename Look>
 std::string error_of(const fs::path& folder, const Look& look) {
   try {
     look();
     return {};
+  } catch (const Cancelled&) {
+    throw;
+  } catch (const Unavailable&) {
+    throw;
   } catch (const Error& error) {
     // It goes by one rename: what is there is whole.
     std::error_code ignored;
@@ -35,13 +39,10 @@ std::string find_export_damage(const fs::path& folder, bool digests,
     train::check_hf_folder(folder);
     files = listed.other_files;
   });
-  for (std::size_t i = 0; digests && i < files.size() && damage.empty(); ++i) {
-    go_on();
-    train::Manifest one;
-    one.other_files = {files[i]};
-    damage = error_of(folder, [&] { train::verify_other_files(folder, one); });
-  }
-  return damage;
+  if (!digests || !damage.empty()) return damage;
+  train::Manifest listed;
+  listed.other_files = files;
+  return error_of(folder, [&] { train::verify_other_files(folder, listed, go_on); });
 }
 
 }  // namespace
@@ -59,13 +60,7 @@ std::string find_damage(const fs::path& folder, bool digests, const std::functio
     train::check_file_sizes(folder, manifest);
   });
   if (!damage.empty() || !digests) return damage;
-  const auto files = static_cast<int>(manifest.files.size());
-  for (int file = 0; file < files && damage.empty(); ++file) {
-    go_on();
-    damage = error_of(folder, [&] { train::verify_tensor_files(folder, manifest, file, files); });
-  }
-  if (!damage.empty()) return damage;
-  return error_of(folder, [&] { train::verify_other_files(folder, manifest); });
+  return error_of(folder, [&] { train::verify_files(folder, manifest, go_on); });
 }
 
 }  // namespace meshloom::control

@@ -12,7 +12,8 @@ namespace meshloom::control {
 /// missing or has another size than the manifest says; with `digests` also another content, for
 /// which all files are read. Of an export the headers of its files are looked at, and its digests
 /// are what the manifest is. Empty if nothing was found, or if it was deleted meanwhile. `go_on` is
-/// called before each file that is read; what it throws goes through.
+/// called before each piece of a file that is read; it may throw Cancelled or Unavailable, which go
+/// through.
 std::string find_damage(const std::filesystem::path& folder, bool digests,
                         const std::function<void()>& go_on);
 

@@ -22,10 +22,11 @@ void check_file_size(const fs::path& folder, const ManifestFile& file) {
   check_size(path, bytes, file.bytes);
 }
 
-void verify_file(const fs::path& folder, const ManifestFile& file) {
+void verify_file(const fs::path& folder, const ManifestFile& file,
+                 const std::function<void()>& go_on = {}) {
   check_file_size(folder, file);
   const fs::path path = folder / file.name;
-  check_digest(path, digest_of_file(path), file.xxh3_128);
+  check_digest(path, digest_of_file(path, go_on), file.xxh3_128);
 }
 
 /// The newest of the entries that is sound; `bad` gets those that were passed over. Throws the
@@ -52,19 +53,22 @@ FoundCheckpoint newest_sound(comm::ProcessGroup& world, const std::vector<Checkp
 
 }  // namespace
 
-void verify_tensor_files(const fs::path& folder, const Manifest& manifest, int share, int shares) {
+void verify_tensor_files(const fs::path& folder, const Manifest& manifest, int share, int shares,
+                         const std::function<void()>& go_on) {
   for (std::size_t i = static_cast<std::size_t>(share); i < manifest.files.size();
        i += static_cast<std::size_t>(shares))
-    verify_file(folder, manifest.files[i]);
+    verify_file(folder, manifest.files[i], go_on);
 }
 
-void verify_other_files(const fs::path& folder, const Manifest& manifest) {
-  for (const ManifestFile& file : manifest.other_files) verify_file(folder, file);
+void verify_other_files(const fs::path& folder, const Manifest& manifest,
+                        const std::function<void()>& go_on) {
+  for (const ManifestFile& file : manifest.other_files) verify_file(folder, file, go_on);
 }
 
-void verify_files(const fs::path& folder, const Manifest& manifest) {
-  verify_tensor_files(folder, manifest);
-  verify_other_files(folder, manifest);
+void verify_files(const fs::path& folder, const Manifest& manifest,
+                  const std::function<void()>& go_on) {
+  verify_tensor_files(folder, manifest, 0, 1, go_on);
+  verify_other_files(folder, manifest, go_on);
 }
 
 void check_file_sizes(const fs::path& folder, const Manifest& manifest) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,13 +19,16 @@
 namespace meshloom::train {
 
 /// Throws DataLoss naming the file if size or digest of one of tensors differ from the manifest, or
-/// one is missing: of files share, share + shares, share + 2 shares, ...
+/// one is missing: of files share, share + shares, share + 2 shares, ... `go_on` as for
+/// digest_of_file.
 void verify_tensor_files(const std::filesystem::path& folder, const Manifest& manifest,
-                         int share = 0, int shares = 1);
+                         int share = 0, int shares = 1, const std::function<void()>& go_on = {});
 /// The same for the files that go along, such as a tokenizer's.
-void verify_other_files(const std::filesystem::path& folder, const Manifest& manifest);
+void verify_other_files(const std::filesystem::path& folder, const Manifest& manifest,
+                        const std::function<void()>& go_on = {});
 /// The same for all files.
-void verify_files(const std::filesystem::path& folder, const Manifest& manifest);
+void verify_files(const std::filesystem::path& folder, const Manifest& manifest,
+                  const std::function<void()>& go_on = {});
 /// The same by their sizes alone, so that none is read.
 void check_file_sizes(const std::filesystem::path& folder, const Manifest& manifest);
 

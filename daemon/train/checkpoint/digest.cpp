@@ -44,13 +44,14 @@ std::string digest_of_ends(const base::InputFile& file, std::uint64_t window) {
   return digest.hex();
 }
 
-std::string digest_of_file(const std::filesystem::path& path) {
+std::string digest_of_file(const std::filesystem::path& path, const std::function<void()>& go_on) {
   // Pieces that stay in the cache between the read and the digest.
   constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
   const base::InputFile file(path);
   Digest digest;
   std::vector<std::byte> piece(std::min(kPiece, file.size()));
   for (std::uint64_t at = 0; at < file.size(); at += kPiece) {
+    if (go_on) go_on();
     const std::span part = std::span(piece).first(std::min(kPiece, file.size() - at));
     file.read(at, part);
     digest.update(part);

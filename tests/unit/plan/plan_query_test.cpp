@@ -88,6 +88,12 @@ TEST(PlanQuery, WhatIsWrongIsNamed) {
               HasSubstr("plan.dtype: must be"));
   EXPECT_THAT(refused([](auto& q) { q.mutable_plan()->set_name("x"); }), HasSubstr("plan.name"));
   EXPECT_THAT(refused([](auto& q) { q.mutable_mesh()->set_tp(-2); }), HasSubstr("tp"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_mesh()->set_tp((1 << 14) + 1); }),
+              HasSubstr("mesh.tp: 16385 ranks are too many, expected at most 16384"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_mesh()->set_dp((1 << 20) + 1); }),
+              HasSubstr("which are too many: expected at most 1048576"));
+  EXPECT_THAT(refused([](auto& q) { q.mutable_mesh()->set_fsdp(INT32_MAX); }),
+              HasSubstr("expected at most 1048576"));
   EXPECT_THAT(refused([](auto& q) { q.mutable_cluster()->set_overlap(7); }),
               HasSubstr("overlap 7"));
   EXPECT_THAT(refused([](auto& q) { q.mutable_cluster(); }), HasSubstr("cluster"));

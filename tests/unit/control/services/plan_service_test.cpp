@@ -22,12 +22,15 @@ using ::testing::HasSubstr;
 
 class PlanServiceTest : public ::testing::Test {
  protected:
+  using Stub = v1::PlanService::Stub;
+
   PlanServiceTest() {
     std::ofstream(data_.path() / "config.json") << testing::tiny_gpt2_config();
     std::ofstream(data_.path() / "text.txt") << std::string(2000, 'a');
     open();
   }
   void open() {
+    server_.reset();
     service_.reset();
     admission_.reset();
     store_.reset();
@@ -44,6 +47,18 @@ class PlanServiceTest : public ::testing::Test {
                                 .plans = plans_.get()});
     service_ =
         std::make_unique<PlanServiceImpl>(*plans_, *admission_, *store_, *runs_, search_time_);
+    server_ = std::make_unique<GrpcServer>(
+        GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"), {service_.get()}, 16});
+    stub_ = v1::PlanService::NewStub(grpc::CreateChannel(
+        "127.0.0.1:" + std::to_string(server_->port()), grpc::InsecureChannelCredentials()));
+  }
+  template <typename Request, typename Response>
+  grpc::Status call(grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response* response,
+                    std::chrono::milliseconds deadline = std::chrono::seconds(60)) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + deadline);
+    return (*stub_.*method)(&context, request, response);
   }
   static v1::CreatePlanRequest request(int tp, const std::string& id = "") {
     v1::CreatePlanRequest request;
@@ -81,35 +96,37 @@ class PlanServiceTest : public ::testing::Test {
   std::unique_ptr<JobStore> store_;
   std::unique_ptr<LocalAdmission> admission_;
   std::unique_ptr<PlanServiceImpl> service_;
+  std::unique_ptr<GrpcServer> server_;
+  std::unique_ptr<Stub> stub_;
 };
 
 TEST_F(PlanServiceTest, QueriesAreAnsweredForTheRanksThereAre) {
   v1::EstimatePlanRequest estimate;
   estimate.mutable_model()->set_config("config.json");
   v1::EstimatePlanResponse estimated;
-  ASSERT_TRUE(service_->EstimatePlan(nullptr, &estimate, &estimated).ok());
+  ASSERT_TRUE(call(&Stub::EstimatePlan, estimate, &estimated).ok());
   EXPECT_EQ(estimated.estimate().ranks(), 2);
   EXPECT_EQ(estimated.estimate().mesh().dp(), 2);
   EXPECT_EQ(estimated.estimate().memory_limit_bytes(), std::int64_t{1} << 31);
   v1::SearchPlansRequest search;
   search.mutable_model()->set_config("config.json");
   v1::SearchPlansResponse found;
-  ASSERT_TRUE(service_->SearchPlans(nullptr, &search, &found).ok());
+  ASSERT_TRUE(call(&Stub::SearchPlans, search, &found).ok());
   EXPECT_EQ(found.search().ranks(), 2);
   EXPECT_GT(found.search().plans_size(), 0);
   v1::DescribePlanRequest describe;
   describe.mutable_model()->set_config("config.json");
   describe.set_rank(1);
   v1::DescribePlanResponse described;
-  ASSERT_TRUE(service_->DescribePlan(nullptr, &describe, &described).ok());
+  ASSERT_TRUE(call(&Stub::DescribePlan, describe, &described).ok());
   EXPECT_EQ(described.description().model(), "config.json");
   describe.set_rank(2);
-  EXPECT_EQ(service_->DescribePlan(nullptr, &describe, &described).error_code(),
+  EXPECT_EQ(call(&Stub::DescribePlan, describe, &described).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
   describe.mutable_model()->set_config("../config.json");
-  EXPECT_FALSE(service_->DescribePlan(nullptr, &describe, &described).ok());
+  EXPECT_FALSE(call(&Stub::DescribePlan, describe, &described).ok());
   search.mutable_query()->set_ranks(1'000'000);
-  EXPECT_EQ(service_->SearchPlans(nullptr, &search, &found).error_code(),
+  EXPECT_EQ(call(&Stub::SearchPlans, search, &found).error_code(),
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
@@ -141,17 +158,17 @@ TEST_F(PlanServiceTest, JobsNamePlansWhichAreKeptAsLong) {
   v1::DeletePlanRequest remove;
   v1::DeletePlanResponse removed;
   remove.set_name(plan.name());
-  const grpc::Status status = service_->DeletePlan(nullptr, &remove, &removed);
+  const grpc::Status status = call(&Stub::DeletePlan, remove, &removed);
   EXPECT_EQ(info_of(status).reason(), "PLAN_IN_USE");
   v1::GetPlanRequest get;
   get.set_name(id.substr(0, 12));
   v1::GetPlanResponse got;
-  ASSERT_TRUE(service_->GetPlan(nullptr, &get, &got).ok());
+  ASSERT_TRUE(call(&Stub::GetPlan, get, &got).ok());
   EXPECT_EQ(got.plan().users(0), "jobs/job-1");
   open();
-  EXPECT_EQ(info_of(service_->DeletePlan(nullptr, &remove, &removed)).reason(), "PLAN_IN_USE");
+  EXPECT_EQ(info_of(call(&Stub::DeletePlan, remove, &removed)).reason(), "PLAN_IN_USE");
   store_->cancel("job-1", {});
-  EXPECT_TRUE(service_->DeletePlan(nullptr, &remove, &removed).ok());
+  EXPECT_TRUE(call(&Stub::DeletePlan, remove, &removed).ok());
   EXPECT_EQ(reason_of([&] { plans_->get(id); }), "PLAN_NOT_FOUND");
   EXPECT_EQ(reason_of([&] { admission_->admit(job(id)); }), "PLAN_NOT_FOUND");
 }
@@ -175,14 +192,46 @@ TEST_F(PlanServiceTest, ASearchThatTakesTooLongIsEnded) {
   search.mutable_query()->set_ranks(4096);
   search.mutable_query()->mutable_query()->set_global_batch_size(1 << 20);
   v1::SearchPlansResponse found;
-  const grpc::Status status = service_->SearchPlans(nullptr, &search, &found);
+  const grpc::Status status = call(&Stub::SearchPlans, search, &found);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(info_of(status).reason(), "SEARCH_TIME_LIMIT");
   EXPECT_THAT(status.error_message(), HasSubstr("within 0.001 s"));
   ASSERT_TRUE(info_of(status).metadata().contains("plans_tried"));
   EXPECT_GE(std::stoll(info_of(status).metadata().at("plans_tried")), 0);
-  EXPECT_EQ(info_of(service_->SearchPlans(nullptr, &search, &found)).reason(), "SEARCH_TIME_LIMIT")
+  EXPECT_EQ(info_of(call(&Stub::SearchPlans, search, &found)).reason(), "SEARCH_TIME_LIMIT")
       << "the next one begins and has a limit of its own";
+}
+
+TEST_F(PlanServiceTest, ASearchEndsWithItsClient) {
+  search_time_ = std::chrono::minutes(10);
+  open();
+  v1::SearchPlansRequest search;
+  search.mutable_model()->set_config("config.json");
+  search.mutable_query()->set_ranks(4096);
+  search.mutable_query()->mutable_query()->set_global_batch_size(1 << 20);
+  v1::SearchPlansResponse found;
+  EXPECT_EQ(call(&Stub::SearchPlans, search, &found, std::chrono::milliseconds(20)).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  // The next one has its place soon.
+  search.mutable_query()->set_ranks(2);
+  EXPECT_TRUE(test::eventually([&] { return call(&Stub::SearchPlans, search, &found).ok(); }));
+}
+
+TEST_F(PlanServiceTest, ADaemonThatStopsSaysToTryAgain) {
+  admission_->stop_calls();
+  v1::EstimatePlanRequest estimate;
+  estimate.mutable_model()->set_config("config.json");
+  v1::EstimatePlanResponse estimated;
+  const grpc::Status status = call(&Stub::EstimatePlan, estimate, &estimated);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(info_of(status).reason(), "STOPPING");
+  v1::CreatePlanResponse created;
+  const grpc::Status creation = call(&Stub::CreatePlan, request(2), &created);
+  EXPECT_EQ(creation.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(info_of(creation).reason(), "STOPPING");
+  open();
+  service_->request_stop();
+  EXPECT_EQ(info_of(call(&Stub::EstimatePlan, estimate, &estimated)).reason(), "STOPPING");
 }
 
 }  // namespace

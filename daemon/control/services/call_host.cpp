@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/call_host.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "daemon/control/host/background_thread.h"
+#include "daemon/control/net/listen_address.h"
+#include "daemon/control/net/status.h"
+#include "kernels/base/error.h"
+
+namespace meshloom::control {
+namespace {
+
+/// But one at least.
+int three_quarters(int of) { return std::max(1, of * 3 / 4); }
+
+[[noreturn]] void refuse_stopping() { throw Unavailable("the daemon is stopping", "STOPPING"); }
+
+}  // namespace
+
+/// Lives until gRPC is done with it and no thread has it any more.
+class CallHost::Call final : public grpc::ServerUnaryReactor,
+                             public std::enable_shared_from_this<Call> {
+ public:
+  Call(CallHost& host, const char* method, std::string client, Body body)
+      : host_(host), method_(method), client_(std::move(client)), body_(std::move(body)) {}
+
+  const std::string& client() const { return client_; }
+  void keep_until_done() { self_ = shared_from_this(); }
+
+  void run() {
+    const grpc::Status status = guarded(method_, [this] {
+      body_([this] {
+        if (host_.stopping_) refuse_stopping();
+        if (gone_) throw Cancelled("the client has gone", "CANCELLED_BY_CLIENT");
+      });
+    });
+    body_ = nullptr;
+    Finish(status);
+  }
+
+ private:
+  void OnCancel() override {
+    gone_ = true;
+    if (host_.drop(*this)) Finish(grpc::Status::CANCELLED);
+  }
+  void OnDone() override { const auto last = std::move(self_); }
+
+  CallHost& host_;
+  const char* const method_;
+  const std::string client_;
+  Body body_;
+  std::atomic<bool> gone_ = false;
+  CallPtr self_;  ///< until gRPC is done with it
+};
+
+CallHost::~CallHost() { stop(); }
+
+grpc::ServerUnaryReactor* CallHost::answer(const char* method, grpc::CallbackServerContext& context,
+                                           const google::protobuf::Message& request, Body body) {
+  return answer(method, context, [&request, body = std::move(body)](const GoOn& go_on) {
+    check_request_size(request);
+    body(go_on);
+  });
+}
+
+grpc::ServerUnaryReactor* CallHost::answer(const char* method, grpc::CallbackServerContext& context,
+                                           Body body) {
+  const auto call =
+      std::make_shared<Call>(*this, method, client_of_peer(context.peer()), std::move(body));
+  call->keep_until_done();
+  const grpc::Status status = guarded(method, [&] { add(call->client(), call); });
+  if (!status.ok()) call->Finish(status);
+  return call.get();
+}
+
+void CallHost::add(const std::string& client, const CallPtr& call) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) refuse_stopping();
+  const auto known = clients_.find(client);
+  const int own = known == clients_.end()
+                      ? 0
+                      : known->second.running + static_cast<int>(known->second.waiting.size());
+  const int most_of_one = three_quarters(options_.most_calls);
+  if (calls_ >= options_.most_calls || own >= most_of_one)
+    throw ResourceExhausted(
+        fmt::format("{} {} may wait at once, {} of them for one address; try again later",
+                    options_.most_calls, options_.what, most_of_one),
+        "TOO_MANY_CALLS", {{"client", client}});
+  if (idle_ <= calls_ - running_ && threads_.size() < static_cast<std::size_t>(options_.threads))
+    start_thread();
+  clients_[client].waiting.push_back(call);
+  ++calls_;
+  changed_.notify_one();
+}
+
+void CallHost::start_thread() {
+  try {
+    threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    if (threads_.empty())
+      throw ResourceExhausted(fmt::format("no thread for a request: {}", error.what()),
+                              "TOO_MANY_CALLS");
+  }
+}
+
+std::map<std::string, CallHost::Client>::iterator CallHost::next_client() {
+  const int most_of_one = three_quarters(options_.threads);
+  auto next = clients_.end();
+  for (auto item = clients_.begin(); item != clients_.end(); ++item) {
+    if (item->second.waiting.empty() || item->second.running >= most_of_one) continue;
+    if (next == clients_.end() || item->second.served < next->second.served) next = item;
+  }
+  return next;
+}
+
+void CallHost::work() {
+  if (options_.gives_way) give_way_to_training();
+  std::unique_lock lock(mutex_);
+  while (true) {
+    auto client = clients_.end();
+    ++idle_;
+    changed_.wait(lock, [&] { return stopping_ || (client = next_client()) != clients_.end(); });
+    --idle_;
+    if (stopping_) return;
+    CallPtr call = std::move(client->second.waiting.front());
+    client->second.waiting.pop_front();
+    ++client->second.running;
+    ++running_;
+    client->second.served = ++begun_;
+    lock.unlock();
+    call->run();
+    call.reset();
+    lock.lock();
+    --client->second.running;
+    --running_;
+    --calls_;
+    forget_if_idle(client);
+    // One of this client's may have its turn now.
+    changed_.notify_one();
+  }
+}
+
+bool CallHost::drop(const Call& call) {
+  const std::lock_guard lock(mutex_);
+  const auto client = clients_.find(call.client());
+  if (client == clients_.end()) return false;
+  auto& waiting = client->second.waiting;
+  const auto found = std::find_if(waiting.begin(), waiting.end(),
+                                  [&](const CallPtr& item) { return item.get() == &call; });
+  if (found == waiting.end()) return false;
+  waiting.erase(found);
+  --calls_;
+  forget_if_idle(client);
+  return true;
+}
+
+void CallHost::forget_if_idle(std::map<std::string, Client>::iterator client) {
+  if (client->second.running == 0 && client->second.waiting.empty()) clients_.erase(client);
+}
+
+int CallHost::calls() const {
+  const std::lock_guard lock(mutex_);
+  return calls_;
+}
+
+void CallHost::request_stop() {
+  std::vector<CallPtr> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (auto& [name, client] : clients_) {
+      dropped.insert(dropped.end(), client.waiting.begin(), client.waiting.end());
+      calls_ -= static_cast<int>(client.waiting.size());
+      client.waiting.clear();
+    }
+    changed_.notify_all();
+  }
+  const grpc::Status status = guarded("a call that waits", [] { refuse_stopping(); });
+  for (const CallPtr& call : dropped) call->Finish(status);
+}
+
+grpc::ServerUnaryReactor* answer_at_once(const char* method, grpc::CallbackServerContext& context,
+                                         const google::protobuf::Message& request,
+                                         const std::function<void()>& body) {
+  grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
+  reactor->Finish(guarded(method, request, body));
+  return reactor;
+}
+
+void CallHost::stop() {
+  request_stop();
+  for (auto& thread : threads_)
+    if (thread.joinable()) thread.join();
+}
+
+}  // namespace meshloom::control
