@@ -9,6 +9,7 @@
 #include <climits>
 
 #include "daemon/control/net/status.h"
+#include "daemon/control/net/unread_requests.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -66,6 +67,11 @@ GrpcServer::GrpcServer(const GrpcServerOptions& options)
       Type::FROM_FD, grpc::InsecureServerCredentials());
   for (auto* service : options.services) builder.RegisterService(service);
   builder.RegisterCallbackGenericService(&unknown_methods_);
+  if (!options.between_ranks) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> creators;
+    creators.push_back(std::make_unique<UnreadRequests>());
+    builder.experimental().SetInterceptorCreators(std::move(creators));
+  }
   server_ = builder.BuildAndStart();
   check_internal(server_ != nullptr, "gRPC does not start a server on {}", options.listen.text);
   set_serving(false);
