@@ -218,7 +218,9 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.add_flag(
       "--insecure", flags.insecure,
       "Allow --listen on an address that other machines reach: calls are neither encrypted nor "
-      "authenticated");
+      "authenticated, so that whoever reaches it may do all that you may. A connection that begins "
+      "and resets calls, or sends a header without end, is shut down, but after up to some "
+      "thousand calls or tens of MiB: who opens many keeps the daemon busy");
   app.add_option("--mpi-interface", flags.mpi_interface,
                  "Interface or subnet of a closed network for all traffic between ranks; needed "
                  "over several hosts. none: all ranks are on one host");

@@ -2,12 +2,12 @@
 #include "daemon/control/net/acceptor.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <chrono>
@@ -24,13 +24,10 @@ constexpr std::chrono::milliseconds kPause{20};
 constexpr std::chrono::seconds kLogPause{10};
 // Of one listener; then a stop is heard and the other listeners have their turn.
 constexpr int kMostInARow = 64;
-
-/// The number of the socket behind a descriptor, which no other socket has as long as it is open;
-/// 0 if it is closed.
-ino_t socket_number(int fd) {
-  struct stat status {};
-  return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
-}
+// For how long no connections are taken of a client whose connection was shut down.
+constexpr std::chrono::seconds kBar{2};
+// After the last connection that was shut down, memory of its calls is given back.
+constexpr std::chrono::seconds kBeforeTidying{5};
 
 int port_of(int listener) {
   SocketAddress bound;
@@ -72,8 +69,9 @@ base::UniqueFd open_reserve() { return base::UniqueFd(::open("/dev/null", O_RDON
 
 }  // namespace
 
-Acceptor::Acceptor(const ListenAddress& listen, int most_connections)
+Acceptor::Acceptor(const ListenAddress& listen, int most_connections, bool watches)
     : slots_("connections", most_connections),
+      watches_(watches),
       reserve_(open_reserve()),
       wake_(::eventfd(0, EFD_CLOEXEC)) {
   int error = 0;
@@ -119,10 +117,9 @@ void Acceptor::run() {
   std::vector<pollfd> watched{{wake_.get(), POLLIN, 0}};
   for (const auto& listener : listeners_) watched.push_back({listener.get(), POLLIN, 0});
   while (true) {
-    const int timeout =
-        refused_.count > 0 ? static_cast<int>(std::chrono::milliseconds(kLogPause).count()) : -1;
-    const int ready = ::poll(watched.data(), static_cast<nfds_t>(watched.size()), timeout);
+    const int ready = ::poll(watched.data(), static_cast<nfds_t>(watched.size()), time_to_wait());
     if (watched[0].revents != 0) return;
+    look_at_connections();
     if (refused_.count > 0 && Clock::now() - refused_.since >= kLogPause) {
       if (refused_.count > 1) spdlog::warn("{} connections were refused", refused_.count);
       refused_.count = 0;
@@ -133,6 +130,39 @@ void Acceptor::run() {
       }
     }
   }
+}
+
+int Acceptor::time_to_wait() const {
+  std::chrono::milliseconds time = std::chrono::milliseconds::max();
+  if (refused_.count > 0) time = kLogPause;
+  if (tidy_at_ != Clock::time_point::max()) time = kBeforeTidying;
+  if (!watch_.empty()) time = ConnectionWatch::kPeriod;
+  return time == std::chrono::milliseconds::max() ? -1 : static_cast<int>(time.count());
+}
+
+void Acceptor::look_at_connections() {
+  const auto now = Clock::now();
+  if (now >= tidy_at_) {
+    tidy_at_ = Clock::time_point::max();
+    ::malloc_trim(0);
+  }
+  if (watch_.empty() || now < next_watch_) return;
+  next_watch_ = now + ConnectionWatch::kPeriod;
+  for (const ConnectionWatch::Finding& found : watch_.look()) {
+    spdlog::warn("a connection from {} is shut down: {}; none is taken from there for {} s",
+                 found.client, found.cause, kBar.count());
+    ::shutdown(found.fd, SHUT_RDWR);
+    barred_[found.client] = now + kBar;
+    tidy_at_ = now + kBeforeTidying;
+  }
+}
+
+bool Acceptor::is_barred(const std::string& client) {
+  const auto found = barred_.find(client);
+  if (found == barred_.end()) return false;
+  if (Clock::now() < found->second) return true;
+  barred_.erase(found);
+  return false;
 }
 
 bool Acceptor::accept_one(int listener) {
@@ -156,6 +186,7 @@ bool Acceptor::accept_one(int listener) {
 
 void Acceptor::admit(int listener, base::UniqueFd connection, const SocketAddress& peer) {
   const std::string client = client_of(peer);
+  if (is_barred(client)) return;
   auto slot = slots_.try_take(client);
   if (!slot) {
     // A flood must not make the search for those that were closed the work of the host.
@@ -170,6 +201,7 @@ void Acceptor::admit(int listener, base::UniqueFd connection, const SocketAddres
   const int on = 1;
   ::setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   open_.push_back({connection.get(), socket_number(connection.get()), std::move(*slot)});
+  if (watches_) watch_.add(connection.get(), open_.back().socket, peer);
   on_connection_(listener, connection.release());
 }
 

@@ -58,7 +58,7 @@ grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
 }
 
 GrpcServer::GrpcServer(const GrpcServerOptions& options)
-    : acceptor_(options.listen, options.most_connections) {
+    : acceptor_(options.listen, options.most_connections, !options.between_ranks) {
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   grpc::EnableDefaultHealthCheckService(options.health);
   grpc::ServerBuilder builder;
