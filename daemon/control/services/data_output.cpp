@@ -8,6 +8,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
 #include "daemon/base/published_file.h"
+#include "daemon/base/utf8.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
 
@@ -30,8 +31,13 @@ fs::path DataOutputs::find(const Asked& asked) const {
   if (name.native().size() > kLongestFileName)
     base::refuse_field(asked.field, "the name of the file has {} bytes, expected at most {}",
                        name.native().size(), kLongestFileName);
-  if (name.native().front() == '.' && name.extension() == ".new")
-    base::refuse_field(asked.field, "\"{}\" is a name of files that are not whole yet", asked.name);
+  // As files are called that are not whole yet, and those that lists of a folder leave out.
+  if (name.native().front() == '.')
+    base::refuse_field(asked.field, "\"{}\" is the name of a hidden file: it begins with a dot",
+                       base::shown(asked.name));
+  if (base::printable_text(asked.name, std::string::npos, false) != asked.name)
+    base::refuse_field(asked.field, "\"{}\" has control characters, or bytes that are not UTF-8",
+                       base::shown(asked.name));
   // A file that has the name already is the one that jobs find, in whichever folder.
   const fs::path found = train::below_data_folders(given, data_dir_);
   std::error_code unknown;

@@ -57,7 +57,10 @@ TEST_F(DataOutputsTest, NothingElseIsWritten) {
   EXPECT_EQ(refusal(std::string("a\0b", 3)), "INVALID_ARGUMENT");
   EXPECT_EQ(refusal(std::string(251, 'x')), "INVALID_ARGUMENT");
   EXPECT_EQ(refusal(std::string(250, 'x')), "");
-  EXPECT_EQ(refusal(".x.new", true), "INVALID_ARGUMENT");
+  for (const std::string name :
+       {".x.new", ".hidden", "sub/.x", "\n\x1b[2J", "x\x7f", "a\tb", "sub\n/x", "\xff", "x\xc3"})
+    EXPECT_EQ(refusal(name, true), "INVALID_ARGUMENT") << name;
+  EXPECT_EQ(refusal("Gru\xc3\x9f.txt"), "");
   EXPECT_EQ(refusal("../x"), "INVALID_PATH");
   EXPECT_EQ(refusal("/etc/x"), "INVALID_PATH");
   EXPECT_EQ(refusal("no/x"), "NOT_FOUND");
