@@ -16,6 +16,7 @@
 #include "daemon/control/config_agreement.h"
 #include "daemon/control/daemon.h"
 #include "daemon/control/daemon_options.h"
+#include "daemon/control/host/address_space.h"
 #include "daemon/control/host/standard_streams.h"
 #include "daemon/control/host/stop_signal.h"
 #include "daemon/control/net/grpc_server.h"
@@ -124,6 +125,7 @@ int main(int argc, char** argv) {
   try {
     auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());
     if (parsed.exit_code) return answer(parsed);
+    control::check_address_space();
     const control::DaemonEnd end = run(std::move(parsed));
     // A thread that hangs in a file system must not see the objects of the process go.
     if (end.hanging) std::_Exit(end.exit_code);

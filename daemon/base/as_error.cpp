@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "daemon/base/files.h"
 
@@ -28,6 +29,14 @@ Error as_error(const std::exception_ptr& thrown) {
     return error_of(refused);
   } catch (const std::bad_alloc&) {
     return ResourceExhausted("out of memory", "OUT_OF_MEMORY");
+  } catch (const std::system_error& refused) {
+    // What std::thread throws, whose text says nothing of threads.
+    if (refused.code() == std::errc::resource_unavailable_try_again)
+      return ResourceExhausted(
+          "no thread could be started: limits on processes (ulimit -u), address space (ulimit -v) "
+          "or those of a cgroup (pids.max) leave no room",
+          "NO_THREAD");
+    return InternalError(refused.what());
   } catch (const std::exception& other) {
     return InternalError(other.what());
   } catch (...) {

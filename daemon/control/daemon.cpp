@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 
+#include "daemon/base/as_error.h"
 #include "daemon/comm/mesh/topology.h"
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/host/leave_soon.h"
@@ -145,9 +146,9 @@ LaunchCard start_leader(comm::MpiRuntime& runtime, const DaemonOptions& options,
     try {
       *leader = std::make_unique<Leader>(options, ranks, abort, runtime.pulse());
       card = (*leader)->card();
-    } catch (const std::exception& error) {
-      spdlog::critical("{}", error.what());
-      card.failure = error.what();
+    } catch (...) {
+      card.failure = base::as_error(std::current_exception()).what();
+      spdlog::critical("{}", card.failure);
     }
   }
   return launch_card_from(runtime.bootstrap().broadcast(to_bytes(card), 0));

@@ -48,6 +48,18 @@ TEST_F(StartE2e, ASecondDaemonOnTheStateDirOrPortIsRefused) {
   EXPECT_TRUE(reaches("after", "succeeded"));
 }
 
+TEST_F(StartE2e, WithTooLittleAddressSpaceItEndsAndSaysWhy) {
+  for (const int ranks : {1, 2}) {
+    launcher_ = {"prlimit", "--as=500000000"};
+    const std::string log = fmt::format("limited-{}.log", ranks);
+    EXPECT_EQ(launch(ranks, {}, log)->wait(20s), 1) << ranks;
+    const std::string text = read_file(folder_ / log);
+    EXPECT_NE(text.find("the limit on address space (ulimit -v, prlimit --as) is 476 MiB"),
+              std::string::npos)
+        << text;
+  }
+}
+
 // Each "host" has a mount namespace of its own. Rank 1's state folder is an empty one, and so is
 // the folder of the config file.
 TEST_F(StartE2e, ARankThatDoesNotShareTheStateFolderIsNamedAndServed) {
