@@ -9,7 +9,9 @@
 
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/run_client.h"
+#include "tests/e2e/storms.h"
 #include "tests/e2e/zero_requests.h"
+#include "tests/support/raw_http2.h"
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/plan_service.grpc.pb.h"
 
@@ -183,6 +185,59 @@ std::int64_t resident_mib(pid_t pid) {
 
 class RefusedBesideE2e : public DaemonTest {
  protected:
+  /// Calls that read files and compute, beside which a job and a run answer at once.
+  void storm(RunClient& run) const {
+    v1::ListCheckpointsRequest list;
+    list.set_verify(true);
+    v1::EstimatePlanRequest estimate;
+    estimate.mutable_model()->set_preset("byte_gpt_tiny");
+    estimate.mutable_query()->mutable_mesh()->set_tp(1 << 14);
+    const Storm<v1::CheckpointService, v1::ListCheckpointsRequest, v1::ListCheckpointsResponse>
+        lists(address_, 200, list,
+              [](auto& stub, auto... call) { stub.async()->ListCheckpoints(call...); });
+    const Storm<v1::PlanService, v1::EstimatePlanRequest, v1::EstimatePlanResponse> estimates(
+        address_, 100, estimate,
+        [](auto& stub, auto... call) { stub.async()->EstimatePlan(call...); });
+    const auto jobs = v1::JobService::NewStub(own_channel(address_));
+    const auto answer = longest_answer(25, [&] {
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + 5s);
+      v1::GetJobRequest request;
+      request.set_name("beside");
+      v1::GetJobResponse response;
+      return jobs->GetJob(&context, request, &response).ok() && run.heartbeat().ok();
+    });
+    // 100 ms on a host that is not busy with tests.
+    EXPECT_LT(answer, 1s);
+    EXPECT_EQ(client({"status"}).exit_code, 0);
+    EXPECT_GT(lists.refused() + estimates.refused(), 0) << "one client has its share of places";
+  }
+  /// What no client library sends, over connections that are shut down for it.
+  void send_raw_http2() const {
+    const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
+    const std::string method = "/meshloom.v1.JobService/ListJobs";
+    std::int64_t sent = 0;
+    test::RawHttp2 resetting(port);
+    EXPECT_TRUE(test::reset_rapidly(resetting, method, 20s, &sent)) << sent << " calls";
+    EXPECT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
+    sleep_ms(2000);  // for so long no connection is taken from here
+    sent = 0;
+    test::RawHttp2 endless(port);
+    EXPECT_TRUE(test::continue_headers(endless, method, 20s, &sent)) << sent << " bytes";
+    EXPECT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
+  }
+  /// At the ports for the other ranks and for their heartbeats.
+  void send_as_strangers() const {
+    std::vector<int> ports;
+    for (const std::string& listener : tcp_listeners(pids_[0]))
+      if (port_of(listener) != std::stoi(address_.substr(address_.rfind(':') + 1)))
+        ports.push_back(port_of(listener));
+    ASSERT_EQ(ports.size(), 2u);
+    const Strangers strangers(ports, 4);
+    sleep_ms(3000);
+    EXPECT_GT(strangers.bytes(), 1 << 16);
+  }
+
   static v1::RunSpec spec(const std::string& name) {
     v1::RunSpec spec;
     spec.set_name(name);
@@ -277,6 +332,10 @@ TEST_F(RefusedBesideE2e, AJobThatTrainsKeepsItsLosses) {
   send_zeros(address_, queued);
   flood_with_verbs(address_, rank_pids().at(0));
   look_as_a_stranger(address_);
+  storm(queued);
+  send_raw_http2();
+  send_as_strangers();
+  EXPECT_EQ(daemon_log().find("nothing was heard"), std::string::npos) << daemon_log();
   EXPECT_EQ(queued.get().state(), v1::RUN_STATE_QUEUED);
   EXPECT_EQ(job("beside")["state"], "running");
   EXPECT_EQ(client({"job", "cancel", "beside"}).exit_code, 0);

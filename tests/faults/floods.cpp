@@ -9,8 +9,12 @@
 
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/flood.h"
+#include "tests/e2e/run_client.h"
+#include "tests/e2e/storms.h"
+#include "tests/support/raw_http2.h"
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/generate_service.grpc.pb.h"
+#include "v1/plan_service.grpc.pb.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -91,12 +95,7 @@ class Floods : public DaemonTest {
     EXPECT_LE(after.resident_mib, before_.resident_mib + 200);
   }
 
-  std::shared_ptr<grpc::Channel> own_channel() const {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-    return grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);
-  }
+  std::shared_ptr<grpc::Channel> own_channel() const { return e2e::own_channel(address_); }
 
   /// Opens `count` streams that nobody reads, ten to a connection, and waits until those with a
   /// place have been cut off: as many newcomers as have places must be served within a minute.
@@ -209,6 +208,108 @@ TEST_F(Floods, CancelledCalls) {
   for (auto& thread : threads) thread.join();
   EXPECT_GT(ended_early, kCalls / 10);
   expect_as_before("20,000 cancelled calls", fmt::format("{} ended early", ended_early.load()));
+}
+
+TEST_F(Floods, UnaryCalls) {
+  v1::ListCheckpointsRequest list;
+  list.set_verify(true);
+  v1::EstimatePlanRequest estimate;
+  estimate.mutable_model()->set_preset("byte_gpt_tiny");
+  estimate.mutable_query()->mutable_mesh()->set_tp(1 << 14);
+  v1::DeleteCheckpointRequest remove;
+  remove.set_name("checkpoints/long/step-1");
+  int ended = 0;
+  std::chrono::milliseconds longest{0};
+  const int step = job("long")["step"];
+  {
+    const Storm<v1::CheckpointService, v1::ListCheckpointsRequest, v1::ListCheckpointsResponse>
+        lists(address_, 300, list,
+              [](auto& stub, auto... call) { stub.async()->ListCheckpoints(call...); });
+    const Storm<v1::PlanService, v1::EstimatePlanRequest, v1::EstimatePlanResponse> estimates(
+        address_, 200, estimate,
+        [](auto& stub, auto... call) { stub.async()->EstimatePlan(call...); });
+    const Storm<v1::CheckpointService, v1::DeleteCheckpointRequest, v1::DeleteCheckpointResponse>
+        removals(address_, 200, remove,
+                 [](auto& stub, auto... call) { stub.async()->DeleteCheckpoint(call...); });
+    const auto stub = v1::JobService::NewStub(own_channel());
+    longest = longest_answer(100, [&] {
+      most_.raise_to(figures_of(pids_[0]));
+      grpc::ClientContext context;
+      context.set_deadline(std::chrono::system_clock::now() + 5s);
+      v1::GetJobRequest request;
+      request.set_name("long");
+      v1::GetJobResponse response;
+      return stub->GetJob(&context, request, &response).ok();
+    });
+    EXPECT_LT(longest, 1s);
+    EXPECT_EQ(client({"status"}).exit_code, 0);
+    EXPECT_TRUE(reaches_step("long", step + 20)) << "beside the storm";
+    ended = lists.ended() + estimates.ended() + removals.ended();
+  }
+  expect_as_before("700 calls that read and search",
+                   fmt::format("GetJob in {} ms, {} ended", longest.count(), ended));
+}
+
+TEST_F(Floods, Readers) {
+  write_text("large.json", R"({"model_type": "gpt2", "n_layer": 4, "n_head": 6, "n_embd": 384,
+    "n_positions": 64, "vocab_size": 8192})");
+  EXPECT_EQ(client({"job", "pause", "long"}).exit_code, 0);
+  RunClient run(address_);
+  v1::RunSpec spec;
+  spec.set_name("large");
+  spec.mutable_config()->mutable_model()->set_config("large.json");
+  spec.mutable_config()->mutable_training()->set_seq_len(16);
+  ASSERT_TRUE(run.create(spec));
+  const Outcome values = run.run(&RunClient::Runs::GetParameters, v1::GetParametersRequest());
+  ASSERT_TRUE(values.ok()) << values.message;
+  before_ = most_ = figures_of(pids_[0]);
+  v1::ReadResultRequest request;
+  request.set_name(values.operation.name());
+  const int tries = hold_unread(48, [&](const auto& channel, grpc::ClientContext* context) {
+    return v1::OperationService::NewStub(channel)->ReadResult(context, request);
+  });
+  EXPECT_LE(most_.resident_mib, before_.resident_mib + 300) << "they read one copy";
+  EXPECT_TRUE(run.close().ok());
+  EXPECT_EQ(client({"job", "resume", "long"}).exit_code, 0);
+  EXPECT_TRUE(reaches("long", "running"));
+  expect_as_before("48 readers of a large result", fmt::format("a newcomer served, try {}", tries));
+}
+
+TEST_F(Floods, Strangers) {
+  std::vector<int> ports;
+  for (const std::string& listener : tcp_listeners(pids_[0]))
+    if (port_of(listener) != std::stoi(address_.substr(address_.rfind(':') + 1)))
+      ports.push_back(port_of(listener));
+  ASSERT_EQ(ports.size(), 2u);
+  std::int64_t mib = 0;
+  {
+    const e2e::Strangers strangers(ports, 8);
+    watch(40s, [] { return false; });
+    mib = strangers.bytes() >> 20;
+  }
+  EXPECT_EQ(daemon_log().find("nothing was heard"), std::string::npos) << daemon_log();
+  expect_as_before("8 strangers at the ranks' ports", fmt::format("{} MiB sent", mib));
+}
+
+TEST_F(Floods, RawHttp2) {
+  const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
+  const std::string method = "/meshloom.v1.JobService/ListJobs";
+  std::int64_t calls = 0, bytes = 0;
+  int ended = 0;
+  const auto end = std::chrono::steady_clock::now() + 30s;
+  while (std::chrono::steady_clock::now() < end) {
+    test::RawHttp2 resetting(port);
+    ended += test::reset_rapidly(resetting, method, 20s, &calls);
+    most_.raise_to(figures_of(pids_[0]));
+    test::RawHttp2 endless(port);
+    ended += test::continue_headers(endless, method, 20s, &bytes);
+    most_.raise_to(figures_of(pids_[0]));
+  }
+  EXPECT_GT(ended, 10);
+  EXPECT_LE(most_.resident_mib, before_.resident_mib + 400);
+  sleep_ms(6000);  // until memory is given back
+  expect_as_before("resets and endless headers, 30 s",
+                   fmt::format("{} calls, {} MiB, {} cut off", calls, bytes >> 20, ended));
 }
 
 }  // namespace

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Usage: tests/faults/floods.sh [--build DIR] [--only NAME]
 #
-# Floods a daemon of two ranks that trains a job: silent connections, watchers and downloads that never read,
-# cancelled calls. Prints a line for each flood with what rank 0 had before, at most and after, and exits 1 where
+# Floods a daemon of two ranks that trains a job: silent connections, watchers, downloads and readers of a large
+# result that never read, cancelled calls, storms of calls that read files and search, strangers at the ranks'
+# ports, HTTP/2 that is no call. Prints a line for each flood with what rank 0 had before, at most and after, and exits 1 where
 # the job stopped, a later client was not served, or something grew without bound.
 #
 #   --build DIR   build folder (default: build/release)
-#   --only NAME   one of Connections, Watchers, Downloads, CancelledCalls
+#   --only NAME   one of Connections, Watchers, Downloads, CancelledCalls, UnaryCalls, Readers, Strangers, RawHttp2
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/../../scripts/common.sh"
