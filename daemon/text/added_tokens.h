@@ -34,10 +34,12 @@ std::vector<AddedToken> with_ids(const std::vector<AddedToken>& given, const Voc
 class TokenFinder {
  public:
   /// `tokens` outlive it; texts[i] stands for tokens[i]. Of equal texts the first counts.
-  TokenFinder(const std::vector<const AddedToken*>& tokens, const std::vector<std::string>& texts);
+  TokenFinder(const std::vector<const AddedToken*>& tokens, const std::vector<std::string>& texts,
+              Budget& budget);
 
   /// Calls token(added) and rest(text) for the parts of `text` in order.
-  void split(std::string_view text, const std::function<void(const AddedToken&)>& token,
+  void split(std::string_view text, Budget& budget,
+             const std::function<void(const AddedToken&)>& token,
              const std::function<void(std::string_view)>& rest) const;
 
  private:
@@ -45,7 +47,7 @@ class TokenFinder {
     std::size_t begin, end;
     const AddedToken* token;
   };
-  bool find(std::string_view text, std::size_t from, Match& match) const;
+  bool find(std::string_view text, std::size_t from, Budget& budget, Match& match) const;
 
   std::unordered_map<std::uint64_t, std::uint32_t> children_;  ///< by node << 8 | byte
   std::vector<const AddedToken*> tokens_;                      ///< by node; null: only a prefix
@@ -55,7 +57,7 @@ class TokenFinder {
 class AddedTokens {
  public:
   /// Tokens in the order of the file; those that are normalised are so by `normalizer`.
-  AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer);
+  AddedTokens(std::vector<AddedToken> tokens, const Normalizer& normalizer, Budget& budget);
   AddedTokens(AddedTokens&&) = default;
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }
@@ -63,7 +65,7 @@ class AddedTokens {
   const TokenFinder& in_normalized_text() const { return normalized_; }
 
  private:
-  TokenFinder finder(bool normalized, const Normalizer& normalizer) const;
+  TokenFinder finder(bool normalized, const Normalizer& normalizer, Budget& budget) const;
 
   std::vector<AddedToken> tokens_;  ///< never changes: the finders point into it
   TokenFinder raw_, normalized_;

@@ -24,7 +24,7 @@ WordCache::Entry& WordCache::place_of(std::string_view word) {
 }
 
 Bpe::Bpe(Vocabulary vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-         const BpeOptions& options)
+         const BpeOptions& options, Budget& budget)
     : vocabulary_(std::move(vocabulary)),
       options_(options),
       byte_tokens_(vocabulary_.byte_tokens()) {
@@ -40,6 +40,7 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<std::pair<std::string, std::st
   merges_.reserve(merges.size());
   std::uint32_t rank = 0;
   for (const auto& [first, second] : merges) {
+    budget.spend(16 + (first.size() + second.size()) / 4, "model");
     if (second.size() < options.continuing_prefix.size())
       throw InvalidArgument(
           fmt::format("merge {} joins \"{}\" with \"{}\", which is shorter than the prefix \"{}\"",
@@ -49,8 +50,9 @@ Bpe::Bpe(Vocabulary vocabulary, const std::vector<std::pair<std::string, std::st
   }
 }
 
-void Bpe::encode(std::string_view word, WordCache& cache, std::vector<TokenId>& out) const {
-  if (word.size() > WordCache::kLongest) return encode_anew(word, out);
+void Bpe::encode(std::string_view word, WordCache& cache, Budget& budget,
+                 std::vector<TokenId>& out) const {
+  if (word.size() > WordCache::kLongest) return encode_anew(word, budget, out);
   WordCache::Entry& entry = cache.place_of(word);
   if (entry.length == word.size() &&
       std::memcmp(entry.word.data(), word.data(), word.size()) == 0) {
@@ -58,7 +60,7 @@ void Bpe::encode(std::string_view word, WordCache& cache, std::vector<TokenId>& 
     return;
   }
   const std::size_t before = out.size();
-  encode_anew(word, out);
+  encode_anew(word, budget, out);
   const std::size_t count = out.size() - before;
   if (count > WordCache::kMostTokens) return;
   entry.length = static_cast<std::uint8_t>(word.size());
@@ -67,7 +69,8 @@ void Bpe::encode(std::string_view word, WordCache& cache, std::vector<TokenId>& 
   std::copy(out.end() - static_cast<std::ptrdiff_t>(count), out.end(), entry.tokens.begin());
 }
 
-void Bpe::encode_anew(std::string_view word, std::vector<TokenId>& out) const {
+void Bpe::encode_anew(std::string_view word, Budget& budget, std::vector<TokenId>& out) const {
+  budget.spend(16 * word.size(), "model");
   std::string in_alphabet;
   if (options_.byte_level) word = in_alphabet = to_byte_level(word);
   if (options_.ignore_merges) {
@@ -78,14 +81,15 @@ void Bpe::encode_anew(std::string_view word, std::vector<TokenId>& out) const {
   }
   std::vector<TokenId> symbols;
   symbols.reserve(word.size());
-  add_characters(word, symbols);
+  add_characters(word, budget, symbols);
   merges_.apply(symbols);
   out.insert(out.end(), symbols.begin(), symbols.end());
 }
 
 /// The vocabulary's tokens of single characters. Unknown ones come when the next known character
 /// does, after bytes that stand between them, as the package has it.
-void Bpe::add_characters(std::string_view word, std::vector<TokenId>& symbols) const {
+void Bpe::add_characters(std::string_view word, Budget& budget,
+                         std::vector<TokenId>& symbols) const {
   std::size_t unknown = 0;
   const auto add_unknown = [&] {
     symbols.insert(symbols.end(), unknown, unknown_.value_or(0));
@@ -105,6 +109,7 @@ void Bpe::add_characters(std::string_view word, std::vector<TokenId>& symbols) c
       decorated = is_prefixed ? options_.continuing_prefix : "";
       decorated += symbol;
       if (is_suffixed) decorated += options_.end_of_word_suffix;
+      budget.spend(decorated.size() / 8, "model");
       symbol = decorated;
     }
     if (const auto id = vocabulary_.find(symbol)) {

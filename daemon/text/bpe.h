@@ -48,18 +48,19 @@ class WordCache {
 class Bpe {
  public:
   Bpe(Vocabulary vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
-      const BpeOptions& options);
+      const BpeOptions& options, Budget& budget);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const BpeOptions& options() const { return options_; }
 
   /// Appends the tokens of `word`, valid UTF-8 and not empty. With byte_level its bytes are
   /// encoded as they are: nobody has put them into the alphabet. Const but for the cache.
-  void encode(std::string_view word, WordCache& cache, std::vector<TokenId>& out) const;
+  void encode(std::string_view word, WordCache& cache, Budget& budget,
+              std::vector<TokenId>& out) const;
 
  private:
-  void encode_anew(std::string_view word, std::vector<TokenId>& out) const;
-  void add_characters(std::string_view word, std::vector<TokenId>& symbols) const;
+  void encode_anew(std::string_view word, Budget& budget, std::vector<TokenId>& out) const;
+  void add_characters(std::string_view word, Budget& budget, std::vector<TokenId>& symbols) const;
 
   Vocabulary vocabulary_;
   MergeTable merges_;

@@ -6,12 +6,13 @@
 namespace meshloom::text {
 
 void ByteTokenizer::encode(std::string_view bytes, bool /*with_template*/, WordCache& /*cache*/,
-                           std::vector<TokenId>& out) const {
+                           Budget& /*budget*/, std::vector<TokenId>& out) const {
   out.reserve(out.size() + bytes.size());
   for (const char byte : bytes) out.push_back(static_cast<unsigned char>(byte));
 }
 
-std::string ByteTokenizer::decode(std::span<const TokenId> tokens, bool /*skip_special*/) const {
+std::string ByteTokenizer::decode(std::span<const TokenId> tokens, bool /*skip_special*/,
+                                  Budget& /*budget*/) const {
   std::string bytes;
   for (const TokenId token : tokens)
     if (token >= 0 && token < end()) bytes.push_back(static_cast<char>(token));

@@ -9,10 +9,12 @@ namespace meshloom::text {
 /// Has no special tokens.
 class ByteTokenizer final : public Tokenizer {
  public:
+  using Tokenizer::decode;
   using Tokenizer::encode;
-  void encode(std::string_view bytes, bool with_template, WordCache& cache,
+  void encode(std::string_view bytes, bool with_template, WordCache& cache, Budget& budget,
               std::vector<TokenId>& out) const override;
-  std::string decode(std::span<const TokenId> tokens, bool skip_special) const override;
+  std::string decode(std::span<const TokenId> tokens, bool skip_special,
+                     Budget& budget) const override;
   TextCuts cuts() const override { return {.anywhere = true}; }
   bool reads_any_bytes() const override { return true; }
   TokenId end() const override { return 256; }

@@ -38,14 +38,16 @@ CharacterMap::CharacterMap(std::string_view bytes) {
 }
 
 template <typename Found>
-void CharacterMap::for_each_match(std::string_view text, Found&& found) const {
+void CharacterMap::for_each_match(std::string_view text, Budget& budget, Found&& found) const {
   if (units_.empty()) return;
   const auto unit_at = [&](std::size_t at) {
     check(at < units_.size(), "the map of characters points outside its trie");
     return units_[at];
   };
   std::size_t at = offset_of(unit_at(0));
+  // The trie may lead in a circle as long as the text goes on.
   for (std::size_t i = 0; i < text.size(); ++i) {
+    budget.spend(1, "normalizer");
     const auto byte = static_cast<unsigned char>(text[i]);
     at ^= byte;
     const std::uint32_t unit = unit_at(at);
@@ -57,13 +59,14 @@ void CharacterMap::for_each_match(std::string_view text, Found&& found) const {
     const std::size_t bytes = ::strnlen(normals_.c_str() + normal, kMostNormalBytes + 1);
     check(bytes <= kMostNormalBytes,
           "the map of characters has a normal form of more than {} bytes", kMostNormalBytes);
+    budget.spend(bytes / 8, "normalizer");
     if (!found({i + 1, std::string_view(normals_).substr(normal, bytes)})) return;
   }
 }
 
-CharacterMap::Match CharacterMap::longest(std::string_view text) const {
+CharacterMap::Match CharacterMap::longest(std::string_view text, Budget& budget) const {
   Match match;
-  for_each_match(text, [&](const Match& longer) {
+  for_each_match(text, budget, [&](const Match& longer) {
     match = longer;
     return true;
   });
@@ -73,9 +76,9 @@ CharacterMap::Match CharacterMap::longest(std::string_view text) const {
   return match;
 }
 
-CharacterMap::Match CharacterMap::shortest(std::string_view text) const {
+CharacterMap::Match CharacterMap::shortest(std::string_view text, Budget& budget) const {
   Match match;
-  for_each_match(text, [&](const Match& first) {
+  for_each_match(text, budget, [&](const Match& first) {
     match = first;
     return false;
   });

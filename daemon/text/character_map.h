@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/text/budget.h"
+
 namespace meshloom::text {
 
 class CharacterMap {
@@ -26,14 +28,14 @@ class CharacterMap {
   };
   /// The longest text of the map that `text`, valid UTF-8, begins with: whole characters. The
   /// normal form is what the file says, UTF-8 or not. Throws InvalidArgument where the map breaks.
-  Match longest(std::string_view text) const;
+  Match longest(std::string_view text, Budget& budget) const;
   /// The shortest one, which may be a part of a character.
-  Match shortest(std::string_view text) const;
+  Match shortest(std::string_view text, Budget& budget) const;
 
  private:
   /// The texts of the map that `text` begins with, shortest first, until found(match) is false.
   template <typename Found>
-  void for_each_match(std::string_view text, Found&& found) const;
+  void for_each_match(std::string_view text, Budget& budget, Found&& found) const;
 
   std::vector<std::uint32_t> units_;
   std::string normals_;

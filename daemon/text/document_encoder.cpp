@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 #include <span>
 #include <thread>
 
@@ -21,6 +24,9 @@ namespace {
 /// may end the work, between two batches.
 constexpr std::uint64_t kThreadBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMostBatchBytes = std::uint64_t{64} << 20;
+
+/// Between two questions whether anybody still wants the tokens.
+constexpr std::chrono::milliseconds kPause{200};
 
 /// What is read of a file at once, and about the size of a part of its document.
 constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20;
@@ -47,25 +53,22 @@ class ParallelEncoder {
     if (options.end && !ends) around_.after.push_back(*options.end);
   }
 
-  /// Throws what the first thread that failed threw.
-  std::vector<Encoded> encode(const std::vector<DocumentPart>& parts) {
+  /// Throws what the first thread that failed threw. `alive` is called by the caller's thread now
+  /// and then; what it throws ends the work.
+  std::vector<Encoded> encode(const std::vector<DocumentPart>& parts, const StopCheck& alive) {
     std::vector<Encoded> encoded(parts.size());
-    std::atomic<std::size_t> next = 0;
     std::vector<std::exception_ptr> errors(caches_.size());
-    const auto work = [&](std::size_t thread) {
-      try {
-        for (std::size_t i; (i = next++) < parts.size();)
-          encode(parts[i], caches_[thread], encoded[i]);
-      } catch (...) {
-        errors[thread] = std::current_exception();
-        next = parts.size();
-      }
-    };
+    Work work{parts, encoded, errors};
+    const std::size_t count = std::min(caches_.size(), parts.size());
     {
       std::vector<std::jthread> threads;
-      for (std::size_t i = 1; i < std::min(caches_.size(), parts.size()); ++i)
-        threads.emplace_back(work, i);
-      work(0);
+      for (std::size_t i = 1; i < count; ++i) threads.emplace_back([&, i] { run(work, i, {}); });
+      run(work, 0, [&, told = Clock::now()]() mutable {
+        if (Clock::now() < told + kPause) return;
+        told = Clock::now();
+        alive();
+      });
+      wait(work, std::max<std::size_t>(count, 1), alive);
     }
     for (const std::exception_ptr& error : errors)
       if (error) std::rethrow_exception(error);
@@ -73,12 +76,70 @@ class ParallelEncoder {
   }
 
  private:
-  void encode(const DocumentPart& part, WordCache& cache, Encoded& out) const {
+  using Clock = std::chrono::steady_clock;
+
+  /// Ends a thread where another one has failed.
+  struct Ended {};
+
+  struct Work {
+    const std::vector<DocumentPart>& parts;
+    std::vector<Encoded>& encoded;
+    std::vector<std::exception_ptr>& errors;  ///< by thread
+    std::atomic<std::size_t> next = 0;
+    std::atomic<bool> ended = false;
+    std::mutex mutex = {};
+    std::condition_variable changed = {};
+    std::size_t done = 0;  ///< threads
+
+    void fail(std::size_t thread) {
+      errors[thread] = std::current_exception();
+      ended = true;
+      next = parts.size();
+    }
+  };
+
+  void run(Work& work, std::size_t thread, const StopCheck& alive) {
+    const StopCheck stop = [&] {
+      if (work.ended) throw Ended();
+      if (alive) alive();
+    };
+    try {
+      for (std::size_t i; (i = work.next++) < work.parts.size();)
+        encode(work.parts[i], caches_[thread], stop, work.encoded[i]);
+    } catch (const Ended&) {
+      // Another thread says why.
+    } catch (...) {
+      work.fail(thread);
+    }
+    const std::lock_guard lock(work.mutex);
+    ++work.done;
+    work.changed.notify_all();
+  }
+
+  /// For what other threads have not done yet, while somebody may want an end.
+  static void wait(Work& work, std::size_t threads, const StopCheck& alive) {
+    const auto is_done = [&] { return work.done == threads; };
+    std::unique_lock lock(work.mutex);
+    while (!work.changed.wait_for(lock, kPause, is_done)) {
+      if (work.errors[0]) continue;
+      lock.unlock();
+      try {
+        alive();
+      } catch (...) {
+        work.fail(0);
+      }
+      lock.lock();
+    }
+  }
+
+  void encode(const DocumentPart& part, WordCache& cache, const StopCheck& stop,
+              Encoded& out) const {
     const auto& [text, has_lone_surrogates] = part.document;
     out.is_replaced =
         has_lone_surrogates || (!tokenizer_.reads_any_bytes() && !base::is_utf8(text));
     if (part.is_first) out.tokens = around_.before;
-    tokenizer_.encode(text, false, cache, out.tokens);
+    Budget budget = Budget::of_text(text.size(), stop);
+    tokenizer_.encode(text, false, cache, budget, out.tokens);
     if (part.is_last)
       out.tokens.insert(out.tokens.end(), around_.after.begin(), around_.after.end());
   }
@@ -121,7 +182,9 @@ class PartBatch {
   }
 
   void flush() {
-    std::vector<Encoded> encoded = encoder_.encode(parts_);
+    std::vector<Encoded> encoded = encoder_.encode(parts_, [this] {
+      if (options_.progress) options_.progress(summary_.bytes);
+    });
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       is_replaced_ = is_replaced_ || encoded[i].is_replaced;
       if (parts_[i].is_last) {

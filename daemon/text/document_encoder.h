@@ -19,8 +19,8 @@ struct EncodeOptions {
   /// Follows every document, unless the template's tokens end in it.
   std::optional<TokenId> end = std::nullopt;
   int threads = 1;
-  /// Called now and then by the caller's thread with the bytes of text so far; what it throws ends
-  /// the work. Empty: never.
+  /// Called now and then by the caller's thread with the bytes of text so far, also where a single
+  /// document takes long; what it throws ends the work in all threads. Empty: never.
   std::function<void(std::uint64_t bytes)> progress = nullptr;
 };
 
@@ -41,7 +41,8 @@ using TokenSink = std::function<void(const std::vector<TokenId>& tokens)>;
 /// Gives the tokens of all documents to `sink`, in order, and the same ones whatever the number of
 /// threads. Calls it on the caller's thread with a part of a document, a
 /// whole one or several. Throws InvalidArgument (NO_TEXT) naming the files if there are no tokens
-/// in them, what `sink` throws, and as for_each_document.
+/// in them, what `sink` throws, and as for_each_document and Budget::spend: each document, or part
+/// of one, has a budget of its own.
 TokenizeSummary encode_documents(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,
                                  const EncodeOptions& options, const TokenSink& sink);
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/strict_json.h"
 #include "daemon/base/utf8.h"
 
 namespace meshloom::text {
@@ -34,6 +36,8 @@ std::string what_is_there(const nlohmann::json& json, const std::string& field) 
 
 bool is_high_half(unsigned unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool is_low_half(unsigned unit) { return unit >= 0xDC00 && unit < 0xE000; }
+
+constexpr std::size_t kMostValuesOfLine = 4'000'000;  ///< of a line
 
 constexpr std::size_t kEscapeBytes = 6;  ///< "\uXXXX"
 
@@ -78,21 +82,38 @@ const nlohmann::json* text_of(const nlohmann::json& json, const std::string& fie
   return found != json.end() && found->is_string() ? &*found : nullptr;
 }
 
-nlohmann::json parsed(std::string_view line) { return nlohmann::json::parse(line, nullptr, false); }
+Error::Metadata metadata_of(const LinePlace& place) {
+  return {{"path", place.path.string()}, {"line", std::to_string(place.number)}};
+}
+
+/// Discarded where the line is no JSON. Throws ResourceExhausted for one of values without end:
+/// they take many times the memory of the line.
+nlohmann::json parsed(std::string_view line, const LinePlace& place) {
+  try {
+    return base::parse_strict_json(line, {.depth = std::numeric_limits<std::size_t>::max(),
+                                          .values = kMostValuesOfLine,
+                                          .keys_once = false});
+  } catch (const InvalidArgument&) {
+    return nlohmann::json::value_t::discarded;
+  } catch (const ResourceExhausted& error) {
+    throw ResourceExhausted(
+        fmt::format("{}:{}: {}", place.path.string(), place.number, error.what()), error.reason(),
+        metadata_of(place));
+  }
+}
 
 }  // namespace
 
 std::optional<Document> document_of_line(std::string_view line, const DocumentReading& reading,
                                          const LinePlace& place) {
-  nlohmann::json json = parsed(line);
+  nlohmann::json json = parsed(line, place);
   std::optional<std::string> repaired;
   if (json.is_discarded()) {
     repaired = with_halves_replaced(line, "\\ufffd");
-    if (repaired) json = parsed(*repaired);
+    if (repaired) json = parsed(*repaired, place);
   }
   const auto at = [&] { return fmt::format("{}:{}: ", place.path.string(), place.number); };
-  const Error::Metadata metadata{{"path", place.path.string()},
-                                 {"line", std::to_string(place.number)}};
+  const Error::Metadata metadata = metadata_of(place);
   if (json.is_discarded())
     throw InvalidArgument(at() + (base::is_utf8(line) ? "the line is no JSON"
                                                       : "the line has bytes that are no UTF-8, "
@@ -110,7 +131,7 @@ std::optional<Document> document_of_line(std::string_view line, const DocumentRe
   Document document{text->get<std::string>()};
   if (repaired) {
     // The halves may lie under other keys.
-    const nlohmann::json other = parsed(*with_halves_replaced(line, "\\ufffe"));
+    const nlohmann::json other = parsed(*with_halves_replaced(line, "\\ufffe"), place);
     const nlohmann::json* const other_text = text_of(other, reading.field);
     document.has_lone_surrogates = !other_text || *other_text != *text;
   }

@@ -4,13 +4,15 @@
 #include <algorithm>
 
 #include "daemon/base/field_error.h"
+#include "daemon/base/strict_json.h"
 #include "daemon/base/utf8.h"
 
 namespace meshloom::text {
 namespace {
 
 constexpr std::size_t kMostShown = 80;
-constexpr int kMostNested = 64;
+/// Of one file: the largest that are published have 3 million, and each takes up to 200 bytes.
+constexpr std::size_t kMostValues = 8'000'000;
 
 std::string shown(const nlohmann::json& json) {
   const auto text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -38,10 +40,12 @@ JsonPart JsonPart::at(std::string_view key) const {
   return JsonPart(*json_->find(key), fmt::format("{}.{}", path_, key));
 }
 
-std::vector<JsonPart> JsonPart::elements(std::string_view key) const {
+std::vector<JsonPart> JsonPart::elements(std::string_view key, std::size_t most) const {
   const JsonPart list = at(key);
   if (!list.json().is_array())
     list.refuse(fmt::format("got {}, expected an array", shown(list.json())));
+  if (list.json().size() > most)
+    list.too_large(fmt::format("has {} elements, expected at most {}", list.json().size(), most));
   std::vector<JsonPart> parts;
   for (std::size_t i = 0; i < list.json().size(); ++i)
     parts.emplace_back(list.json()[i], fmt::format("{}[{}]", list.path(), i));
@@ -51,6 +55,14 @@ std::vector<JsonPart> JsonPart::elements(std::string_view key) const {
 std::string JsonPart::text() const {
   if (!json_->is_string()) refuse(fmt::format("got {}, expected text", shown(*json_)));
   return json_->get<std::string>();
+}
+
+std::string JsonPart::short_text(std::string_view key) const {
+  const JsonPart part = at(key);
+  std::string text = part.text();
+  if (text.size() > kMostPartBytes)
+    part.too_large(fmt::format("has {} bytes, expected at most {}", text.size(), kMostPartBytes));
+  return text;
 }
 
 std::optional<std::string> JsonPart::optional_text(std::string_view key) const {
@@ -81,18 +93,19 @@ void JsonPart::not_offered(const std::string& text) const {
   base::field_not_offered(path_, "{}", text);
 }
 
-nlohmann::json parse_json(std::string_view text, const std::string& path) {
-  // Copies and dump() recurse, so that deep nesting would take the whole stack.
-  const auto check_depth = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > kMostNested)
-      base::refuse_field(path, "nests its values deeper than {} levels", kMostNested);
-    return true;
-  };
+void JsonPart::too_large(const std::string& text) const {
+  throw ResourceExhausted(fmt::format("{}: {}", path_, text), "TOKENIZER_LIMIT",
+                          {{"field", path_}});
+}
+
+nlohmann::json parse_json(std::string_view text, const std::string& path, const StopCheck& stop) {
   try {
-    return nlohmann::json::parse(text, check_depth);
-  } catch (const nlohmann::json::exception& error) {
-    base::refuse_field(path, "is no JSON: {}",
-                       base::printable_text(error.what(), 2 * kMostShown, false));
+    return base::parse_strict_json(text, {.values = kMostValues, .alive = stop});
+  } catch (const InvalidArgument& error) {
+    base::refuse_field(path, "{}", error.what());
+  } catch (const ResourceExhausted& error) {
+    throw ResourceExhausted(fmt::format("{}: {}", path, error.what()), "TOKENIZER_LIMIT",
+                            {{"field", path}});
   }
 }
 

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "daemon/text/budget.h"
 
 namespace meshloom::text {
 
@@ -31,11 +34,14 @@ class JsonPart {
   bool has(std::string_view key) const;
   /// The value of a key that must be there.
   JsonPart at(std::string_view key) const;
-  /// The elements of an array under a key.
-  std::vector<JsonPart> elements(std::string_view key) const;
+  /// The elements of an array under a key, of which there are `most`.
+  std::vector<JsonPart> elements(std::string_view key,
+                                 std::size_t most = std::numeric_limits<std::size_t>::max()) const;
 
   std::string text() const;
   std::string text(std::string_view key) const { return at(key).text(); }
+  /// A text of at most kMostPartBytes: every step of a text may use it again.
+  std::string short_text(std::string_view key) const;
   std::optional<std::string> optional_text(std::string_view key) const;
   bool flag(std::string_view key) const;
   bool flag(std::string_view key, bool otherwise) const;
@@ -44,14 +50,23 @@ class JsonPart {
 
   [[noreturn]] void refuse(const std::string& text) const;
   [[noreturn]] void not_offered(const std::string& text) const;
+  /// Throws ResourceExhausted (TOKENIZER_LIMIT): the part is larger than any that is of use.
+  [[noreturn]] void too_large(const std::string& text) const;
 
  private:
   const Json* json_;
   std::string path_;
 };
 
+/// Bytes of a token, of a pattern and of whatever is put into texts.
+inline constexpr std::size_t kMostPartBytes = 4096;
+/// Steps that a normalizer, a pre-tokenizer, a decoder or a post-processor has together.
+inline constexpr std::size_t kMostSteps = 32;
+
 /// Parses a file's text; `path` is for errors. Refuses values that are nested deeper than 64
-/// levels.
-nlohmann::json parse_json(std::string_view text, const std::string& path);
+/// levels, an object with a key twice, and more values than a vocabulary has. `stop` is asked now
+/// and then.
+nlohmann::json parse_json(std::string_view text, const std::string& path,
+                          const StopCheck& stop = {});
 
 }  // namespace meshloom::text

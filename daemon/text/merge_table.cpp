@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <queue>
+#include <random>
 #include <unordered_map>
 
 #include "kernels/base/error.h"
@@ -110,9 +111,15 @@ class MergeQueue {
 
 }  // namespace
 
+MergeTable::MergeTable() {
+  std::random_device random;
+  multiplier_ = std::uint64_t{random()} << 32 | random() | 1;
+}
+
 void MergeTable::reserve(std::size_t merges) {
   const std::vector<Slot> old = std::move(slots_);
   slots_.assign(std::bit_ceil(2 * std::max<std::size_t>(merges, 8)), Slot());
+  shift_ = 64 - std::countr_zero(slots_.size());
   size_ = 0;
   for (const Slot& slot : old)
     if (slot.key != kEmpty)

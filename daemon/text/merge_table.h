@@ -12,8 +12,12 @@
 
 namespace meshloom::text {
 
+/// Places in it depend on a number that is drawn when it is made: whoever writes a file cannot
+/// choose merges that all have one place.
 class MergeTable {
  public:
+  MergeTable();
+
   /// Pairs of smaller rank are joined first.
   struct Merge {
     std::uint32_t rank = kNone;
@@ -51,11 +55,13 @@ class MergeTable {
     return static_cast<std::uint64_t>(first) << 32 | static_cast<std::uint32_t>(second);
   }
   std::size_t place_of(std::uint64_t key) const {
-    return (key * 0x9E3779B97F4A7C15u >> 32) & (slots_.size() - 1);
+    return key * multiplier_ >> shift_;
   }
 
   std::vector<Slot> slots_;  ///< open addressing, a power of two of them, at most half in use
   std::size_t size_ = 0;
+  std::uint64_t multiplier_;  ///< odd
+  int shift_ = 0;             ///< leaves as many bits as the number of slots has
 };
 
 }  // namespace meshloom::text

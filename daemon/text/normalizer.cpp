@@ -34,7 +34,9 @@ void rewrite(NormalText& normal, Body&& body) {
   normal.text = std::move(out);
 }
 
-void lowercase(NormalText& text) { rewrite(text, append_lowercase); }
+void lowercase(NormalText& text, Budget&) { rewrite(text, append_lowercase); }
+
+constexpr const char* kNormalizer = "normalizer";
 
 /// Removes the characters with a flag.
 void remove(NormalText& text, CharClass flag) {
@@ -93,24 +95,29 @@ Normalizer read_replace(const JsonPart& part) {
   part.allow_only({"type", "pattern", "content"});
   const JsonPart pattern = part.at("pattern");
   pattern.allow_only({"String", "Regex"});
-  const std::string content = part.text("content");
+  const std::string content = part.short_text("content");
   if (pattern.has("String")) {
-    const std::string what = pattern.text("String");
+    const std::string what = pattern.short_text("String");
     if (what.empty()) pattern.refuse("got an empty text to be replaced");
-    return [what, content](NormalText& normal) {
+    return [what, content](NormalText& normal, Budget& budget) {
       if (content.empty() && normal.text.starts_with(what)) normal.first = false;
-      replace_all(normal.text, what, content);
+      replace_all(normal.text, what, content, budget, kNormalizer);
     };
   }
-  return [regex = Regex(pattern.text("Regex")), content](NormalText& normal) {
+  return [regex = Regex(pattern.short_text("Regex")), content](NormalText& normal, Budget& budget) {
     const std::string text = std::move(normal.text);
+    const Budget::Hold hold(budget, text.size(), kNormalizer);
     normal.text.clear();
     std::size_t from = 0;
-    regex.for_each_match(text, [&](std::size_t begin, std::size_t end) {
-      if (content.empty() && begin == 0 && end > 0) normal.first = false;
-      normal.text.append(text, from, begin - from).append(content);
-      from = end;
-    });
+    regex.for_each_match(
+        text,
+        [&](std::size_t begin, std::size_t end) {
+          if (content.empty() && begin == 0 && end > 0) normal.first = false;
+          budget.check_bytes(normal.text.size() + content.size(), kNormalizer);
+          normal.text.append(text, from, begin - from).append(content);
+          from = end;
+        },
+        budget, kNormalizer);
     normal.text.append(text, from);
   };
 }
@@ -122,24 +129,25 @@ Normalizer read_bert(const JsonPart& part) {
   options.handle_chinese_chars = part.flag("handle_chinese_chars");
   options.lowercase = part.flag("lowercase");
   options.strip_accents = part.flag("strip_accents", options.lowercase);
-  return [options](NormalText& text) {
+  return [options](NormalText& text, Budget& budget) {
     if (options.clean_text || options.handle_chinese_chars) clean(text, options);
     if (options.strip_accents) {
       text.text = to_nfd(text.text);
       remove(text, kNonspacing);
     }
-    if (options.lowercase) lowercase(text);
+    if (options.lowercase) lowercase(text, budget);
   };
 }
 
 /// By the rules of the `tokenizers` package, which are not sentencepiece's: grapheme clusters of
 /// few bytes are replaced whole, by what the shortest text of the map that they begin with stands
 /// for; the characters of others each by theirs.
-void apply_map(const CharacterMap& map, std::string& text) {
+void apply_map(const CharacterMap& map, std::string& text, Budget& budget) {
   constexpr std::size_t kShort = 5;
   std::string out;
   const auto replace = [&](std::string_view part) {
-    const CharacterMap::Match match = map.shortest(part);
+    const CharacterMap::Match match = map.shortest(part, budget);
+    budget.check_bytes(out.size() + match.normal.size(), kNormalizer);
     if (match.length > 0) out += match.normal;
     return match.length > 0;
   };
@@ -165,46 +173,65 @@ Normalizer read_precompiled(const JsonPart& part) {
   if (!bytes || bytes->empty()) text.refuse("got no map of characters in base64");
   const auto map =
       base::with_field(text.path(), [&] { return std::make_shared<const CharacterMap>(*bytes); });
-  return [map](NormalText& normal) { apply_map(*map, normal.text); };
+  return [map](NormalText& normal, Budget& budget) { apply_map(*map, normal.text, budget); };
 }
 
-}  // namespace
-
-Normalizer read_normalizer(const JsonPart& part) {
-  const std::string type = part.text("type");
-  if (type == "Sequence") {
-    part.allow_only({"type", "normalizers"});
-    std::vector<Normalizer> steps;
-    for (const JsonPart& step : part.elements("normalizers"))
-      steps.push_back(read_normalizer(step));
-    return [steps](NormalText& text) {
-      for (const Normalizer& step : steps)
-        if (!text.text.empty()) step(text);
-    };
-  }
+/// One that is no sequence.
+Normalizer read_normalizer_step(const JsonPart& part, const std::string& type) {
   if (type == "BertNormalizer") return read_bert(part);
   if (type == "Precompiled") return read_precompiled(part);
   if (type == "Replace") return read_replace(part);
   if (type == "Prepend") {
     part.allow_only({"type", "prepend"});
-    return [prefix = part.text("prepend")](NormalText& text) { text.text.insert(0, prefix); };
+    return [prefix = part.short_text("prepend")](NormalText& text, Budget&) {
+      text.text.insert(0, prefix);
+    };
   }
   if (type == "Strip") {
     part.allow_only({"type", "strip_left", "strip_right"});
     const bool left = part.flag("strip_left"), right = part.flag("strip_right");
-    return [=](NormalText& text) { strip_white_space(text, left, right); };
+    return [=](NormalText& text, Budget&) { strip_white_space(text, left, right); };
   }
   const std::map<std::string, Normalizer> plain = {
-      {"NFC", [](NormalText& text) { text.text = to_nfc(text.text); }},
-      {"NFD", [](NormalText& text) { text.text = to_nfd(text.text); }},
-      {"NFKC", [](NormalText& text) { text.text = to_nfkc(text.text); }},
-      {"NFKD", [](NormalText& text) { text.text = to_nfkd(text.text); }},
+      {"NFC", [](NormalText& text, Budget&) { text.text = to_nfc(text.text); }},
+      {"NFD", [](NormalText& text, Budget&) { text.text = to_nfd(text.text); }},
+      {"NFKC", [](NormalText& text, Budget&) { text.text = to_nfkc(text.text); }},
+      {"NFKD", [](NormalText& text, Budget&) { text.text = to_nfkd(text.text); }},
       {"Lowercase", lowercase},
-      {"StripAccents", [](NormalText& text) { remove(text, kAccent); }}};
+      {"StripAccents", [](NormalText& text, Budget&) { remove(text, kAccent); }}};
   const auto at = plain.find(type);
   if (at == plain.end()) part.not_offered(fmt::format("the normalizer \"{}\" is not known", type));
   part.allow_only({"type"});
   return at->second;
+}
+
+/// The steps of sequences in sequences, one behind the other.
+void add_normalizers(const JsonPart& part, std::vector<Normalizer>& steps) {
+  const std::string type = part.text("type");
+  if (type != "Sequence") {
+    if (steps.size() == kMostSteps)
+      part.too_large(fmt::format("is behind {} others, expected at most {} normalizers",
+                                 steps.size(), kMostSteps));
+    steps.push_back(read_normalizer_step(part, type));
+    return;
+  }
+  part.allow_only({"type", "normalizers"});
+  for (const JsonPart& step : part.elements("normalizers")) add_normalizers(step, steps);
+}
+
+}  // namespace
+
+Normalizer read_normalizer(const JsonPart& part) {
+  std::vector<Normalizer> steps;
+  add_normalizers(part, steps);
+  return [steps](NormalText& text, Budget& budget) {
+    for (const Normalizer& step : steps) {
+      if (text.text.empty()) return;
+      budget.spend(1 + 2 * text.text.size(), kNormalizer);
+      step(text, budget);
+      budget.check_bytes(text.text.size(), kNormalizer);
+    }
+  };
 }
 
 }  // namespace meshloom::text

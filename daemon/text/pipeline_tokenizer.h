@@ -34,12 +34,14 @@ class PipelineTokenizer : public Tokenizer {
   };
 
   /// Added tokens get the ids of with_ids.
-  explicit PipelineTokenizer(Parts parts);
+  PipelineTokenizer(Parts parts, Budget& budget);
 
+  using Tokenizer::decode;
   using Tokenizer::encode;
-  void encode(std::string_view bytes, bool with_template, WordCache& cache,
+  void encode(std::string_view bytes, bool with_template, WordCache& cache, Budget& budget,
               std::vector<TokenId>& out) const override;
-  std::string decode(std::span<const TokenId> tokens, bool skip_special) const override;
+  std::string decode(std::span<const TokenId> tokens, bool skip_special,
+                     Budget& budget) const override;
   Template around() const override { return around_; }
   TextCuts cuts() const override { return cuts_; }
   TokenId end() const override { return all_tokens_.end(); }
@@ -49,7 +51,8 @@ class PipelineTokenizer : public Tokenizer {
   const std::vector<AddedToken>& added_tokens() const { return added_.tokens(); }
 
  private:
-  void encode_normalized(const Piece& text, WordCache& cache, std::vector<TokenId>& out) const;
+  void encode_normalized(const Piece& text, WordCache& cache, Budget& budget,
+                         std::vector<TokenId>& out) const;
 
   TokenModel model_;
   Normalizer normalizer_;
@@ -68,10 +71,14 @@ class PipelineTokenizer : public Tokenizer {
 /// the business of callers who ask for them, which nobody here does. `special` are texts that are
 /// special tokens, too, as far as the vocabulary has them. Throws InvalidArgument for a
 /// file that is not as its format says, Unimplemented naming a part that is not known: no part is
-/// approximated.
+/// approximated. ResourceExhausted (TOKENIZER_LIMIT) naming the part that is larger than any of
+/// use, or takes more than `budget`, which was allowed the bytes of the file.
 PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path,
-                                 const std::vector<std::string>& special = {});
+                                 const std::vector<std::string>& special, Budget& budget);
+/// With a budget for a file of so many bytes as the JSON has at most.
+PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path);
 /// The same from the file's text.
-PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path);
+PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path,
+                                      const StopCheck& stop = {});
 
 }  // namespace meshloom::text

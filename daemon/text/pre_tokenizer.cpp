@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
-#include <span>
 #include <string>
 
 #include "daemon/base/utf8.h"
@@ -17,22 +17,18 @@
 namespace meshloom::text {
 namespace {
 
-void run_steps(std::span<const PreTokenizer> steps, const Piece& piece, const PieceSink& sink) {
-  if (piece.text.empty()) return;
-  if (steps.empty()) return sink(piece);
-  if (steps.size() == 1) return steps.front()(piece, sink);
-  steps.front()(piece, [&](const Piece& part) { run_steps(steps.subspan(1), part, sink); });
-}
+constexpr const char* kPreTokenizer = "pre_tokenizer";
 
 PreTokenizer splitting(MatchFinder find, SplitBehavior behavior, bool invert = false) {
-  return [find = std::move(find), behavior, invert](const Piece& piece, const PieceSink& sink) {
-    split_at_matches(piece, find, behavior, invert, sink);
+  return [find = std::move(find), behavior, invert](const Piece& piece, Budget& budget,
+                                                    const PieceSink& sink) {
+    split_at_matches(piece, find, behavior, invert, budget, sink);
   };
 }
 
 /// A finder of single characters with a flag.
 MatchFinder characters_with(CharClass flag) {
-  return [flag, &classes = CharClasses::get()](std::string_view text, const auto& found) {
+  return [flag, &classes = CharClasses::get()](std::string_view text, Budget&, const auto& found) {
     const char* at = text.data();
     while (at < text.data() + text.size()) {
       const char* const begin = at;
@@ -63,41 +59,50 @@ PreTokenizer read_split(const JsonPart& part) {
   const SplitBehavior behavior = read_behavior(part.at("behavior"));
   const bool invert = part.flag("invert");
   if (pattern.has("String")) {
-    if (pattern.text("String").empty()) pattern.refuse("got an empty text to split at");
-    return splitting(occurrences_of(pattern.text("String")), behavior, invert);
+    const std::string what = pattern.short_text("String");
+    if (what.empty()) pattern.refuse("got an empty text to split at");
+    return splitting(occurrences_of(what), behavior, invert);
   }
-  const std::string expression = pattern.text("Regex");
+  const std::string expression = pattern.short_text("Regex");
   // The matches of the known patterns cover the text, so that what is removed when it is inverted,
   // what lies between matches, is nothing.
   const auto known = known_split_pattern(expression);
   if (known && behavior == (invert ? SplitBehavior::kRemoved : SplitBehavior::kIsolated))
-    return [known](const Piece& piece, const PieceSink& sink) { scan(*known, piece, sink); };
+    return
+        [known](const Piece& piece, Budget&, const PieceSink& sink) { scan(*known, piece, sink); };
   return splitting(
-      [regex = Regex(expression)](std::string_view text, const auto& found) {
-        regex.for_each_match(text, found);
+      [regex = Regex(expression)](std::string_view text, Budget& budget, const auto& found) {
+        regex.for_each_match(text, found, budget, kPreTokenizer);
       },
       behavior, invert);
+}
+
+void add_step(const JsonPart& part, PreTokenizers& out, PreTokenizer step) {
+  if (out.steps.size() == kMostSteps)
+    part.too_large(fmt::format("is behind {} others, expected at most {} pre-tokenizers",
+                               out.steps.size(), kMostSteps));
+  out.steps.push_back(std::move(step));
 }
 
 void read_byte_level(const JsonPart& part, PreTokenizers& out) {
   part.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   if (part.flag("add_prefix_space"))
-    out.steps.push_back([](const Piece& piece, const PieceSink& sink) {
-      if (piece.text.front() == ' ')
-        sink(piece);
-      else
-        sink({std::string(" ").append(piece.text), piece.first});
+    add_step(part, out, [](const Piece& piece, Budget& budget, const PieceSink& sink) {
+      if (piece.text.front() == ' ') return sink(piece);
+      const Budget::Hold hold(budget, piece.text.size() + 1, kPreTokenizer);
+      sink({std::string(" ").append(piece.text), piece.first});
     });
   if (part.flag("use_regex", true))
-    out.steps.push_back(
-        [](const Piece& piece, const PieceSink& sink) { scan(SplitPattern::kGpt2, piece, sink); });
+    add_step(part, out, [](const Piece& piece, Budget&, const PieceSink& sink) {
+      scan(SplitPattern::kGpt2, piece, sink);
+    });
   out.byte_level = true;
 }
 
 PreTokenizer read_metaspace(const JsonPart& part) {
   part.allow_only(
       {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
-  const std::string mark = part.text("replacement");
+  const std::string mark = part.short_text("replacement");
   if (mark.empty()) part.at("replacement").refuse("got an empty text");
   std::string scheme = part.optional_text("prepend_scheme").value_or("always");
   if (!part.flag("add_prefix_space", true)) {
@@ -108,17 +113,23 @@ PreTokenizer read_metaspace(const JsonPart& part) {
   if (scheme != "always" && scheme != "first" && scheme != "never")
     part.not_offered(fmt::format("the prepend_scheme \"{}\" is not known", scheme));
   const bool splits = part.flag("split", true);
-  return [=, find = occurrences_of(mark)](const Piece& piece, const PieceSink& sink) {
-    std::string text;
-    for (const char c : piece.text) c == ' ' ? text += mark : text += c;
-    const bool wanted = scheme == "always" || (scheme == "first" && piece.first);
-    if (wanted && !text.starts_with(mark)) text.insert(0, mark);
-    const Piece marked{text, piece.first};
-    if (splits)
-      split_at_matches(marked, find, SplitBehavior::kMergedWithNext, false, sink);
-    else
-      sink(marked);
-  };
+  return
+      [=, find = occurrences_of(mark)](const Piece& piece, Budget& budget, const PieceSink& sink) {
+        const auto blanks =
+            static_cast<std::size_t>(std::count(piece.text.begin(), piece.text.end(), ' '));
+        const std::size_t bytes = piece.text.size() + (blanks + 1) * mark.size();
+        budget.spend(bytes, kPreTokenizer);
+        const Budget::Hold hold(budget, bytes, kPreTokenizer);
+        std::string text;
+        for (const char c : piece.text) c == ' ' ? text += mark : text += c;
+        const bool wanted = scheme == "always" || (scheme == "first" && piece.first);
+        if (wanted && !text.starts_with(mark)) text.insert(0, mark);
+        const Piece marked{text, piece.first};
+        if (splits)
+          split_at_matches(marked, find, SplitBehavior::kMergedWithNext, false, budget, sink);
+        else
+          sink(marked);
+      };
 }
 
 PreTokenizer read_char_delimiter(const JsonPart& part) {
@@ -137,7 +148,7 @@ PreTokenizer read_fixed_length(const JsonPart& part) {
   const std::int64_t length =
       part.json().contains("length") ? part.at("length").number(kMost) : kDefault;
   if (length == 0) part.at("length").refuse("got 0, expected at least 1 character");
-  return [length](const Piece& piece, const PieceSink& sink) {
+  return [length](const Piece& piece, Budget&, const PieceSink& sink) {
     const char* at = piece.text.data();
     const char* const end = at + piece.text.size();
     while (at < end) {
@@ -151,7 +162,7 @@ PreTokenizer read_fixed_length(const JsonPart& part) {
 
 /// Where the script changes. A character of no script belongs to what is before it; those in front
 /// of the first one that has a script are left out, as the package does.
-void split_at_scripts(const Piece& piece, const PieceSink& sink) {
+void split_at_scripts(const Piece& piece, Budget&, const PieceSink& sink) {
   const char* at = piece.text.data();
   const char* const end = at + piece.text.size();
   const char* begin = end;
@@ -178,14 +189,14 @@ PreTokenizer plain_pre_tokenizer(const std::string& type) {
   if (type == "BertPreTokenizer")
     return [spaces = splitting(characters_with(kSpace), SplitBehavior::kRemoved),
             marks = splitting(characters_with(kPunctuation), SplitBehavior::kIsolated)](
-               const Piece& piece, const PieceSink& sink) {
-      spaces(piece, [&](const Piece& word) { marks(word, sink); });
+               const Piece& piece, Budget& budget, const PieceSink& sink) {
+      spaces(piece, budget, [&](const Piece& word) { marks(word, budget, sink); });
     };
   if (type == "WhitespaceSplit") return splitting(characters_with(kSpace), SplitBehavior::kRemoved);
   if (type == "UnicodeScripts") return split_at_scripts;
   if (type != "Whitespace") return nullptr;
   // Words, and what is neither word nor white space, in runs.
-  return [&classes = CharClasses::get()](const Piece& piece, const PieceSink& sink) {
+  return [&classes = CharClasses::get()](const Piece& piece, Budget&, const PieceSink& sink) {
     const auto kind = [&](char32_t c) {
       return (classes[c] & kWord) ? kWord : (classes[c] & kSpace);
     };
@@ -213,26 +224,26 @@ void add_pre_tokenizer(const JsonPart& part, PreTokenizers& out) {
   } else if (type == "ByteLevel") {
     read_byte_level(part, out);
   } else if (type == "Split") {
-    out.steps.push_back(read_split(part));
+    add_step(part, out, read_split(part));
   } else if (type == "Metaspace") {
-    out.steps.push_back(read_metaspace(part));
+    add_step(part, out, read_metaspace(part));
   } else if (type == "Digits") {
     part.allow_only({"type", "individual_digits"});
-    out.steps.push_back(splitting(characters_with(kNumeric), part.flag("individual_digits")
-                                                                 ? SplitBehavior::kIsolated
-                                                                 : SplitBehavior::kContiguous));
+    const auto behavior =
+        part.flag("individual_digits") ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
+    add_step(part, out, splitting(characters_with(kNumeric), behavior));
   } else if (type == "Punctuation") {
     part.allow_only({"type", "behavior"});
     const auto behavior =
         part.has("behavior") ? read_behavior(part.at("behavior")) : SplitBehavior::kIsolated;
-    out.steps.push_back(splitting(characters_with(kPunctuation), behavior));
+    add_step(part, out, splitting(characters_with(kPunctuation), behavior));
   } else if (type == "CharDelimiterSplit") {
-    out.steps.push_back(read_char_delimiter(part));
+    add_step(part, out, read_char_delimiter(part));
   } else if (type == "FixedLength") {
-    out.steps.push_back(read_fixed_length(part));
+    add_step(part, out, read_fixed_length(part));
   } else if (auto plain = plain_pre_tokenizer(type)) {
     part.allow_only({"type"});
-    out.steps.push_back(std::move(plain));
+    add_step(part, out, std::move(plain));
   } else {
     part.not_offered(fmt::format("the pre-tokenizer \"{}\" is not known", type));
   }
@@ -240,8 +251,23 @@ void add_pre_tokenizer(const JsonPart& part, PreTokenizers& out) {
 
 }  // namespace
 
-void PreTokenizers::split(const Piece& text, const PieceSink& sink) const {
-  run_steps(steps, text, sink);
+void PreTokenizers::split(const Piece& text, Budget& budget, const PieceSink& sink) const {
+  if (text.text.empty()) return;
+  if (steps.empty()) {
+    budget.spend(1 + text.text.size(), kPreTokenizer);
+    return sink(text);
+  }
+  // sinks[i] takes what step i makes.
+  std::vector<PieceSink> sinks(steps.size() - 1);
+  const auto run = [&](std::size_t step, const Piece& piece) {
+    budget.spend(1 + piece.text.size(), kPreTokenizer);
+    steps[step](piece, budget, step < sinks.size() ? sinks[step] : sink);
+  };
+  for (std::size_t i = 0; i < sinks.size(); ++i)
+    sinks[i] = [&run, i](const Piece& piece) {
+      if (!piece.text.empty()) run(i + 1, piece);
+    };
+  run(0, text);
 }
 
 PreTokenizers read_pre_tokenizers(const JsonPart& part) {

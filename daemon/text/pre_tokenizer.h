@@ -10,18 +10,20 @@
 
 namespace meshloom::text {
 
-/// Splits a piece that is not empty. May be used by several threads at once.
-using PreTokenizer = std::function<void(const Piece& piece, const PieceSink& sink)>;
+/// Splits a piece that is not empty. May be used by several threads at once, each with a budget.
+using PreTokenizer = std::function<void(const Piece& piece, Budget& budget, const PieceSink& sink)>;
 
 struct PreTokenizers {
-  std::vector<PreTokenizer> steps = {};  ///< each splits what the one before it made
+  /// Each splits what the one before it made, and calls the next one: at most kMostSteps.
+  std::vector<PreTokenizer> steps = {};
   bool byte_level = false;  ///< the model sees bytes in GPT-2's alphabet; the steps leave that out
 
   /// Calls `sink` with the pieces of `text`, in order; empty ones are left out.
-  void split(const Piece& text, const PieceSink& sink) const;
+  void split(const Piece& text, Budget& budget, const PieceSink& sink) const;
 };
 
-/// The "pre_tokenizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not known.
+/// The "pre_tokenizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not known,
+/// ResourceExhausted for more than kMostSteps of them.
 PreTokenizers read_pre_tokenizers(const JsonPart& part);
 
 }  // namespace meshloom::text

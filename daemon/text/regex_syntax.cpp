@@ -49,10 +49,12 @@ std::string written_out(const Ranges& ranges) {
 
 class Translator {
  public:
-  explicit Translator(std::string_view expression) : all_(expression), rest_(expression) {}
+  Translator(std::string_view expression, std::size_t most)
+      : all_(expression), rest_(expression), most_(most) {}
 
   std::string run() {
     while (!rest_.empty()) {
+      check_size();
       if (take("\\")) {
         out_ += escape(false);
       } else if (take("[")) {
@@ -80,6 +82,14 @@ class Translator {
     throw Unimplemented(
         fmt::format("the regular expression \"{}\" has \"{}\", which is not known", all, shown),
         "NOT_OFFERED", {{"expression", all}, {"part", shown}});
+  }
+
+  /// Classes are written out, so that it may grow a thousandfold.
+  void check_size() const {
+    if (out_.size() <= most_) return;
+    const std::string all = base::printable_text(all_, kMostShown, false);
+    throw ResourceExhausted(fmt::format("the regular expression \"{}\" is too large", all),
+                            "TOKENIZER_LIMIT", {{"expression", all}});
   }
 
   /// The first characters of what is left.
@@ -131,6 +141,7 @@ class Translator {
     if (take("^")) out_ += '^';
     if (take("]")) out_ += "\\]";
     while (!take("]")) {
+      check_size();
       if (rest_.empty()) refuse("[ without ]");
       if (take("\\")) {
         out_ += escape(true);
@@ -224,11 +235,14 @@ class Translator {
   }
 
   std::string_view all_, rest_;
+  std::size_t most_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string to_pcre2(std::string_view expression) { return Translator(expression).run(); }
+std::string to_pcre2(std::string_view expression, std::size_t most) {
+  return Translator(expression, most).run();
+}
 
 }  // namespace meshloom::text

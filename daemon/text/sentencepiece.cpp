@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/text/sentencepiece.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -27,7 +30,9 @@ namespace model = sentencepiece_model;
 
 constexpr std::string_view kBlank = "\xE2\x96\x81";  ///< U+2581, which stands for a blank
 
-constexpr std::size_t kMostPieceBytes = 1024;  ///< trained ones have at most a few dozen
+constexpr std::size_t kMostPieceBytes = 1024;   ///< trained ones have at most a few dozen
+constexpr std::size_t kMostSurfaceBytes = 256;  ///< of what stands for unknown text
+constexpr const char* kSentenceNormalizer = "normalizer";
 
 /// The byte that a piece "<0x0A>" stands for, spelled as the library does.
 std::optional<unsigned char> byte_of(std::string_view piece) {
@@ -49,10 +54,11 @@ class SentenceNormalizer {
   bool removes_blanks() const { return spec_.remove_extra_whitespaces(); }
 
   /// `text` is valid UTF-8, and so is what it becomes.
-  std::string normalize(std::string_view text) const {
+  std::string normalize(std::string_view text, Budget& budget) const {
+    budget.spend(1 + text.size(), kSentenceNormalizer);
     const bool removes = removes_blanks();
     while (removes && !text.empty()) {
-      const auto [length, normal] = next(text);
+      const auto [length, normal] = next(text, budget);
       if (normal != " ") break;
       text.remove_prefix(length);
     }
@@ -62,7 +68,8 @@ class SentenceNormalizer {
     if (adds_prefix()) out += blank;
     bool after_blank = removes;
     while (!text.empty()) {
-      auto [length, normal] = next(text);
+      auto [length, normal] = next(text, budget);
+      budget.check_bytes(out.size() + kBlank.size() * normal.size(), kSentenceNormalizer);
       while (after_blank && normal.starts_with(' ')) normal.remove_prefix(1);
       for (const char c : normal) c == ' ' ? out.append(blank) : out.append(1, c);
       if (!normal.empty()) after_blank = removes && normal.ends_with(' ');
@@ -76,8 +83,8 @@ class SentenceNormalizer {
 
  private:
   /// Bytes of the text, and what stands for them.
-  std::pair<std::size_t, std::string_view> next(std::string_view text) const {
-    if (const auto match = map_.longest(text); match.length > 0)
+  std::pair<std::size_t, std::string_view> next(std::string_view text, Budget& budget) const {
+    if (const auto match = map_.longest(text, budget); match.length > 0)
       return {match.length, match.normal};
     const std::size_t length = utf8_length(text.front());
     return {length, text.substr(0, length)};
@@ -91,7 +98,8 @@ class SentenceNormalizer {
 /// first.
 class ScoredBpe {
  public:
-  ScoredBpe(const model::Model& file, const Vocabulary& vocabulary, bool byte_fallback)
+  ScoredBpe(const model::Model& file, const Vocabulary& vocabulary, bool byte_fallback,
+            Budget& budget)
       : file_(file),
         vocabulary_(vocabulary),
         byte_tokens_(vocabulary.byte_tokens()),
@@ -107,11 +115,12 @@ class ScoredBpe {
       const auto rank = static_cast<std::uint32_t>(
           std::lower_bound(scores.begin(), scores.end(), piece.score(), std::greater<>()) -
           scores.begin());
-      add_merges(piece.piece(), rank);
+      add_merges(piece.piece(), rank, budget);
     }
   }
 
-  void encode(std::string_view text, std::vector<TokenId>& out) const {
+  void encode(std::string_view text, Budget& budget, std::vector<TokenId>& out) const {
+    budget.spend(16 * text.size(), "model");
     std::vector<TokenId> symbols;
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t length = utf8_length(text[at]);
@@ -129,7 +138,8 @@ class ScoredBpe {
   }
 
  private:
-  void add_merges(std::string_view piece, std::uint32_t rank) {
+  void add_merges(std::string_view piece, std::uint32_t rank, Budget& budget) {
+    budget.spend(32 + piece.size() * (4 + piece.size() / 8), "model");
     const TokenId joined = *vocabulary_.find(piece);
     // The library would join characters that are no pieces themselves; no trained model has such.
     for (std::size_t at = 0; at < piece.size();) {
@@ -162,12 +172,13 @@ class ScoredBpe {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(model::Model file, const SentencePieceTemplate& around,
-                         const std::string& path)
+                         const std::string& path, Budget& budget)
       : file_(std::move(file)), normalizer_(file_.normalizer_spec()), around_(around) {
     check_known(path);
     std::vector<std::pair<std::string, double>> tokens;
     std::vector<bool> hidden;
     for (const model::Piece& piece : file_.pieces()) {
+      budget.spend(16 + piece.piece().size() / 8, "model");
       all_.add(piece.piece(), static_cast<TokenId>(tokens.size()));
       if (piece.type() == model::Piece::CONTROL)
         controls_.push_back({.content = piece.piece(),
@@ -180,9 +191,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     const model::TrainerSpec& trainer = file_.trainer_spec();
     if (trainer.model_type() == model::TrainerSpec::BPE)
-      pieces_.emplace<ScoredBpe>(file_, all_, trainer.byte_fallback());
+      pieces_.emplace<ScoredBpe>(file_, all_, trainer.byte_fallback(), budget);
     else
-      pieces_.emplace<Unigram>(tokens, TokenId{trainer.unk_id()}, trainer.byte_fallback(),
+      pieces_.emplace<Unigram>(tokens, TokenId{trainer.unk_id()}, trainer.byte_fallback(), budget,
                                UnigramSearch{.hidden = hidden, .single_precision = true});
     std::vector<const AddedToken*> found;
     std::vector<std::string> texts;
@@ -190,29 +201,33 @@ class SentencePieceTokenizer final : public Tokenizer {
       found.push_back(&token);
       texts.push_back(token.content);
     }
-    finder_.emplace(found, texts);
+    finder_.emplace(found, texts, budget);
   }
 
+  using Tokenizer::decode;
   using Tokenizer::encode;
-  void encode(std::string_view bytes, bool with_template, WordCache& /*cache*/,
+  void encode(std::string_view bytes, bool with_template, WordCache& /*cache*/, Budget& budget,
               std::vector<TokenId>& out) const override {
     const model::TrainerSpec& trainer = file_.trainer_spec();
     if (with_template && around_.bos) out.push_back(trainer.bos_id());
     std::string storage;
     finder_->split(
-        valid_utf8(bytes, storage), [&](const AddedToken& token) { out.push_back(token.id); },
+        valid_utf8(bytes, storage), budget,
+        [&](const AddedToken& token) { out.push_back(token.id); },
         [&](std::string_view rest) {
-          const std::string text = normalizer_.normalize(rest);
+          const std::string text = normalizer_.normalize(rest, budget);
           if (text.empty()) return;
+          const Budget::Hold hold(budget, text.size(), kSentenceNormalizer);
           if (const auto* bpe = std::get_if<ScoredBpe>(&pieces_))
-            bpe->encode(text, out);
+            bpe->encode(text, budget, out);
           else
-            std::get<Unigram>(pieces_).encode(text, out);
+            std::get<Unigram>(pieces_).encode(text, budget, out);
         });
     if (with_template && around_.eos) out.push_back(trainer.eos_id());
   }
 
-  std::string decode(std::span<const TokenId> tokens, bool skip_special) const override {
+  std::string decode(std::span<const TokenId> tokens, bool skip_special,
+                     Budget& budget) const override {
     std::string text, bytes;
     bool may_strip = normalizer_.adds_prefix() || normalizer_.removes_blanks();
     const auto flush_bytes = [&] {
@@ -223,6 +238,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     for (const TokenId id : tokens) {
       if (id < 0 || id >= end()) continue;
       const model::Piece& piece = file_.pieces(id);
+      // Of at most kMostPieceBytes.
+      budget.allow(piece.piece().size() + 1);
+      budget.spend(8 + piece.piece().size(), "decoder");
       if (piece.type() == model::Piece::BYTE) {
         bytes.push_back(static_cast<char>(byte_values_[static_cast<std::size_t>(id)]));
         continue;
@@ -241,7 +259,7 @@ class SentencePieceTokenizer final : public Tokenizer {
         part.erase(0, kBlank.size());
         may_strip = normalizer_.removes_blanks();
       }
-      replace_all(part, kBlank, " ");
+      replace_all(part, kBlank, " ", budget, "decoder");
       text += part;
     }
     flush_bytes();
@@ -267,6 +285,9 @@ class SentencePieceTokenizer final : public Tokenizer {
         trainer.model_type() != model::TrainerSpec::BPE)
       not_known("models of words or characters");
     if (trainer.treat_whitespace_as_suffix()) not_known("blanks as suffixes");
+    if (trainer.unk_surface().size() > kMostSurfaceBytes)
+      base::refuse_field(path, "unk_surface has {} bytes, expected at most {}",
+                         trainer.unk_surface().size(), kMostSurfaceBytes);
     bool has_unknown = false;
     for (const model::Piece& piece : file_.pieces()) {
       if (piece.type() == model::Piece::USER_DEFINED) not_known("pieces that users define");
@@ -305,15 +326,42 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<TokenFinder> finder_;
 };
 
+/// Before the messages are made: an empty piece takes two bytes of the file and a hundred of
+/// memory.
+void check_pieces(std::string_view bytes, const std::string& path, Budget& budget) {
+  namespace pb = google::protobuf;
+  using pb::internal::WireFormatLite;
+  pb::io::CodedInputStream input(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                 static_cast<int>(bytes.size()));
+  TokenId pieces = 0;
+  while (const std::uint32_t tag = input.ReadTag()) {
+    budget.spend(1, "tokenizer.model");
+    pieces += WireFormatLite::GetTagFieldNumber(tag) == model::Model::kPiecesFieldNumber;
+    if (pieces >= kMostTokens)
+      throw ResourceExhausted(
+          fmt::format("{}: has {} pieces and more, expected less", path, kMostTokens),
+          "TOKENIZER_LIMIT", {{"field", path}});
+    if (!WireFormatLite::SkipField(&input, tag)) return;  // which the parser refuses
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const Tokenizer> read_sentencepiece(std::string_view bytes,
                                                     const SentencePieceTemplate& around,
-                                                    const std::string& path) {
+                                                    const std::string& path, Budget& budget) {
+  check_pieces(bytes, path, budget);
   model::Model file;
   if (!file.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || file.pieces().empty())
     base::refuse_field(path, "is no model of sentencepiece");
-  return std::make_shared<SentencePieceTokenizer>(std::move(file), around, path);
+  return std::make_shared<SentencePieceTokenizer>(std::move(file), around, path, budget);
+}
+
+std::shared_ptr<const Tokenizer> read_sentencepiece(std::string_view bytes,
+                                                    const SentencePieceTemplate& around,
+                                                    const std::string& path) {
+  Budget budget = Budget::of_text(bytes.size());
+  return read_sentencepiece(bytes, around, path, budget);
 }
 
 }  // namespace meshloom::text

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "daemon/base/utf8.h"
@@ -16,11 +17,16 @@ namespace {
 
 using Json = nlohmann::json;
 
+/// Tokens, or merges of tokens.
+constexpr std::size_t kMostLines = std::size_t{1} << 22;
+
 /// Refuses lines that are no UTF-8: replaced, they could become equal.
 std::vector<std::string> lines_of(std::string_view text, const char* name, const JsonPart& config) {
   std::vector<std::string> lines;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
+    if (lines.size() == kMostLines)
+      config.too_large(fmt::format("{} beside it has more than {} lines", name, kMostLines));
     lines.emplace_back(text.substr(0, end));
     if (lines.back().ends_with('\r')) lines.back().pop_back();
     if (!base::is_utf8(lines.back()))
@@ -100,19 +106,18 @@ Json template_of(const JsonPart& config, const std::string& class_name, const Js
 Json with_added_tokens_file(Json config, const JsonPart& added) {
   if (!added.json().is_object()) added.refuse("expected an object of tokens and their ids");
   if (config.contains("added_tokens_decoder")) return config;
-  std::vector<std::string> special;
+  std::set<std::string> special;
   const JsonPart named(config, added.path());
   for (const char* name : kSpecialTokenNames)
-    if (const auto token = special_token(named, name)) special.push_back(*token);
+    if (const auto token = special_token(named, name)) special.insert(*token);
   if (named.has("additional_special_tokens"))
     for (const JsonPart& token : named.elements("additional_special_tokens"))
-      special.push_back(token.json().is_object() ? token.text("content") : token.text());
+      special.insert(token.json().is_object() ? token.text("content") : token.text());
   Json decoder = Json::object();
   for (const auto& [content, id] : added.json().items()) {
     const JsonPart part(id, fmt::format("{}.{}", added.path(), content));
-    const bool is_special = std::find(special.begin(), special.end(), content) != special.end();
     const std::int64_t number = part.number(kMostTokens - 1);
-    decoder[std::to_string(number)] = added_token(content, number, is_special);
+    decoder[std::to_string(number)] = added_token(content, number, special.contains(content));
   }
   config["added_tokens_decoder"] = decoder;
   return config;

@@ -55,10 +55,10 @@ class Joiner {
 }  // namespace
 
 void split_at_matches(const Piece& piece, const MatchFinder& find, SplitBehavior behavior,
-                      bool invert, const PieceSink& sink) {
+                      bool invert, Budget& budget, const PieceSink& sink) {
   Joiner joiner(piece, behavior, sink);
   std::size_t end_of_last = 0;
-  find(piece.text, [&](std::size_t begin, std::size_t end) {
+  find(piece.text, budget, [&](std::size_t begin, std::size_t end) {
     if (end_of_last != begin) joiner.add({end_of_last, begin, invert});
     joiner.add({begin, end, !invert});
     end_of_last = end;
@@ -68,7 +68,9 @@ void split_at_matches(const Piece& piece, const MatchFinder& find, SplitBehavior
 }
 
 MatchFinder occurrences_of(std::string what) {
-  return [what = std::move(what)](std::string_view text, const auto& found) {
+  return [what = std::move(what)](std::string_view text, Budget& budget, const auto& found) {
+    // The search looks at up to all of `what` at every place.
+    budget.spend(text.size() * (1 + what.size() / 32), "pre_tokenizer");
     for (std::size_t at = 0; (at = text.find(what, at)) != std::string_view::npos;
          at += what.size())
       found(at, at + what.size());

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "daemon/text/budget.h"
 #include "daemon/text/piece.h"
 
 namespace meshloom::text {
@@ -18,12 +19,13 @@ enum class SplitBehavior {
 };
 
 /// Calls its argument with the begin and end of every match, from left to right.
-using MatchFinder = std::function<void(
-    std::string_view text, const std::function<void(std::size_t begin, std::size_t end)>& found)>;
+using MatchFinder =
+    std::function<void(std::string_view text, Budget& budget,
+                       const std::function<void(std::size_t begin, std::size_t end)>& found)>;
 
 /// `invert`: what lies between matches counts as matches. Empty pieces may come.
 void split_at_matches(const Piece& piece, const MatchFinder& find, SplitBehavior behavior,
-                      bool invert, const PieceSink& sink);
+                      bool invert, Budget& budget, const PieceSink& sink);
 
 /// A finder of a text that is not empty.
 MatchFinder occurrences_of(std::string text);

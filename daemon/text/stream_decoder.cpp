@@ -24,19 +24,19 @@ void StreamDecoder::follow(std::span<const std::int64_t> prompt) {
     const auto last = prompt.last(count);
     return std::vector<TokenId>(last.begin(), last.end());
   };
-  while (count < prompt.size() && tokenizer_->decode(tail(), skip_special_).empty())
+  while (count < prompt.size() && decoded(tail()).empty())
     count = std::min(prompt.size(), 2 * count);
   // Bytes in a row are one text: from inside of a character on they would be none.
   for (int more = 0; more < 3 && count < prompt.size(); ++more)
-    if (tokenizer_->decode(tail(), skip_special_).starts_with(kReplacement)) ++count;
+    if (decoded(tail()).starts_with(kReplacement)) ++count;
   for (const TokenId token : tail()) add(token);
-  std::string text = tokenizer_->decode(window_, skip_special_);
+  std::string text = decoded(window_);
   if (text.size() > told_.size() && text.starts_with(told_)) prompt_text_ = std::move(text);
 }
 
 std::string StreamDecoder::add(TokenId token) {
   window_.push_back(token);
-  const std::string text = tokenizer_->decode(window_, skip_special_);
+  const std::string text = decoded(window_);
   // A run of tokens that stand for bytes has one U+FFFD for each of them until it is whole.
   std::string_view sure = text;
   if (window_.size() - pending_from_ < kMostPending)
@@ -58,7 +58,7 @@ std::string StreamDecoder::add(TokenId token) {
   // without them the others would be the first ones of a text.
   std::vector<TokenId> recent(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
                               window_.end());
-  std::string recent_text = tokenizer_->decode(recent, skip_special_);
+  std::string recent_text = decoded(recent);
   if (!recent_text.empty()) {
     window_ = std::move(recent);
     told_ = std::move(recent_text);
@@ -70,13 +70,13 @@ std::string StreamDecoder::add(TokenId token) {
   return fresh;
 }
 
-bool StreamDecoder::is_left_out(std::vector<TokenId> recent, const std::string& text) const {
+bool StreamDecoder::is_left_out(std::vector<TokenId> recent, const std::string& text) {
   if (settled_ > 0) return text.size() == settled_;
   // One that is empty only as the first of a text shows when it comes twice.
   const std::size_t size = recent.size();
   recent.reserve(2 * size);
   std::copy_n(recent.begin(), size, std::back_inserter(recent));
-  return tokenizer_->decode(recent, skip_special_).empty();
+  return decoded(recent).empty();
 }
 
 void StreamDecoder::take_prompt_text(std::string_view text) {
@@ -88,12 +88,11 @@ void StreamDecoder::take_prompt_text(std::string_view text) {
 }
 
 std::string StreamDecoder::finish() {
-  const std::string text = tokenizer_->decode(window_, skip_special_);
+  const std::string text = decoded(window_);
   take_prompt_text(text);
   const std::vector<TokenId> pending(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
                                      window_.end());
-  std::string rest = text.starts_with(told_) ? text.substr(told_.size())
-                                             : tokenizer_->decode(pending, skip_special_);
+  std::string rest = text.starts_with(told_) ? text.substr(told_.size()) : decoded(pending);
   window_.clear();
   told_.clear();
   pending_from_ = settled_ = 0;

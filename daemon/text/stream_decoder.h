@@ -19,6 +19,7 @@ namespace meshloom::text {
 /// written, with a blank in front or without one, depends on whether it is the first of a text.
 class StreamDecoder {
  public:
+  /// All methods throw as Budget::spend, of a budget for all of them.
   StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special);
 
   /// Before the first add(): the tokens that the others follow. Of a character that they begin and
@@ -32,11 +33,16 @@ class StreamDecoder {
  private:
   /// Whether the pending tokens, which have no text by themselves, may be forgotten: `text` with
   /// them is what it was before, and they are not what makes others not the first of a text.
-  bool is_left_out(std::vector<TokenId> recent, const std::string& text) const;
+  bool is_left_out(std::vector<TokenId> recent, const std::string& text);
   /// Of a text that is sure: what of it is the prompt's counts as told.
   void take_prompt_text(std::string_view text);
 
+  std::string decoded(std::span<const TokenId> tokens) {
+    return tokenizer_->decode(tokens, skip_special_, budget_);
+  }
+
   std::shared_ptr<const Tokenizer> tokenizer_;
+  Budget budget_;
   bool skip_special_;
   /// The tokens since the text last ended on a whole character, and before them those of the time
   /// before: how a token is written depends on whether one is before it.

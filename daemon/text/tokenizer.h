@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/text/bpe.h"
+#include "daemon/text/budget.h"
 #include "daemon/text/text_cuts.h"
 #include "daemon/text/vocabulary.h"
 
@@ -19,8 +20,9 @@ struct Template {
   std::vector<TokenId> before = {}, after = {};
 };
 
-/// Const after it was made, and may be used by several threads at once, each with a cache of its
-/// own.
+/// Const after it was made, and may be used by several threads at once, each with a cache and a
+/// budget of its own. Both the tokenizer and the text may be such that a budget does not suffice:
+/// encode and decode throw as Budget::spend then.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -28,11 +30,13 @@ class Tokenizer {
   /// Appends the tokens of `bytes`. What is no UTF-8 in them counts as U+FFFD (valid_utf8). The
   /// template's tokens ([CLS], bos, eos, ...) stand around them if `with_template`; special tokens
   /// that the text spells out are those tokens in any case.
-  virtual void encode(std::string_view bytes, bool with_template, WordCache& cache,
+  virtual void encode(std::string_view bytes, bool with_template, WordCache& cache, Budget& budget,
                       std::vector<TokenId>& out) const = 0;
-  /// The text of tokens. Ids that the vocabulary has not are left out, special tokens too if
-  /// `skip_special`. Bytes that make no character become U+FFFD.
-  virtual std::string decode(std::span<const TokenId> tokens, bool skip_special) const = 0;
+  /// The text of tokens, for the texts of which it allows the budget more. Ids that the vocabulary
+  /// has not are left out, special tokens too if `skip_special`. Bytes that make no character
+  /// become U+FFFD.
+  virtual std::string decode(std::span<const TokenId> tokens, bool skip_special,
+                             Budget& budget) const = 0;
 
   /// The tokens that encode puts around a text with the template.
   virtual Template around() const { return {}; }
@@ -45,12 +49,25 @@ class Tokenizer {
   virtual TokenId end() const = 0;
   virtual std::optional<TokenId> find(std::string_view token) const = 0;
 
-  /// With a cache that ends with the call: for a prompt.
-  std::vector<TokenId> encode(std::string_view bytes, bool with_template) const {
+  /// With a budget for the text.
+  void encode(std::string_view bytes, bool with_template, WordCache& cache,
+              std::vector<TokenId>& out) const {
+    Budget budget = Budget::of_text(bytes.size());
+    encode(bytes, with_template, cache, budget, out);
+  }
+  /// With a cache that ends with the call, and a budget for the text: for a prompt.
+  std::vector<TokenId> encode(std::string_view bytes, bool with_template,
+                              const StopCheck& stop = {}) const {
     WordCache cache;
     std::vector<TokenId> out;
-    encode(bytes, with_template, cache, out);
+    Budget budget = Budget::of_text(bytes.size(), stop);
+    encode(bytes, with_template, cache, budget, out);
     return out;
+  }
+  /// With what the texts of the tokens may take, which decode() itself allows.
+  std::string decode(std::span<const TokenId> tokens, bool skip_special) const {
+    Budget budget;
+    return decode(tokens, skip_special, budget);
   }
 };
 

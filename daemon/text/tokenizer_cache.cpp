@@ -22,7 +22,7 @@ std::string key_of(const std::filesystem::path& folder) {
 
 }  // namespace
 
-FolderTokenizer TokenizerCache::open(const std::filesystem::path& folder) {
+FolderTokenizer TokenizerCache::open(const std::filesystem::path& folder, const StopCheck& stop) {
   std::string key = key_of(folder);
   const auto find = [&] {
     return std::find_if(kept_.begin(), kept_.end(),
@@ -35,7 +35,7 @@ FolderTokenizer TokenizerCache::open(const std::filesystem::path& folder) {
       return kept_.front().tokenizer;
     }
   }
-  FolderTokenizer opened = open_tokenizer(folder);
+  FolderTokenizer opened = open_tokenizer(folder, stop);
   const std::lock_guard lock(mutex_);
   if (find() == kept_.end()) kept_.push_front({std::move(key), opened});
   if (kept_.size() > kKept) kept_.pop_back();

@@ -19,7 +19,7 @@ class TokenizerCache {
 
   /// As open_tokenizer; what it opened before while the folder's files have the same sizes and
   /// times.
-  FolderTokenizer open(const std::filesystem::path& folder);
+  FolderTokenizer open(const std::filesystem::path& folder, const StopCheck& stop = {});
 
  private:
   struct Kept {

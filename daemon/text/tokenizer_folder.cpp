@@ -23,7 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;
+/// Of a file: the largest that are published have half of it.
+constexpr std::uint64_t kMostBytes = std::uint64_t{128} << 20;
+
+/// Opening takes less for a byte of a file than encoding does for one of a text.
+constexpr std::size_t kOpenShare = 4;
 
 constexpr std::array kNames = {"tokenizer.json",
                                "tokenizer_config.json",
@@ -41,26 +45,36 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-/// Reads the files of a folder and keeps the digest of what it read.
+/// Reads the files of a folder, for which it allows the budget more, and keeps the digest of what
+/// it read.
 class FolderReader {
  public:
-  explicit FolderReader(fs::path folder) : folder_(std::move(folder)) { update(unicode_version()); }
+  FolderReader(fs::path folder, const StopCheck& stop)
+      : folder_(std::move(folder)), stop_(stop), budget_(stop) {
+    update(unicode_version());
+  }
+
+  Budget& budget() { return budget_; }
 
   std::string folder() const { return folder_.string(); }
   std::string path(const char* name) const { return (folder_ / name).string(); }
   bool has(const char* name) const { return is_there(folder_ / name); }
   std::string text(const char* name) {
+    if (stop_) stop_();
     std::string content = content_of(name);
     update(name);
     update(std::to_string(content.size()));
     update(content);
     return content;
   }
-  Json json(const char* name) { return parse_json(text(name), path(name)); }
+  Json json(const char* name) { return parsed(text(name), name); }
+  Json parsed(std::string_view content, const char* name) const {
+    return parse_json(content, path(name), stop_);
+  }
   /// Does not count for the digest: what becomes of it does. An empty object where there is none.
-  Json aside(const char* name) const {
+  Json aside(const char* name) {
     if (!has(name)) return Json::object();
-    Json json = parse_json(content_of(name), path(name));
+    Json json = parsed(content_of(name), name);
     if (!json.is_object()) base::refuse_field(path(name), "is no object of JSON");
     return json;
   }
@@ -68,13 +82,16 @@ class FolderReader {
   std::string digest() const { return digest_.hex(); }
 
  private:
-  std::string content_of(const char* name) const {
+  std::string content_of(const char* name) {
     std::string content = base::InputFile(folder_ / name).read_text(kMostBytes);
     base::refuse_stand_in(content, path(name));
+    budget_.allow(content.size() / kOpenShare);
     return content;
   }
 
   fs::path folder_;
+  StopCheck stop_;
+  Budget budget_;
   base::Sha256 digest_;
 };
 
@@ -151,7 +168,8 @@ void tell_added_tokens(const PipelineTokenizer& tokenizer, const Json& in_file,
 std::shared_ptr<const Tokenizer> made_pipeline(const Json& json, const std::string& path,
                                                const std::vector<std::string>& special,
                                                FolderReader& reader) {
-  auto tokenizer = std::make_shared<PipelineTokenizer>(read_tokenizer(json, path, special));
+  auto tokenizer =
+      std::make_shared<PipelineTokenizer>(read_tokenizer(json, path, special, reader.budget()));
   const auto at = json.find("added_tokens");
   tell_added_tokens(*tokenizer, at == json.end() ? Json::array() : *at, reader);
   return tokenizer;
@@ -166,7 +184,7 @@ std::shared_ptr<const Tokenizer> open_json(FolderReader& reader, FolderConfig& c
   std::vector<std::string> special;
   for (const char* name : kSpecialTokenNames)
     if (const auto token = special_token(part, config.class_name, name)) special.push_back(*token);
-  return made_pipeline(parse_json(text, reader.path(kName)), reader.path(kName), special, reader);
+  return made_pipeline(reader.parsed(text, kName), reader.path(kName), special, reader);
 }
 
 /// `json_of` makes a tokenizer.json of the vocabulary and a config.
@@ -195,8 +213,8 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(FolderReader& reader, Folder
   set_class("LlamaTokenizer", reader, config);
   const JsonPart part(config.all, reader.path("tokenizer_config.json"));
   const SentencePieceTemplate around = sentencepiece_template(part);
-  const auto tokenizer =
-      read_sentencepiece(reader.text("tokenizer.model"), around, reader.path("tokenizer.model"));
+  const auto tokenizer = read_sentencepiece(reader.text("tokenizer.model"), around,
+                                            reader.path("tokenizer.model"), reader.budget());
   check_added_tokens(
       part, reader.has("added_tokens.json") ? reader.json("added_tokens.json") : Json::object(),
       *tokenizer);
@@ -240,13 +258,13 @@ bool has_tokenizer(const fs::path& folder) {
          (is_there(folder / "vocab.json") && is_there(folder / "merges.txt"));
 }
 
-FolderTokenizer open_tokenizer(const fs::path& folder) {
+FolderTokenizer open_tokenizer(const fs::path& folder, const StopCheck& stop) {
   if (!has_tokenizer(folder))
     throw NotFound(fmt::format("{} has no tokenizer: expected tokenizer.json, vocab.json and "
                                "merges.txt, vocab.txt, or tokenizer.model",
                                folder.string()),
                    "NO_TOKENIZER", {{"path", folder.string()}});
-  FolderReader reader(folder);
+  FolderReader reader(folder, stop);
   FolderConfig config = read_config(reader);
   FolderTokenizer result;
   result.tokenizer = open_files(reader, config);

@@ -39,7 +39,9 @@ bool has_tokenizer(const std::filesystem::path& folder);
 /// vocab.txt (BERT); else tokenizer.model (Llama). What the last three leave open, and which tokens
 /// are special, is in tokenizer_config.json, special_tokens_map.json and config.json, in the order
 /// that special_tokens.h says, and of vocabularies in added_tokens.json. Throws NotFound
-/// (NO_TOKENIZER) if there is none of them, otherwise as read_tokenizer and read_sentencepiece.
-FolderTokenizer open_tokenizer(const std::filesystem::path& folder);
+/// (NO_TOKENIZER) if there is none of them, ResourceExhausted (TOKENIZER_LIMIT) naming the part of
+/// one that is larger than any of use or takes more than its files may (Budget), otherwise as
+/// read_tokenizer and read_sentencepiece, and what `stop` throws.
+FolderTokenizer open_tokenizer(const std::filesystem::path& folder, const StopCheck& stop = {});
 
 }  // namespace meshloom::text

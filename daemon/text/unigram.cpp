@@ -16,7 +16,8 @@ constexpr double kUnknownPenalty = 10;
 }  // namespace
 
 Unigram::Unigram(const std::vector<std::pair<std::string, double>>& tokens,
-                 std::optional<TokenId> unknown, bool byte_fallback, const UnigramSearch& search)
+                 std::optional<TokenId> unknown, bool byte_fallback, Budget& budget,
+                 const UnigramSearch& search)
     : unknown_(unknown), byte_fallback_(byte_fallback), search_(search) {
   const auto is_hidden = [&](std::size_t id) {
     return !search.hidden.empty() && search.hidden[id];
@@ -33,46 +34,14 @@ Unigram::Unigram(const std::vector<std::pair<std::string, double>>& tokens,
   unknown_score_ = least - kUnknownPenalty;
   byte_tokens_ = vocabulary_.byte_tokens();
 
-  // The nodes level by level: those of one parent are neighbours among the sorted tokens.
-  struct Range {
-    std::uint32_t node;
-    std::size_t begin, end, depth;
-  };
-  std::vector<std::pair<std::string_view, TokenId>> sorted;
-  for (TokenId id = 0; id < vocabulary_.end(); ++id) {
-    const std::string& token = *vocabulary_.token(id);
-    if (vocabulary_.find(token) == id && !is_hidden(static_cast<std::size_t>(id)))
-      sorted.emplace_back(token, id);
-  }
-  std::sort(sorted.begin(), sorted.end());
-  nodes_.emplace_back();
-  std::vector<Range> ranges{{0, 0, sorted.size(), 0}};
-  for (std::size_t i = 0; i < ranges.size(); ++i) {
-    auto [node, begin, end, depth] = ranges[i];
-    if (begin < end && sorted[begin].first.size() == depth)
-      nodes_[node].token = sorted[begin++].second;
-    nodes_[node].first_child = static_cast<std::uint32_t>(nodes_.size());
-    while (begin < end) {
-      const char byte = sorted[begin].first[depth];
-      std::size_t stop = begin;
-      while (stop < end && sorted[stop].first[depth] == byte) ++stop;
-      ranges.push_back({static_cast<std::uint32_t>(nodes_.size()), begin, stop, depth + 1});
-      nodes_.emplace_back().byte = static_cast<unsigned char>(byte);
-      ++nodes_[node].children;
-      begin = stop;
-    }
-  }
+  std::vector<std::pair<std::string_view, TokenId>> found;
+  vocabulary_.for_each([&](std::string_view token, TokenId id) {
+    if (!is_hidden(static_cast<std::size_t>(id))) found.emplace_back(token, id);
+  });
+  tokens_.emplace(std::move(found), budget);
 }
 
-const Unigram::Node* Unigram::child(const Node& node, unsigned char byte) const {
-  const Node* const begin = nodes_.data() + node.first_child;
-  const Node* const end = begin + node.children;
-  const Node* const at = std::lower_bound(
-      begin, end, byte, [](const Node& a, unsigned char value) { return a.byte < value; });
-  return at != end && at->byte == byte ? at : nullptr;
-}
-
-std::vector<Unigram::Step> Unigram::best_steps(std::string_view text) const {
+std::vector<Unigram::Step> Unigram::best_steps(std::string_view text, Budget& budget) const {
   std::vector<Step> best(text.size() + 1);
   for (std::size_t begin = 0; begin < text.size();) {
     // Never beyond the end, whatever the text: positions are written to.
@@ -85,14 +54,10 @@ std::vector<Unigram::Step> Unigram::best_steps(std::string_view text) const {
         step = {sum, static_cast<std::uint32_t>(begin), token};
     };
     bool is_known = false;
-    const Node* node = nodes_.data();
-    for (std::size_t end = begin; end < text.size();) {
-      node = child(*node, static_cast<unsigned char>(text[end++]));
-      if (node == nullptr) break;
-      if (node->token < 0) continue;
-      offer(end, scores_[static_cast<std::size_t>(node->token)], node->token);
-      is_known |= end - begin == length;
-    }
+    tokens_->for_each_beginning(text.substr(begin), budget, [&](std::size_t bytes, TokenId token) {
+      offer(begin + bytes, scores_[static_cast<std::size_t>(token)], token);
+      is_known |= bytes == length;
+    });
     if (!is_known) {
       check(unknown_.has_value(), "the text has \"{}\", and the tokenizer no unknown token",
             text.substr(begin, length));
@@ -103,10 +68,10 @@ std::vector<Unigram::Step> Unigram::best_steps(std::string_view text) const {
   return best;
 }
 
-void Unigram::encode(std::string_view text, std::vector<TokenId>& out) const {
+void Unigram::encode(std::string_view text, Budget& budget, std::vector<TokenId>& out) const {
   check(text.size() < std::numeric_limits<std::uint32_t>::max(),
         "a piece of text has {} bytes: expected less than 4 GiB", text.size());
-  const std::vector<Step> best = best_steps(text);
+  const std::vector<Step> best = best_steps(text, budget);
   std::vector<std::pair<std::size_t, std::size_t>> cuts;  // Tokens from the last to the first.
   const auto is_unknown = [&](const Step& step) {
     return step.token == kUnknown || step.token == unknown_;

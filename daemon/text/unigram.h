@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/text/token_trie.h"
 #include "daemon/text/vocabulary.h"
 
 namespace meshloom::text {
@@ -26,21 +27,14 @@ class Unigram {
   /// Tokens with their log-probabilities, by id. A character without a token is `unknown`; unknown
   /// ones in a row are one token, or their bytes' tokens with `byte_fallback`.
   Unigram(const std::vector<std::pair<std::string, double>>& tokens, std::optional<TokenId> unknown,
-          bool byte_fallback, const UnigramSearch& search = {});
+          bool byte_fallback, Budget& budget, const UnigramSearch& search = {});
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   /// Appends the tokens of `text`, valid UTF-8 and not empty. Throws InvalidArgument for an unknown
   /// character if there is no unknown token.
-  void encode(std::string_view text, std::vector<TokenId>& out) const;
+  void encode(std::string_view text, Budget& budget, std::vector<TokenId>& out) const;
 
  private:
-  /// A prefix of tokens. Children lie together, in order of their bytes.
-  struct Node {
-    std::uint32_t first_child = 0;
-    std::uint16_t children = 0;
-    unsigned char byte = 0;  ///< the last one of the prefix
-    TokenId token = -1;
-  };
   /// The best path to a position: the score, and its last token.
   struct Step {
     double score = 0;
@@ -49,11 +43,10 @@ class Unigram {
   };
   static constexpr TokenId kNoToken = -1, kUnknown = -2;
 
-  const Node* child(const Node& node, unsigned char byte) const;
-  std::vector<Step> best_steps(std::string_view text) const;
+  std::vector<Step> best_steps(std::string_view text, Budget& budget) const;
 
   Vocabulary vocabulary_;
-  std::vector<Node> nodes_;
+  std::optional<TokenTrie> tokens_;  ///< those that are not hidden
   std::vector<double> scores_;
   double unknown_score_ = 0;
   std::optional<TokenId> unknown_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/base/utf8.h"
+#include "daemon/text/budget.h"
 
 namespace meshloom::text {
 namespace {
@@ -72,11 +73,17 @@ std::string_view valid_utf8(std::string_view bytes, std::string& storage) {
   return storage;
 }
 
-void replace_all(std::string& text, std::string_view what, std::string_view with) {
+void replace_all(std::string& text, std::string_view what, std::string_view with, Budget& budget,
+                 const char* part) {
+  // The search looks at up to all of `what` at every place.
+  budget.spend(1 + text.size() * (1 + what.size() / 32), part);
   std::string out;
   std::size_t from = 0;
-  for (std::size_t at; (at = text.find(what, from)) != std::string::npos; from = at + what.size())
+  for (std::size_t at; (at = text.find(what, from)) != std::string::npos; from = at + what.size()) {
+    budget.spend(with.size() / 8, part);
+    budget.check_bytes(out.size() + with.size(), part);
     out.append(text, from, at - from).append(with);
+  }
   text = out.append(text, from);
 }
 

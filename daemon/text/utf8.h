@@ -43,8 +43,11 @@ char32_t pop_char(std::string_view& text);
 
 void append_utf8(char32_t c, std::string& out);
 
-/// `what` is not empty.
-void replace_all(std::string& text, std::string_view what, std::string_view with);
+class Budget;
+
+/// `what` is not empty. `part` is whose steps and bytes they are.
+void replace_all(std::string& text, std::string_view what, std::string_view with, Budget& budget,
+                 const char* part);
 
 /// The same text if it is valid UTF-8; else `storage`, filled with the text in which U+FFFD stands
 /// for every longest part that could begin a character and does not, as Python's

@@ -2,18 +2,51 @@
 #include "daemon/text/vocabulary.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <iterator>
+#include <random>
 
 namespace meshloom::text {
+namespace {
 
-Vocabulary::Vocabulary(const JsonPart& part) {
+constexpr std::size_t kMostBytesOfTokens = std::size_t{32} << 20;
+
+}  // namespace
+
+VocabularyLimits::VocabularyLimits(const JsonPart& part, std::size_t tokens) : part_(part) {
+  if (tokens >= static_cast<std::size_t>(kMostTokens))
+    part.too_large(fmt::format("has {} tokens, expected less than {}", tokens, kMostTokens));
+}
+
+void VocabularyLimits::add(std::size_t token_bytes) {
+  if (token_bytes > kMostPartBytes)
+    part_.too_large(
+        fmt::format("has a token of {} bytes, expected at most {}", token_bytes, kMostPartBytes));
+  bytes_ += token_bytes;
+  if (bytes_ > kMostBytesOfTokens)
+    part_.too_large(fmt::format("has tokens of more than {} bytes", kMostBytesOfTokens));
+}
+
+Vocabulary::Vocabulary(const JsonPart& part, Budget& budget) {
   if (!part.json().is_object()) part.refuse("expected an object of tokens and their ids");
+  VocabularyLimits limits(part, part.json().size());
   ids_.reserve(part.json().size());
-  for (const auto& [token, id] : part.json().items())
+  for (const auto& [token, id] : part.json().items()) {
+    limits.add(token.size());
+    budget.spend(8 + token.size() / 8, "model");
     add(token, static_cast<TokenId>(
                    JsonPart(id, fmt::format("{}.{}", part.path(), token)).number(kMostTokens - 1)));
+  }
+}
+
+std::size_t Vocabulary::Hash::operator()(std::string_view text) const {
+  static const std::uint64_t seed = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+  }();
+  return XXH3_64bits_withSeed(text.data(), text.size(), seed);
 }
 
 void Vocabulary::add(std::string_view token, TokenId id) {

@@ -17,13 +17,28 @@ namespace meshloom::text {
 using TokenId = std::int32_t;
 
 /// Ids lie below this; there may be holes.
-inline constexpr TokenId kMostTokens = 1 << 24;
+/// The largest that are published have a million.
+inline constexpr TokenId kMostTokens = 1 << 21;
+
+/// Refuses vocabularies that are larger than any of use, naming the part.
+class VocabularyLimits {
+ public:
+  /// Throws ResourceExhausted for kMostTokens and more.
+  VocabularyLimits(const JsonPart& part, std::size_t tokens);
+  /// Throws ResourceExhausted for a token of more than kMostPartBytes, and for more than 32 MiB of
+  /// them all: the largest that are published have 10.
+  void add(std::size_t token_bytes);
+
+ private:
+  const JsonPart& part_;
+  std::size_t bytes_ = 0;
+};
 
 class Vocabulary {
  public:
   Vocabulary() = default;
-  /// {token: id, ...}.
-  explicit Vocabulary(const JsonPart& part);
+  /// {token: id, ...}. Tokens have at most kMostPartBytes.
+  Vocabulary(const JsonPart& part, Budget& budget);
 
   /// From then on find() gives this id for the text and token() this text for the id. Another text
   /// that had the id still finds it, another id that had the text still gives it.
@@ -38,6 +53,13 @@ class Vocabulary {
     const bool inside = id >= 0 && static_cast<std::size_t>(id) < tokens_.size();
     return inside ? tokens_[static_cast<std::size_t>(id)] : nullptr;
   }
+  /// Calls body(text, id) for every text that find() knows, in any order. The texts live as long as
+  /// this does, also where it is moved.
+  template <typename Body>
+  void for_each(Body&& body) const {
+    for (const auto& [text, id] : ids_) body(std::string_view(text), id);
+  }
+
   /// Tokens, holes not counted.
   std::size_t size() const { return ids_.size(); }
   /// One more than the largest id.
@@ -50,9 +72,9 @@ class Vocabulary {
  private:
   struct Hash {
     using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>()(text);
-    }
+    /// By a number that every process draws: whoever writes a file cannot choose tokens that all
+    /// have one place.
+    std::size_t operator()(std::string_view text) const;
   };
 
   std::unordered_map<std::string, TokenId, Hash, std::equal_to<>> ids_;

@@ -8,33 +8,42 @@
 
 namespace meshloom::text {
 
-WordPiece::WordPiece(Vocabulary vocabulary, const WordPieceOptions& options)
-    : vocabulary_(std::move(vocabulary)), options_(options) {
-  for (TokenId id = 0; id < vocabulary_.end(); ++id)
-    if (const std::string* token = vocabulary_.token(id))
-      longest_token_ = std::max(longest_token_, token->size());
+namespace {
+
+/// The tokens that begin with `prefix`, without it. The texts are the vocabulary's.
+TokenTrie tokens_behind(const std::string& prefix, const Vocabulary& vocabulary, Budget& budget) {
+  std::vector<std::pair<std::string_view, TokenId>> tokens;
+  vocabulary.for_each([&](std::string_view text, TokenId id) {
+    if (text.starts_with(prefix)) tokens.emplace_back(text.substr(prefix.size()), id);
+  });
+  return {std::move(tokens), budget};
 }
 
-void WordPiece::encode(std::string_view word, std::vector<TokenId>& out) const {
+}  // namespace
+
+WordPiece::WordPiece(Vocabulary vocabulary, const WordPieceOptions& options, Budget& budget)
+    : vocabulary_(std::move(vocabulary)),
+      options_(options),
+      beginning_(tokens_behind("", vocabulary_, budget)),
+      continuing_(tokens_behind(options.continuing_prefix, vocabulary_, budget)) {}
+
+void WordPiece::encode(std::string_view word, Budget& budget, std::vector<TokenId>& out) const {
   const auto characters = static_cast<std::int64_t>(word.size()) -
                           std::count_if(word.begin(), word.end(), base::utf8_continues);
   const std::size_t before = out.size();
   bool is_known = characters <= options_.longest_word;
-  std::string token;
   for (std::size_t begin = 0; is_known && begin < word.size();) {
-    token = begin > 0 ? options_.continuing_prefix : "";
-    const std::size_t prefix = token.size();
-    token += word.substr(begin, longest_token_);
-    std::optional<TokenId> id;
-    while (token.size() > prefix) {
-      const std::size_t end = begin + token.size() - prefix;
-      const bool is_whole = end == word.size() || !base::utf8_continues(word[end]);
-      if (is_whole && (id = vocabulary_.find(token))) break;
-      token.pop_back();
-    }
-    is_known = id.has_value();
-    if (is_known) out.push_back(*id);
-    begin += token.size() - prefix;
+    std::size_t longest = 0;
+    TokenId token = 0;
+    // Tokens are whole characters: where one ends a character of the word does.
+    const TokenTrie& trie = begin > 0 ? continuing_ : beginning_;
+    trie.for_each_beginning(word.substr(begin), budget, [&](std::size_t length, TokenId id) {
+      longest = length;
+      token = id;
+    });
+    is_known = longest > 0;
+    if (is_known) out.push_back(token);
+    begin += longest;
   }
   if (is_known) return;
   out.resize(before);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/text/token_trie.h"
 #include "daemon/text/vocabulary.h"
 
 namespace meshloom::text {
@@ -20,18 +21,18 @@ struct WordPieceOptions {
 
 class WordPiece {
  public:
-  WordPiece(Vocabulary vocabulary, const WordPieceOptions& options);
+  WordPiece(Vocabulary vocabulary, const WordPieceOptions& options, Budget& budget);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   const WordPieceOptions& options() const { return options_; }
   /// Appends the tokens of `word`, valid UTF-8 and not empty; the unknown one if a part of it has
   /// none. Throws InvalidArgument if that is not in the vocabulary.
-  void encode(std::string_view word, std::vector<TokenId>& out) const;
+  void encode(std::string_view word, Budget& budget, std::vector<TokenId>& out) const;
 
  private:
   Vocabulary vocabulary_;
   WordPieceOptions options_;
-  std::size_t longest_token_ = 0;  ///< bytes
+  TokenTrie beginning_, continuing_;  ///< the latter without the prefix
 };
 
 /// A word is a token or unknown.
@@ -41,7 +42,7 @@ class WordLevel {
       : vocabulary_(std::move(vocabulary)), unknown_(std::move(unknown)) {}
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// As WordPiece::encode.
+  /// As WordPiece::encode, which pays for looking through its words.
   void encode(std::string_view word, std::vector<TokenId>& out) const;
 
  private:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "daemon/base/disk.h"
+#include "daemon/base/strict_json.h"
 #include "daemon/train/model_source.h"
 #include "kernels/base/error.h"
 
@@ -132,10 +133,14 @@ GenerationConfig read_generation_config(const fs::path& folder, std::int64_t voc
   if (folder.empty() || !base::own_disk().has(folder / kFile)) return config;
   try {
     const std::string text = base::own_disk().open(folder / kFile).read_text(kMostBytes);
-    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded())
-      unusable("it is not valid JSON");
-    else if (!json.is_object())
+    Json json;
+    try {
+      json = base::parse_strict_json(text);
+    } catch (const Error& error) {
+      unusable(fmt::format("it {}", error.what()));
+      return config;
+    }
+    if (!json.is_object())
       unusable("it is not a JSON object");
     else {
       Reader reader(json, &config);

@@ -17,6 +17,9 @@ namespace {
 constexpr int kDefaultTokens = 256;
 constexpr int kMostStops = 64;  // of a kind
 constexpr std::size_t kLongestStop = 1024;
+/// Bytes of a prompt for each token of the context, and for all of a small one: a token of text has
+/// four or five of them, of a table of numbers or a program with much indentation up to ten.
+constexpr std::size_t kPromptBytesOfToken = 16, kPromptBytes = 1024;
 
 /// Of one position: a key and a value of each layer.
 void set_cache_bytes(const nn::ModelConfig& config, std::int64_t kv_heads, DType dtype,
@@ -40,6 +43,42 @@ void check_generates(const PromptLimits& limits, const std::string& field) {
   if (limits.context_length == 0)
     throw Unimplemented(fmt::format("{}: the model does not generate: it is not causal", field),
                         "NOT_CAUSAL", {{"field", field}});
+}
+
+/// Before it is encoded.
+void check_prompt_bytes(std::size_t bytes, const PromptLimits& limits, const std::string& field) {
+  const auto most =
+      kPromptBytes + kPromptBytesOfToken * static_cast<std::size_t>(limits.context_length);
+  if (bytes > most)
+    throw InvalidArgument(
+        fmt::format("{}: {} bytes are more than the {} that are encoded for the model's context of "
+                    "{} tokens",
+                    field, bytes, most, limits.context_length),
+        "PROMPT_TOO_LONG", {{"field", field}});
+}
+
+std::vector<text::TokenId> encoded(const std::string& text, const PromptLimits& limits,
+                                   const std::string& field, const text::StopCheck& stop) {
+  check_prompt_bytes(text.size(), limits, field);
+  try {
+    return limits.tokenizer->encode(text, true, stop);
+  } catch (const ResourceExhausted& error) {
+    Error::Metadata metadata = error.metadata();
+    metadata["field"] = field;
+    throw ResourceExhausted(fmt::format("{}: {}", field, error.what()), error.reason(), metadata);
+  }
+}
+
+[[noreturn]] void refuse_text(const PromptLimits& limits, const std::string& field) {
+  if (limits.tokenizer_is_refused)
+    throw ResourceExhausted(fmt::format("{}: {}", field, limits.no_tokenizer), "TOKENIZER_LIMIT",
+                            {{"field", field}});
+  throw Unimplemented(
+      fmt::format("{}: the model's vocabulary has {} tokens and it has no tokenizer{}{}: give "
+                  "token_ids instead of text (\"meshloom generate --tokenizer\" makes them)",
+                  field, limits.vocab_size,
+                  limits.no_tokenizer.empty() ? "" : " that is known: ", limits.no_tokenizer),
+      "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
 }
 
 void check_prompt(const std::vector<std::int64_t>& tokens, const PromptLimits& limits,
@@ -96,43 +135,44 @@ PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& r
 }
 
 void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
-                   text::TokenizerCache& opened) {
+                   text::TokenizerCache& opened, const text::StopCheck& stop) {
   if (folder.empty() || !text::has_tokenizer(folder)) return;
   try {
     if (limits.vocab_size == kByteVocabulary && has_byte_tokenizer(folder)) return;
-    limits.tokenizer = opened.open(folder).tokenizer;
+    limits.tokenizer = opened.open(folder, stop).tokenizer;
   } catch (const Error& error) {
+    const ErrorKind kind = error.kind();
+    if (kind == ErrorKind::kCancelled || kind == ErrorKind::kUnavailable ||
+        kind == ErrorKind::kDeadlineExceeded)
+      throw;
     limits.no_tokenizer = error.what();
+    limits.tokenizer_is_refused = kind == ErrorKind::kResourceExhausted;
   }
 }
 
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
-                                        const PromptLimits& limits, const std::string& where) {
+                                        const PromptLimits& limits, const std::string& where,
+                                        const text::StopCheck& stop) {
   const std::string field = where + (ids.empty() ? "prompt" : "token_ids");
   check_generates(limits, field);
   if (text.empty() == ids.empty())
     base::refuse_field(where + "prompt", "give either a prompt or token_ids");
-  if (!text.empty()) return text_prompt_tokens(text, limits, field);
+  if (!text.empty()) return text_prompt_tokens(text, limits, field, stop);
   std::vector<std::int64_t> tokens(ids.begin(), ids.end());
   check_prompt(tokens, limits, field);
   return tokens;
 }
 
 std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
-                                             const std::string& field) {
+                                             const std::string& field,
+                                             const text::StopCheck& stop) {
   check_generates(limits, field);
   if (text.empty()) base::refuse_field(field, "is empty");
-  if (!limits.has_text())
-    throw Unimplemented(
-        fmt::format("{}: the model's vocabulary has {} tokens and it has no tokenizer{}{}: give "
-                    "token_ids instead of text (\"meshloom generate --tokenizer\" makes them)",
-                    field, limits.vocab_size,
-                    limits.no_tokenizer.empty() ? "" : " that is known: ", limits.no_tokenizer),
-        "TOKENIZER_NEEDED", {{"field", field}, {"vocab_size", std::to_string(limits.vocab_size)}});
+  if (!limits.has_text()) refuse_text(limits, field);
   std::vector<std::int64_t> tokens;
   if (limits.tokenizer)
-    for (const text::TokenId token : limits.tokenizer->encode(text, true)) tokens.push_back(token);
+    for (const text::TokenId token : encoded(text, limits, field, stop)) tokens.push_back(token);
   else
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   if (tokens.empty()) base::refuse_field(field, "the tokenizer makes no token of it");

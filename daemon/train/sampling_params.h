@@ -37,6 +37,7 @@ struct PromptLimits {
   /// takes and gives token ids alone; `no_tokenizer` may say why.
   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;
   std::string no_tokenizer = {};
+  bool tokenizer_is_refused = false;  ///< it is known, and larger than any of use (TOKENIZER_LIMIT)
   /// Of the model's folder: what its sequences end with, and what a request to generate leaves out.
   GenerationConfig generation = {};
   /// What to say of a model's weights and config.json to whoever draws from its folder.
@@ -55,19 +56,24 @@ PromptLimits prompt_limits(const nn::ModelConfig& config);
 PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved);
 
 /// Adds the tokenizer of a folder, unless the folder (it may be empty) has none, or it is that of a
-/// model of bytes. A tokenizer that cannot be read is no error before somebody gives text.
+/// model of bytes. A tokenizer that cannot be read is no error before somebody gives text. Throws
+/// what `stop` throws.
 void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
-                   text::TokenizerCache& opened);
+                   text::TokenizerCache& opened, const text::StopCheck& stop = {});
 
 /// The tokens to continue, which are given as ids, or as text for a model of bytes or with a
 /// tokenizer, whose template's tokens stand around it. Everything that the model refuses is refused
-/// here. Throws with the field: `where` and "prompt" or "token_ids".
+/// here. Throws with the field: `where` and "prompt" or "token_ids". A text of many times the bytes
+/// of a context (PROMPT_TOO_LONG) is not encoded. ResourceExhausted (TOKENIZER_LIMIT) where text or
+/// tokenizer are such as to take time or memory without end, and what `stop` throws.
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
-                                        const PromptLimits& limits, const std::string& where = {});
+                                        const PromptLimits& limits, const std::string& where = {},
+                                        const text::StopCheck& stop = {});
 /// The same of text alone, whose field is `field`.
 std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
-                                             const std::string& field);
+                                             const std::string& field,
+                                             const text::StopCheck& stop = {});
 
 /// Throws with the field, `where` and ".token_ids[2]" or ".strings[0]": InvalidArgument for ids
 /// outside the vocabulary, strings that are empty or, for a model with a tokenizer, no UTF-8, and

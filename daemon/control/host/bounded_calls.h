@@ -2,10 +2,14 @@
 // BoundedCalls: calls into file systems that may hang, with a limit on how long anybody waits.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
+#include <utility>
+
+#include "kernels/base/error.h"
 
 namespace meshloom::control {
 
@@ -22,6 +26,10 @@ class BoundedCalls {
   /// while running() is above 0.
   template <typename T>
   T run(std::function<T()> body);
+  /// The same of a call that can be ended: `alive` throws Cancelled once nobody waits for it.
+  using Alive = std::function<void()>;
+  template <typename T>
+  T run(std::function<T(const Alive& alive)> body);
 
   /// All that wait are let go.
   void stop();
@@ -45,6 +53,18 @@ T BoundedCalls::run(std::function<T()> body) {
   start([task] { (*task)(); });
   wait([&] { return result.wait_for(std::chrono::seconds(0)) == std::future_status::ready; });
   return result.get();
+}
+
+template <typename T>
+T BoundedCalls::run(std::function<T(const Alive& alive)> body) {
+  struct Waiter {
+    std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
+    ~Waiter() { *gone = true; }
+  } const waiter;
+  const Alive alive = [gone = waiter.gone] {
+    if (*gone) throw Cancelled("nobody waits for the call any more");
+  };
+  return run<T>(std::function<T()>([body = std::move(body), alive] { return body(alive); }));
 }
 
 }  // namespace meshloom::control

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/jobs/job_samples.h"
 
+#include <optional>
+#include <span>
+#include <utility>
+
 #include "daemon/base/enum_names.h"
 #include "daemon/base/utf8.h"
 #include "daemon/control/jobs/sample_scheduler.h"
@@ -12,11 +16,46 @@ namespace {
 
 constexpr std::int64_t kJobSample = 0;  // no number of the scheduler's
 
-/// What has been drawn of one sequence.
-struct Sequence {
-  TokenText decoder;
-  std::string text, ids = {};
-  v1::FinishReason finish = v1::FINISH_REASON_UNSPECIFIED;
+/// What has been drawn of one sequence. Where its tokenizer takes too much to make text of tokens
+/// it has none, as that of a model without one: a job goes on.
+class Sequence {
+ public:
+  Sequence(const train::PromptLimits& limits, std::span<const std::int64_t> prompt,
+           std::string prompt_text)
+      : text_(std::move(prompt_text)), has_text_(limits.has_text()) {
+    decode([&] {
+      decoder_.emplace(limits, prompt);
+      return "";
+    });
+  }
+
+  void add(const v1::SampledToken& token) {
+    decode([&] { return decoder_->add(token.token_id()); });
+    ids_ += fmt::format("{}{}", ids_.empty() ? "" : " ", token.token_id());
+    finish_ = token.finish_reason();
+  }
+  /// Once nothing is added any more: the text, or the ids of tokens without one.
+  std::string finished() {
+    decode([&] { return decoder_->finish(); });
+    return has_text_ ? text_ : ids_;
+  }
+  v1::FinishReason finish() const { return finish_; }
+
+ private:
+  template <typename Decode>
+  void decode(Decode&& decode) {
+    if (!has_text_) return;
+    try {
+      text_ += decode();
+    } catch (const ResourceExhausted&) {
+      has_text_ = false;
+    }
+  }
+
+  std::optional<TokenText> decoder_;
+  std::string text_, ids_;
+  v1::FinishReason finish_ = v1::FINISH_REASON_UNSPECIFIED;
+  bool has_text_;
 };
 
 /// Between two characters. False if it has no more bytes than `most`.
@@ -48,17 +87,13 @@ JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()
   run_.begin_sample(kJobSample, {}, starts_).get();
   std::vector<Sequence> sequences;
   for (std::size_t i = 0; i < prompts_.size(); ++i)
-    sequences.push_back({TokenText(limits_, starts_[i].prompt), prompts_[i], ""});
+    sequences.emplace_back(limits_, starts_[i].prompt, prompts_[i]);
   Drawn drawn;
   bool done = false;
   while (!done && !given_up()) {
     const v1::AdvanceSampleResult slice = run_.advance_sample(kJobSample, kSampleSlice).get();
-    for (const v1::SampledToken& token : slice.tokens()) {
-      Sequence& of = sequences.at(static_cast<std::size_t>(token.sequence()));
-      of.text += of.decoder.add(token.token_id());
-      of.ids += fmt::format("{}{}", of.ids.empty() ? "" : " ", token.token_id());
-      of.finish = token.finish_reason();
-    }
+    for (const v1::SampledToken& token : slice.tokens())
+      sequences.at(static_cast<std::size_t>(token.sequence())).add(token);
     done = slice.done();
   }
   run_.end_sample(kJobSample).get();
@@ -68,13 +103,12 @@ JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()
     v1::DrawnSample sample;
     sample.set_step(step);
     sample.set_prompt(prompts_[i]);
-    of.text += of.decoder.finish();
-    std::string& text = limits_.has_text() ? of.text : of.ids;
+    std::string text = of.finished();
     drawn.cut = cut_text(&text, kMostSampleBytes / sequences.size()) || drawn.cut;
     sample.set_text(std::move(text));
-    if (of.finish != v1::FINISH_REASON_UNSPECIFIED)
+    if (of.finish() != v1::FINISH_REASON_UNSPECIFIED)
       sample.set_finish_reason(
-          base::enum_spelling(*v1::FinishReason_descriptor()->FindValueByNumber(of.finish)));
+          base::enum_spelling(*v1::FinishReason_descriptor()->FindValueByNumber(of.finish())));
     drawn.samples.push_back(std::move(sample));
   }
   return drawn;

@@ -336,11 +336,11 @@ std::filesystem::path LocalAdmission::find_hf_folder(const std::string& name) {
 }
 
 train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved) {
-  return calls_.run<train::PromptLimits>([this, resolved] {
+  return calls_.run<train::PromptLimits>([this, resolved](const BoundedCalls::Alive& alive) {
     const fs::path model = find_model(resolved.model());
     train::PromptLimits limits = train::prompt_limits(
         train::load_declared_config(resolved.model(), options_.data_dir, model).model, resolved);
-    train::add_tokenizer(limits, find_tokenizer_folder(resolved, model), tokenizers_);
+    train::add_tokenizer(limits, find_tokenizer_folder(resolved, model), tokenizers_, alive);
     limits.generation = train::find_generation_config(resolved.model(), options_.data_dir, model,
                                                       limits.vocab_size);
     return limits;

@@ -377,6 +377,7 @@ train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
   limits->generation = std::move(known.generation);
   limits->tokenizer = std::move(known.tokenizer);
   limits->no_tokenizer = std::move(known.no_tokenizer);
+  limits->tokenizer_is_refused = known.tokenizer_is_refused;
   return *limits;
 }
 

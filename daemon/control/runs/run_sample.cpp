@@ -72,17 +72,25 @@ void RunSample::start(SampleScheduler& scheduler, Operations& operations, const 
   }
 }
 
+void RunSample::add(const DrawnToken& token) {
+  if (!progress_->add(token)) return;
+  if (progress_->stopped(token.sequence)) channel_->end_sequence(token.sequence);
+  if (order_.weights_step && token.weights_step != *order_.weights_step)
+    other_step_ = token.weights_step;
+}
+
 void RunSample::collect() {
   std::shared_ptr<RunSample> last;
   TokenChannel::Drawn drawn;
   {
     const std::lock_guard lock(mutex_);
     drawn = channel_->take();
-    for (const DrawnToken& token : drawn.tokens) {
-      if (!progress_->add(token)) continue;
-      if (progress_->stopped(token.sequence)) channel_->end_sequence(token.sequence);
-      if (order_.weights_step && token.weights_step != *order_.weights_step)
-        other_step_ = token.weights_step;
+    try {
+      for (const DrawnToken& token : drawn.tokens) add(token);
+    } catch (const Error&) {
+      // What a tokenizer of a stranger makes of tokens may take too long.
+      channel_->leave();
+      drawn = {{}, true, std::current_exception()};
     }
     if (!drawn.tokens.empty()) operations_.progressed(operation_);
     if (!drawn.ended || !self_) return;

@@ -52,6 +52,8 @@ class RunSample : public std::enable_shared_from_this<RunSample> {
             std::shared_ptr<SampleProgress> progress);
   /// Takes what was drawn; ends the operation after the last token.
   void collect();
+  /// Under the mutex. Throws what SampleProgress::add throws.
+  void add(const DrawnToken& token);
   void end(const std::exception_ptr& error);
   /// Prompts, then prompts with what was drawn, as far as the order asks for them.
   v1::LossBatch to_score() const;

@@ -35,6 +35,7 @@ class SampleProgress {
   /// Before the first add(): the tokens that those of a sequence follow, which its text is without.
   void follow(std::size_t sequence, std::span<const std::int64_t> prompt);
   /// False for a token that was drawn after a stop string had ended its sequence: it is not taken.
+  /// Throws ResourceExhausted where the tokenizer takes too much to make text of it.
   bool add(const DrawnToken& token);
   /// Whether a stop string has ended the text of the sequence.
   bool stopped(std::size_t sequence) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "daemon/base/field_error.h"
@@ -30,11 +31,25 @@ void tell_size(std::int64_t tokens, v1::DataInspection* told) {
   told->set_samples(std::max<std::int64_t>(0, (tokens - 1) / told->seq_len()));
 }
 
+/// The text of the first tokens: of all of them, or more than a sample may have.
+std::string sample_text(const text::Tokenizer& tokenizer, std::span<const text::TokenId> tokens,
+                        const std::function<void()>& alive) {
+  constexpr std::size_t kFirst = 4096;
+  text::Budget budget(alive);
+  for (std::size_t count = kFirst;; count *= 2) {
+    const auto first = tokens.first(std::min(count, tokens.size()));
+    std::string text = tokenizer.decode(first, false, budget);
+    if (first.size() == tokens.size() || text.size() > kMostSampleBytes) return text;
+  }
+}
+
 void tell_sample(const DataReading& reading, const std::vector<text::TokenId>& tokens,
-                 v1::DataInspection* told) {
+                 const InspectionOptions& options, v1::DataInspection* told) {
   told->set_sample_tokens(static_cast<std::int64_t>(tokens.size()));
+  const auto bytes = static_cast<std::uint64_t>(told->bytes());
+  const auto alive = [&] { options.progress(bytes, bytes); };
   std::string sample = reading.tokenizer.tokenizer
-                           ? reading.tokenizer.tokenizer->decode(tokens, false)
+                           ? sample_text(*reading.tokenizer.tokenizer, tokens, alive)
                            : fmt::format("{}", fmt::join(tokens, " "));
   if (sample.size() > kMostSampleBytes) {
     std::size_t end = kMostSampleBytes;
@@ -71,7 +86,7 @@ void inspect_text(const train::DataFiles& files, DataReading& reading,
   told->set_replaced_documents(summary.replaced_documents);
   told->set_skipped_lines(summary.skipped_lines);
   tell_size(summary.tokens, told);
-  tell_sample(reading, first, told);
+  base::with_field("run.data.tokenizer", [&] { tell_sample(reading, first, options, told); });
 }
 
 /// Documents by what "data tokenize" has written into the files; nothing if one does not say.
@@ -119,10 +134,11 @@ void inspect_tokens(const train::DataFiles& files, const DataReading& reading,
   else if (ends > 0)
     told->set_documents(ends);
   told->set_outside_vocabulary(outside);
-  tell_sample(reading, first, told);
+  base::with_field("run.data.tokenizer", [&] { tell_sample(reading, first, options, told); });
 }
 
-void inspect_npy(const fs::path& path, const DataReading& reading, v1::DataInspection* told) {
+void inspect_npy(const fs::path& path, const DataReading& reading, const InspectionOptions& options,
+                 v1::DataInspection* told) {
   const train::NpyTokens array(path);
   told->set_format("npy");
   told->set_files(1);
@@ -142,7 +158,7 @@ void inspect_npy(const fs::path& path, const DataReading& reading, v1::DataInspe
   std::vector<text::TokenId> tokens(first.size());
   std::transform(first.begin(), first.end(), tokens.begin(),
                  [](std::int64_t token) { return static_cast<text::TokenId>(token); });
-  tell_sample(reading, tokens, told);
+  tell_sample(reading, tokens, options, told);
 }
 
 }  // namespace
@@ -171,7 +187,7 @@ v1::DataInspection inspect_data(const std::string& path, DataReading reading,
                                                 : v1::SEQ_LEN_SOURCE_DEFAULT);
   if (fs::path(path).extension() == ".npy") {
     const fs::path file = train::resolve_path(path, options.data_dir, "run.data.path");
-    base::with_field("run.data.path", [&] { inspect_npy(file, reading, &told); });
+    base::with_field("run.data.path", [&] { inspect_npy(file, reading, options, &told); });
     return told;
   }
   const train::DataFiles files = find_files(reading, path, options.data_dir);

@@ -44,7 +44,7 @@ void read_preset(const std::string& name, DataReading& reading) {
 }  // namespace
 
 DataReading open_reading(const v1::TextReading& given, Admission& admission,
-                         const fs::path& data_dir) {
+                         const fs::path& data_dir, const text::StopCheck& stop) {
   DataReading reading;
   v1::DataConfig& data = *reading.config.mutable_data();
   data.set_tokenizer(given.tokenizer());
@@ -73,7 +73,7 @@ DataReading open_reading(const v1::TextReading& given, Admission& admission,
   reading.hold = admission.hold_models(reading.config);
   const fs::path folder = admission.tokenizer_folder(reading.config, {});
   reading.tokenizer =
-      base::with_field(kTokenizerField, [&] { return text::open_tokenizer(folder); });
+      base::with_field(kTokenizerField, [&] { return text::open_tokenizer(folder, stop); });
   reading.context = context_of(folder);
   return reading;
 }

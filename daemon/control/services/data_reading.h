@@ -21,9 +21,9 @@ struct DataReading {
 };
 
 /// Throws with the fields of a job ("run.data.tokenizer"): TOKENIZER_NEEDED for a preset that has
-/// none, what Admission and text::open_tokenizer throw.
+/// none, what Admission, text::open_tokenizer and `stop` throw.
 DataReading open_reading(const v1::TextReading& given, Admission& admission,
-                         const std::filesystem::path& data_dir);
+                         const std::filesystem::path& data_dir, const text::StopCheck& stop);
 
 /// Text without a tokenizer that was named is read as bytes. Fills in which tokens stand around
 /// documents, as a job does; throws with the field where there are none.

@@ -45,7 +45,9 @@ InspectDataStream::Result InspectDataStream::make_result() {
     part_done(request_.path(), bytes, total);
   };
   return inspect_data(request_.path(),
-                      open_reading(request_.reading(), world_.admission, world_.data_dir), options);
+                      open_reading(request_.reading(), world_.admission, world_.data_dir,
+                                   [this] { check_wanted(); }),
+                      options);
 }
 
 TokenizeDataStream::Result TokenizeDataStream::make_result() {
@@ -53,7 +55,8 @@ TokenizeDataStream::Result TokenizeDataStream::make_result() {
     base::refuse_field("run.data.tokenizer",
                        "is needed: a Hugging Face folder below the daemon's --data-dir, "
                        "\"models/NAME\", a preset or \"bytes\"");
-  DataReading reading = open_reading(request_.reading(), world_.admission, world_.data_dir);
+  DataReading reading = open_reading(request_.reading(), world_.admission, world_.data_dir,
+                                     [this] { check_wanted(); });
   resolve_reading(reading);
   return write_tokens(reading);
 }

@@ -89,13 +89,15 @@ v1::SamplingParams checked_params(const v1::GenerateRequest& request) {
 
 std::vector<train::SampleStart> sequence_starts(const v1::GenerateRequest& request,
                                                 const v1::SamplingParams& params,
-                                                const train::PromptLimits& limits) {
+                                                const train::PromptLimits& limits,
+                                                const text::StopCheck& stop) {
   std::vector<std::vector<std::int64_t>> prompts;
   if (request.prompts_size() == 0)
-    prompts.push_back(train::prompt_tokens(request.prompt(), request.token_ids(), limits));
+    prompts.push_back(
+        train::prompt_tokens(request.prompt(), request.token_ids(), limits, "", stop));
   for (int i = 0; i < request.prompts_size(); ++i)
-    prompts.push_back(train::prompt_tokens(request.prompts(i).prompt(),
-                                           request.prompts(i).token_ids(), limits, place_of(i)));
+    prompts.push_back(train::prompt_tokens(
+        request.prompts(i).prompt(), request.prompts(i).token_ids(), limits, place_of(i), stop));
   const std::size_t samples = samples_of(request);
   std::vector<train::SampleStart> starts;
   for (std::size_t i = 0; i < prompts.size() * samples; ++i) {

@@ -20,9 +20,10 @@ v1::SamplingParams checked_params(const v1::GenerateRequest& request);
 /// What each sequence begins with, by index. `params` have no defaults left open. The first has
 /// their seed, each other one a seed made from that and its index, so that requests whose seeds are
 /// near share no random numbers. Throws what train::prompt_tokens throws, with the field: "prompt",
-/// or "prompts[2].prompt".
+/// or "prompts[2].prompt", and what `stop` throws.
 std::vector<train::SampleStart> sequence_starts(const v1::GenerateRequest& request,
                                                 const v1::SamplingParams& params,
-                                                const train::PromptLimits& limits);
+                                                const train::PromptLimits& limits,
+                                                const text::StopCheck& stop = {});
 
 }  // namespace meshloom::control

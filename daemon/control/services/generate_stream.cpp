@@ -104,6 +104,10 @@ train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
   return start;
 }
 
+void GenerateStream::check_wanted() const {
+  if (ended()) throw Cancelled("the client has gone");
+}
+
 void GenerateStream::make_sequences() {
   train::check_sample_stop(request_.stop(), limits_, "stop");
   v1::SamplingParams params = request_.params();
@@ -111,7 +115,9 @@ void GenerateStream::make_sequences() {
   notes_.insert(notes_.end(), limits_.notes.begin(), limits_.notes.end());
   train::resolve_sampling_params(params, "params");
   const auto& strings = request_.stop().strings();
-  for (train::SampleStart& start : sequence_starts(request_, params, limits_)) {
+  const auto stop = [this] { check_wanted(); };
+  for (train::SampleStart& start : sequence_starts(request_, params, limits_, stop)) {
+    check_wanted();
     Sequence& sequence =
         sequences_.emplace_back(TokenText(limits_, start.prompt, {strings.begin(), strings.end()}));
     sequence.tokens = std::move(start.prompt);

@@ -44,6 +44,8 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
 
   /// By the request, once its model is known.
   void make_sequences();
+  /// Throws Cancelled once nobody wants it any more.
+  void check_wanted() const;
   train::SampleStart start_of(const Sequence& sequence) const;
   void start_sample();
   void write_token(const DrawnToken& token);

@@ -190,8 +190,8 @@ grpc::Status RunServiceImpl::Skip(grpc::ServerContext* context, const v1::SkipRe
   return submit("Skip", *context, *request, response);
 }
 
-SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
-                                     const RunSession& run) const {
+SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request, const RunSession& run,
+                                     const text::StopCheck& stop) const {
   v1::GenerateRequest asked;
   *asked.mutable_prompts() = request.prompts();
   if (request.has_samples()) asked.set_samples(request.samples());
@@ -201,7 +201,7 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request,
   const train::PromptLimits limits = runs_.prompt_limits(run);
   train::check_sample_stop(request.stop(), limits, "stop");
   SampleOrder order;
-  order.starts = sequence_starts(asked, params, limits);
+  order.starts = sequence_starts(asked, params, limits, stop);
   for (train::SampleStart& start : order.starts) {
     start.log_probs = true;
     train::set_ends(request.stop(), limits, &start);
@@ -228,7 +228,10 @@ grpc::ServerUnaryReactor* RunServiceImpl::Sample(grpc::CallbackServerContext* co
                                                  v1::SampleResponse* response) {
   return samples_.answer("Sample", *context, [=, this](const auto&) {
     const auto run = own_run(*context, request->run());
-    *response->mutable_operation() = run->sample(request->epoch(), order_of(*request, *run));
+    const auto stop = [context] {
+      if (context->IsCancelled()) throw Cancelled("the client has gone");
+    };
+    *response->mutable_operation() = run->sample(request->epoch(), order_of(*request, *run, stop));
   });
 }
 

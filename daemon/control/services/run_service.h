@@ -16,7 +16,8 @@ namespace meshloom::control {
 using RunServiceBase = v1::RunService::WithCallbackMethod_CreateRun<
     v1::RunService::WithCallbackMethod_Sample<v1::RunService::WithCallbackMethod_DeleteState<
         v1::RunService::WithCallbackMethod_DeleteWeights<
-            v1::RunService::WithCallbackMethod_Heartbeat<v1::RunService::Service>>>>>;
+            v1::RunService::WithCallbackMethod_DeleteRun<
+                v1::RunService::WithCallbackMethod_Heartbeat<v1::RunService::Service>>>>>>;
 
 class RunServiceImpl final : public RunServiceBase {
  public:
@@ -82,7 +83,8 @@ class RunServiceImpl final : public RunServiceBase {
   void stop();
 
  private:
-  SampleOrder order_of(const v1::SampleRequest& request, const RunSession& run) const;
+  SampleOrder order_of(const v1::SampleRequest& request, const RunSession& run,
+                       const text::StopCheck& stop) const;
   /// The run of that name, if the call has its token.
   std::shared_ptr<RunSession> own_run(const grpc::ServerContextBase& context,
                                       const std::string& name) const;

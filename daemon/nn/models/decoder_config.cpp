@@ -2,6 +2,7 @@
 #include "daemon/nn/models/decoder_config.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "daemon/nn/models/rope_config.h"
 #include "kernels/base/error.h"
@@ -63,7 +64,8 @@ std::vector<bool> parse_layer_types(const JsonReader& json, std::int64_t layers)
 void parse_switched_window(const JsonReader& json, ModelConfig& config) {
   const bool wanted = json.boolean("use_sliding_window", false);
   const bool has_size = json.has("sliding_window") || !json.written("sliding_window");
-  const std::int64_t size = json.size("sliding_window", kDefaultWindow);
+  const std::int64_t size =
+      json.size_or_null("sliding_window", kDefaultWindow, std::numeric_limits<std::int32_t>::max());
   const bool on = wanted && has_size;
   json.written("max_window_layers");  // known where it has no effect, too
   std::vector<bool> windowed(static_cast<std::size_t>(config.num_layers));
@@ -139,11 +141,11 @@ ModelConfig parse_decoder(const JsonReader& json, DecoderFamily family) {
   // null stands for as many as there are heads in every family.
   const bool as_heads = defaults.num_kv_heads == 0 || json.written("num_key_value_heads");
   config.num_kv_heads =
-      json.size("num_key_value_heads", as_heads ? config.num_heads : defaults.num_kv_heads,
-                planner::kMostHeads);
+      json.size_or_null("num_key_value_heads", as_heads ? config.num_heads : defaults.num_kv_heads,
+                        planner::kMostHeads);
   const std::int64_t head_dim =
       defaults.head_dim > 0 ? defaults.head_dim : config.hidden_size / config.num_heads;
-  config.head_dim = json.size("head_dim", head_dim, planner::kMostHeadDim);
+  config.head_dim = json.size_or_null("head_dim", head_dim, planner::kMostHeadDim);
   config.intermediate_size =
       json.size("intermediate_size", defaults.intermediate_size, planner::kMostIntermediate);
   config.max_position_embeddings = json.size(
@@ -152,7 +154,7 @@ ModelConfig parse_decoder(const JsonReader& json, DecoderFamily family) {
   if (activation != "silu" && activation != "swish")
     json.refuse("hidden_act", fmt::format("is '{}'; such a decoder has silu alone", activation));
   config.activation = ActivationKind::kSilu;
-  config.norm_eps = json.number("rms_norm_eps", 1e-6);
+  config.norm_eps = json.given_number("rms_norm_eps", 1e-6);
   config.tie_word_embeddings = json.boolean("tie_word_embeddings", false);
   config.attention_dropout = json.probability("attention_dropout", 0.0);
   config.bos_token_id = defaults.bos_token_id;

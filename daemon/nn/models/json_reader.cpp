@@ -63,7 +63,7 @@ std::int64_t JsonReader::count(const char* key, std::int64_t fallback) const {
 
 std::int64_t JsonReader::integer(const char* key, std::int64_t fallback, std::int64_t least,
                                  std::int64_t most) const {
-  if (!has(key)) return fallback;
+  if (!written(key)) return fallback;
   const nlohmann::json& value = at(key);
   if (!value.is_number_integer() || value.get<std::int64_t>() < least ||
       value.get<std::int64_t>() > most ||
@@ -91,8 +91,13 @@ double JsonReader::number(const char* key, double fallback) const {
   return value.get<double>();
 }
 
+double JsonReader::given_number(const char* key, double fallback) const {
+  if (written(key) && !has(key)) fail(key, "is null, but a number is expected");
+  return number(key, fallback);
+}
+
 double JsonReader::probability(const char* key, double fallback) const {
-  const double value = number(key, fallback);
+  const double value = given_number(key, fallback);
   if (value < 0.0 || value >= 1.0)
     fail(key, fmt::format("is {}, but a number from 0 to less than 1 is expected", value));
   return value;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/strict_json.h"
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/nn/models/config_keys.h"
 #include "daemon/nn/models/decoder_config.h"
@@ -13,6 +14,16 @@
 namespace meshloom::nn {
 namespace {
 
+/// The two keys say one thing: AutoModel goes by the type, others by the class.
+void check_model_type(const JsonReader& json, const ArchitectureName& of_class) {
+  const std::string type = json.string("model_type", of_class.model_type);
+  if (type != of_class.model_type)
+    json.fail("architectures",
+              fmt::format("is [\"{}\"], whose model_type is '{}', and model_type is "
+                          "'{}'",
+                          of_class.class_name, of_class.model_type, type));
+}
+
 const ArchitectureName& parse_architecture(const JsonReader& json) {
   // An empty list says nothing.
   if (json.has("architectures") && json.at("architectures") != nlohmann::json::array()) {
@@ -20,8 +31,12 @@ const ArchitectureName& parse_architecture(const JsonReader& json) {
     if (!list.is_array() || list.size() != 1 || !list[0].is_string())
       json.fail("architectures", "is not a list of one name");
     const std::string name = list[0].get<std::string>();
-    if (const ArchitectureName* found = find_class_name(name)) return *found;
-    if (const ArchitectureName* found = find_headless_class(name)) return *found;
+    const ArchitectureName* found = find_class_name(name);
+    if (found == nullptr) found = find_headless_class(name);
+    if (found != nullptr) {
+      check_model_type(json, *found);
+      return *found;
+    }
     json.refuse("architectures", fmt::format("is {}; {}", list.dump(), offered_classes()));
   }
   if (!json.has("model_type")) json.fail("architectures", "is missing");
@@ -60,7 +75,8 @@ void parse_eos(const JsonReader& json, ModelConfig& config) {
 /// A size that transformers takes by either name, the common one before GPT-2's own.
 std::int64_t gpt2_size(const JsonReader& json, const char* own, const char* common,
                        std::int64_t fallback, std::int64_t most, ModelConfig& config) {
-  const char* key = json.either(own, common);
+  const bool is_own = json.has(own) || !json.written(common);
+  const char* key = is_own ? json.either(own, common) : common;
   const std::int64_t size = json.size(key, fallback, most);
   if (key == common && json.has(own) && json.at(own) != json.at(common))
     config.notes.push_back(fmt::format("config.json: {} {} counts, not {} {}, as in transformers",
@@ -82,12 +98,12 @@ ModelConfig parse_gpt2(const JsonReader& json) {
   config.num_heads =
       gpt2_size(json, "n_head", "num_attention_heads", 12, planner::kMostHeads, config);
   config.intermediate_size =
-      json.size("n_inner", 4 * config.hidden_size, planner::kMostIntermediate);
+      json.size_or_null("n_inner", 4 * config.hidden_size, planner::kMostIntermediate);
   // n_ctx, the older name of the context, is not read by transformers either.
   config.max_position_embeddings = gpt2_size(json, "n_positions", "max_position_embeddings", 1024,
                                              planner::kMostPositions, config);
   config.activation = parse_activation(json, "activation_function", "gelu_new");
-  config.norm_eps = json.number("layer_norm_epsilon", 1e-5);
+  config.norm_eps = json.given_number("layer_norm_epsilon", 1e-5);
   config.tie_word_embeddings = json.boolean("tie_word_embeddings", true);
   config.embedding_dropout = json.probability("embd_pdrop", 0.1);
   config.attention_dropout = json.probability("attn_pdrop", 0.1);
@@ -110,7 +126,7 @@ ModelConfig parse_bert(const JsonReader& json) {
       json.size("max_position_embeddings", 512, planner::kMostPositions);
   config.type_vocab_size = json.size("type_vocab_size", 2, planner::kMostTokenTypes);
   config.activation = parse_activation(json, "hidden_act", "gelu");
-  config.norm_eps = json.number("layer_norm_eps", 1e-12);
+  config.norm_eps = json.given_number("layer_norm_eps", 1e-12);
   config.tie_word_embeddings = json.boolean("tie_word_embeddings", true);
   config.embedding_dropout = config.residual_dropout = json.probability("hidden_dropout_prob", 0.1);
   config.attention_dropout = json.probability("attention_probs_dropout_prob", 0.1);
@@ -138,6 +154,17 @@ void check_sizes(const JsonReader& json, const ModelConfig& config) {
   if (config.pad_token_id && *config.pad_token_id >= config.vocab_size)
     json.fail("pad_token_id", fmt::format("{} is outside the vocabulary of {}",
                                           *config.pad_token_id, config.vocab_size));
+}
+
+/// A config has some hundred values, of labels some thousands.
+nlohmann::json parse_model_json(const std::string& text) {
+  try {
+    return base::parse_strict_json(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("config.json: {}", error.what()), "INVALID_MODEL_CONFIG");
+  } catch (const ResourceExhausted& error) {
+    throw InvalidArgument(fmt::format("config.json: {}", error.what()), "INVALID_MODEL_CONFIG");
+  }
 }
 
 }  // namespace
@@ -170,9 +197,7 @@ std::int64_t ModelConfig::windowed_layer_count() const {
 }
 
 ModelConfig parse_hf_config(const std::string& text) {
-  const nlohmann::json document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (document.is_discarded())
-    throw InvalidArgument("config.json: not valid JSON", "INVALID_MODEL_CONFIG");
+  const nlohmann::json document = parse_model_json(text);
   if (!document.is_object())
     throw InvalidArgument("config.json: not a JSON object", "INVALID_MODEL_CONFIG");
   const JsonReader json(document);
@@ -190,7 +215,7 @@ ModelConfig parse_hf_config(const std::string& text) {
   ModelConfig config = architecture == Architecture::kGpt2    ? parse_gpt2(json)
                        : architecture == Architecture::kLlama ? parse_decoder(json, name.family)
                                                               : parse_bert(json);
-  config.initializer_range = json.number("initializer_range", 0.02);
+  config.initializer_range = json.given_number("initializer_range", 0.02);
   // The config holds the architecture's defaults.
   config.bos_token_id = json.token_id("bos_token_id", config.bos_token_id);
   config.pad_token_id = json.token_id("pad_token_id", config.pad_token_id);

@@ -35,8 +35,8 @@ std::optional<double> unless_zero(const JsonReader& rope, const char* key) {
 /// The length that the model was trained on: one beside the object counts first.
 std::int64_t original_length(const JsonReader& json, const JsonReader& rope, ModelConfig& config) {
   const std::int64_t inner =
-      rope.size(kOriginal, config.max_position_embeddings, planner::kMostPositions);
-  const std::int64_t outer = json.size(kOriginal, inner, planner::kMostPositions);
+      rope.size_or_null(kOriginal, config.max_position_embeddings, planner::kMostPositions);
+  const std::int64_t outer = json.size_or_null(kOriginal, inner, planner::kMostPositions);
   if (rope.has(kOriginal) && outer != inner)
     config.notes.push_back(fmt::format("config.json: {} {} counts, not {}{} {}", kOriginal, outer,
                                        rope.prefix(), kOriginal, inner));
@@ -145,7 +145,7 @@ void parse_rope(const JsonReader& json, ModelConfig& config) {
   json.expect("partial_rotary_factor", 1.0);
   const double theta = json.number("rope_theta", 10000.0);
   if (!(theta > 0.0)) json.fail("rope_theta", "is not positive");
-  json.size(kOriginal, 1, planner::kMostPositions);
+  json.size_or_null(kOriginal, 1, planner::kMostPositions);
   RopeSettings settings{.theta = theta, .scaling = {}};
   const bool older =
       json.has("rope_scaling") && json.at("rope_scaling") != nlohmann::json::object();

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "daemon/base/stand_in.h"
+#include "daemon/base/strict_json.h"
 #include "daemon/nn/models/architecture_names.h"
 #include "daemon/tensor/execution_context.h"
 #include "kernels/base/error.h"
@@ -80,10 +81,15 @@ HfFolder HfFolder::open(const fs::path& folder, base::Disk& disk) {
 
 void HfFolder::read_index(const fs::path& folder, const std::string& text, base::Disk& disk) {
   base::refuse_stand_in(text, fmt::format("{}/{}", label_, kIndexFile));
-  const auto index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto wrong = [&](const std::string& what) {
     fail(label_, fmt::format("{}: {}", kIndexFile, what));
   };
+  nlohmann::json index;
+  try {
+    index = base::parse_strict_json(text);
+  } catch (const Error& error) {
+    wrong(error.what());
+  }
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     wrong("weight_map, an object of tensor names and files, is expected");
   std::map<std::string, std::vector<std::string>> names_by_file;

@@ -276,8 +276,9 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_si
   const v1::DataConfig& data = resolved.data();
   TokenizedText made;
   std::optional<text::FolderTokenizer> tokenizer;
-  const auto open = [&] {
-    tokenizer = folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder);
+  const auto open = [&](const std::string& field) {
+    const auto alive = [&] { progress(field, 0, 0); };
+    tokenizer = folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder, alive);
     made.tokenizer = identity_of(data, *tokenizer);
     const std::string& before = data.identity().tokenizer();
     if (!before.empty() && before != made.tokenizer && !data.allow_changed())
@@ -290,7 +291,7 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_si
   };
   const auto tokens_of = [&](const DataFiles& found, const std::string& field) -> fs::path {
     if (!is_tokenized(data, found.format)) return {};
-    if (!tokenizer) open();
+    if (!tokenizer) open(field);
     TokenCache::Text text{.files = documents_of(found, data.format()),
                           .tokenizer = tokenizer->tokenizer.get(),
                           .encode = encode_options(data, *tokenizer),

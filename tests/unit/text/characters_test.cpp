@@ -76,7 +76,8 @@ TEST(Characters, AreNormalizedAsInThePackage) {
     Lines lines;
     for_each_character([&](const std::string& c) {
       NormalText text{"a" + c + "b"};
-      normalizer(text);
+      Budget budget;
+      normalizer(text, budget);
       lines.add(text.text);
     });
     EXPECT_EQ(lines.digest(), digest.get<std::string>()) << name;
@@ -101,7 +102,8 @@ TEST(Characters, CombineAsInThePackage) {
         const auto& [first, count] = ranges[draw() % ranges.size()];
         append_utf8(first + draw() % count, text.text);
       }
-      normalizer(text);
+      Budget budget;
+      normalizer(text, budget);
       lines.add(text.text);
     }
     EXPECT_EQ(lines.digest(), digest.get<std::string>()) << name;
@@ -118,7 +120,8 @@ TEST(Characters, ClusterAsInThePackage) {
     Lines lines;
     for_each_character([&](const std::string& c) {
       NormalText text{std::string(around).replace(place, 2, c)};
-      normalizer(text);
+      Budget budget;
+      normalizer(text, budget);
       lines.add(text.text);
     });
     EXPECT_EQ(lines.digest(), digest.get<std::string>()) << around;
@@ -135,7 +138,9 @@ TEST(Characters, AreDividedIntoScriptsAsInThePackage) {
     for (std::size_t i = 0; i < characters.size(); ++i)
       text += characters[i * std::stoul(stride) % characters.size()];
     Lines lines;
-    splitter.split({text, true}, [&](const Piece& piece) { lines.add(std::string(piece.text)); });
+    Budget budget = Budget::of_text(text.size());
+    splitter.split({text, true}, budget,
+                   [&](const Piece& piece) { lines.add(std::string(piece.text)); });
     EXPECT_EQ(lines.digest(), digest.get<std::string>()) << stride;
   }
 }
@@ -147,7 +152,8 @@ TEST(Characters, AreSplitAsInThePackage) {
     Lines lines;
     for_each_character([&](const std::string& c) {
       std::string joined;
-      splitter.split({"a" + c + "b", true}, [&](const Piece& piece) {
+      Budget budget;
+      splitter.split({"a" + c + "b", true}, budget, [&](const Piece& piece) {
         if (!joined.empty()) joined += '\n';
         joined += piece.text;
       });

@@ -133,5 +133,21 @@ TEST(JsonLines, LinesWithoutTextAreSkippedWhereThatIsWanted) {
       << "what is no JSON may have lost its text";
 }
 
+TEST(JsonLines, ALineOfValuesWithoutEndIsRefusedByItsPlace) {
+  std::string line = R"({"text": "x", "n": [)";
+  for (int i = 0; i < 4'000'000; ++i) line += "0,";
+  try {
+    document_of_line(line + "0]}", {}, {kPath, 7});
+    ADD_FAILURE() << "it was taken";
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.reason(), "JSON_TOO_LARGE");
+    EXPECT_NE(std::string(error.what()).find(":7: has more than 4000000 values"), std::string::npos)
+        << error.what();
+  }
+  const std::string nested = std::string(2000, '[') + std::string(2000, ']');
+  EXPECT_EQ(document_of_line(R"({"n": )" + nested + R"(, "text": "x"})", {}, {kPath, 1})->text,
+            "x");
+}
+
 }  // namespace
 }  // namespace meshloom::text

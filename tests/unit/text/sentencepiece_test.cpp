@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -16,45 +15,10 @@
 #include "tests/support/temp_folder.h"
 #include "tests/unit/text/golden_file.h"
 #include "tests/unit/text/hex.h"
+#include "tests/unit/text/sentencepiece_file.h"
 
 namespace meshloom::text {
 namespace {
-
-/// A map that replaces the texts that are this one byte.
-std::string map_of(unsigned char byte, const std::string& normal) {
-  std::vector<std::uint32_t> units(512);
-  units[0] = 256u << 10;                           // the children lie from 256 on
-  units[256u ^ byte] = byte | 1u << 8 | 1u << 10;  // and the value beside the child
-  std::string map(sizeof(std::uint32_t) * (1 + units.size()), '\0');
-  const auto bytes = static_cast<std::uint32_t>(sizeof(std::uint32_t) * units.size());
-  std::memcpy(map.data(), &bytes, sizeof bytes);
-  std::memcpy(map.data() + sizeof bytes, units.data(), bytes);
-  return map + normal + '\0';
-}
-
-std::string number_field(int field, char value) { return {static_cast<char>(field << 3), value}; }
-std::string bytes_field(int field, const std::string& bytes) {
-  std::string out(1, static_cast<char>(field << 3 | 2));
-  std::size_t size = bytes.size();
-  for (; size >= 0x80; size >>= 7) out += static_cast<char>(size | 0x80);
-  return out + static_cast<char>(size) + bytes;
-}
-
-constexpr char kUnknownType = 2, kByteType = 6, kUnigramModel = 1, kBpeModel = 2;
-
-std::string piece_field(const std::string& text, float score, char type = 1) {
-  std::string number(sizeof score, '\0');
-  std::memcpy(number.data(), &score, sizeof score);
-  return bytes_field(
-      1, bytes_field(1, text) + static_cast<char>(2 << 3 | 5) + number + number_field(3, type));
-}
-
-/// A tokenizer.model of "<unk>", "a" and more pieces, without a blank in front of texts.
-std::string model_of(char kind, const std::string& pieces, const std::string& map) {
-  return piece_field("<unk>", 0, kUnknownType) + piece_field("a", -1) + pieces +
-         bytes_field(2, number_field(3, kind)) +
-         bytes_field(3, bytes_field(2, map) + number_field(3, 0));
-}
 
 class SentencePiece : public testing::TestWithParam<const char*> {};
 
@@ -136,17 +100,18 @@ TEST(SentencePieceFile, WithPiecesThatNoModelHasIsRefused) {
 }
 
 TEST(CharacterMaps, ThatAreBrokenAreRefused) {
-  EXPECT_EQ(CharacterMap("").longest("a").length, 0u);
+  Budget budget;
+  EXPECT_EQ(CharacterMap("").longest("a", budget).length, 0u);
   for (const std::string& bytes :
        {std::string("abc"), std::string("\x08\0\0\0abcd", 8), std::string("\x04\0\0\0abcdx", 9)})
     EXPECT_THROW(CharacterMap{bytes}, InvalidArgument) << bytes.size();
   // An offset far behind the only unit.
   const CharacterMap wild(std::string("\x04\0\0\0\xFF\xFF\xFF\x7F\0", 9));
-  EXPECT_THROW(wild.longest("a"), InvalidArgument);
+  EXPECT_THROW(wild.longest("a", budget), InvalidArgument);
   // Normal forms have a length that every character of a text can have.
   const std::string longest(4096, 'x');
-  EXPECT_EQ(CharacterMap(map_of('a', longest)).longest("a").normal, longest);
-  EXPECT_THROW(CharacterMap(map_of('a', longest + "x")).longest("a"), InvalidArgument);
+  EXPECT_EQ(CharacterMap(map_of('a', longest)).longest("a", budget).normal, longest);
+  EXPECT_THROW(CharacterMap(map_of('a', longest + "x")).longest("a", budget), InvalidArgument);
 }
 
 }  // namespace

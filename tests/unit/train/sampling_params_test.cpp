@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/nn/models/presets.h"
+#include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
@@ -66,6 +67,64 @@ TEST(PromptLimits, AModelOf256TokensHasBytesUnlessItsTokenizerIsAnother) {
   const PromptLimits unknown = limits(R"({"version": "9.0"})");
   EXPECT_FALSE(unknown.has_text()) << "no bytes in the place of a tokenizer that is not known";
   EXPECT_FALSE(unknown.no_tokenizer.empty());
+}
+
+/// Makes no token, and knows whether it was asked.
+class AskedTokenizer final : public text::Tokenizer {
+ public:
+  using Tokenizer::decode;
+  using Tokenizer::encode;
+  void encode(std::string_view, bool, text::WordCache&, text::Budget& budget,
+              std::vector<text::TokenId>& out) const override {
+    asked = true;
+    budget.spend(text::Budget::kSteps / 2, "model");
+    out.push_back(0);
+  }
+  std::string decode(std::span<const text::TokenId>, bool, text::Budget&) const override {
+    return {};
+  }
+  text::TokenId end() const override { return 1; }
+  std::optional<text::TokenId> find(std::string_view) const override { return std::nullopt; }
+
+  mutable bool asked = false;
+};
+
+TEST(PromptTokens, APromptOfManyContextsIsNotEncoded) {
+  const auto tokenizer = std::make_shared<AskedTokenizer>();
+  PromptLimits limits{.vocab_size = 1000, .context_length = 128, .tokenizer = tokenizer};
+  const std::size_t most = 1024 + 16 * 128;
+  EXPECT_EQ(test::reason_of([&] { prompt_tokens(std::string(most + 1, 'a'), {}, limits); }),
+            "PROMPT_TOO_LONG");
+  EXPECT_FALSE(tokenizer->asked);
+  EXPECT_EQ(prompt_tokens(std::string(most, 'a'), {}, limits).size(), 1u);
+  EXPECT_TRUE(tokenizer->asked);
+}
+
+TEST(PromptTokens, AreEndedByTheStopCheckAndTheBudget) {
+  PromptLimits limits{
+      .vocab_size = 1000, .context_length = 128, .tokenizer = std::make_shared<AskedTokenizer>()};
+  EXPECT_THROW(prompt_tokens("a", {}, limits, "", [] { throw Cancelled("gone"); }), Cancelled);
+  const test::TempFolder folder;
+  folder.write("tokenizer.json", R"({"version": "1.0", "normalizer": {"type": "Replace",
+      "pattern": {"String": "a"}, "content": ")" +
+                                     std::string(5000, 'a') + R"("}, "model": {"type": "BPE",
+      "vocab": {"a": 0}, "merges": []}})");
+  text::TokenizerCache opened;
+  limits.tokenizer = nullptr;
+  add_tokenizer(limits, folder.path(), opened);
+  EXPECT_TRUE(limits.tokenizer_is_refused);
+  try {
+    prompt_tokens("a", {}, limits);
+    ADD_FAILURE() << "it was taken";
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.reason(), "TOKENIZER_LIMIT");
+    EXPECT_EQ(error.metadata().at("field"), "prompt");
+    EXPECT_NE(std::string(error.what()).find("normalizer.content"), std::string::npos)
+        << error.what();
+  }
+  // Who does not want it any more is told so, and not that there is no tokenizer.
+  EXPECT_THROW(add_tokenizer(limits, folder.path(), opened, [] { throw Cancelled("gone"); }),
+               Cancelled);
 }
 
 }  // namespace

@@ -37,6 +37,20 @@ TEST(BoundedCalls, GivesBackWhatTheCallReturnsOrThrows) {
   expect_ended(calls);
 }
 
+TEST(BoundedCalls, ACallThatNobodyWaitsForCanEnd) {
+  BoundedCalls calls(50ms, 2);
+  EXPECT_EQ(calls.run<int>([](const BoundedCalls::Alive& alive) {
+    alive();
+    return 7;
+  }),
+            7);
+  const auto endless = [](const BoundedCalls::Alive& alive) -> int {
+    for (;; std::this_thread::sleep_for(1ms)) alive();
+  };
+  EXPECT_THROW(calls.run<int>(endless), DeadlineExceeded);
+  expect_ended(calls);
+}
+
 TEST(BoundedCalls, AHangingCallIsLeftBehindAndCounted) {
   const auto gate = std::make_shared<Gate>();
   BoundedCalls calls(50ms, 2);

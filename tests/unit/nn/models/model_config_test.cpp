@@ -342,6 +342,52 @@ TEST(ModelConfig, ErrorsNameTheKey) {
   EXPECT_THROW(parse_hf_config(std::string(100000, '[')), InvalidArgument);
 }
 
+TEST(ModelConfig, AKeyTwiceAndEndlessNestingAreRefusedByName) {
+  const auto error_of = [](const std::string& text) -> std::string {
+    try {
+      parse_hf_config(text);
+      return "";
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.reason(), "INVALID_MODEL_CONFIG");
+      return error.what();
+    }
+  };
+  const std::string rest = R"("architectures": ["GPT2LMHeadModel"]})";
+  EXPECT_EQ(error_of(R"({"model_type": "gpt2", "model_type": "gpt2", )" + rest),
+            "config.json: has the key \"model_type\" twice in one object");
+  EXPECT_EQ(error_of(R"({"task": {"a": 1, "b": 2, "a": 3}, )" + rest),
+            "config.json: has the key \"a\" twice in one object");
+  const std::string deep = std::string(400'000, '[') + std::string(400'000, ']');
+  EXPECT_EQ(error_of(R"({"unknown": )" + deep + ", " + rest),
+            "config.json: nests its values deeper than 64 levels");
+  EXPECT_NE(error_of(R"({"model_type": "llama", )" + rest).find("model_type is 'llama'"),
+            std::string::npos);
+  EXPECT_EQ(error_of(R"({"model_type": "gpt2", )" + rest), "");
+}
+
+TEST(ModelConfig, NullIsNoSize) {
+  for (const auto& [json, keys] :
+       {std::pair(gpt2_json(),
+                  std::vector<const char*>{"n_layer", "n_head", "n_embd", "n_positions",
+                                           "num_hidden_layers", "vocab_size", "layer_norm_epsilon",
+                                           "resid_pdrop", "initializer_range"}),
+        std::pair(llama_json(),
+                  std::vector<const char*>{"hidden_size", "num_hidden_layers", "intermediate_size",
+                                           "num_attention_heads", "max_position_embeddings",
+                                           "rms_norm_eps", "attention_dropout"}),
+        std::pair(bert_json(), std::vector<const char*>{"type_vocab_size", "layer_norm_eps"})})
+    for (const char* key : keys) {
+      try {
+        parse_hf_config(with(json, key, nullptr).dump());
+        ADD_FAILURE() << key << " of null was taken";
+      } catch (const InvalidArgument& error) {
+        EXPECT_EQ(error.metadata().at("key"), key) << error.what();
+      }
+    }
+  EXPECT_NO_THROW(parse_hf_config(
+      with(with(llama_json(), "num_key_value_heads", nullptr), "head_dim", nullptr).dump()));
+}
+
 TEST(ModelConfig, RefusalsListWhatIsSupported) {
   for (const Json& json :
        {Json{{"model_type", "mixtral"}}, with(gpt2_json(), "architectures", {"T5Model"})}) {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tokenizers of strangers that make work or memory without end, beside a job that trains: whoever
+// names one is refused, the job keeps its losses, and a stop is obeyed.
+#include <fmt/ranges.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "tests/e2e/daemon_fixture.h"
+#include "tests/e2e/run_client.h"
+#include "tests/support/source_folder.h"
+
+namespace meshloom::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A tokenizer of the letters, with one part that is another.
+Json tokenizer_of_letters(const std::string& part, const Json& value) {
+  Json vocab = {{"<eos>", 0}, {" ", 1}};
+  for (char c = 'a'; c <= 'z'; ++c) vocab[std::string(1, c)] = static_cast<int>(vocab.size());
+  Json json = {{"version", "1.0"},
+               {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
+  json[part] = value;
+  return json;
+}
+
+Json steps(const char* list, const Json& step, int count) {
+  Json all = Json::array();
+  for (int i = 0; i < count; ++i) all.push_back(step);
+  return {{"type", "Sequence"}, {list, all}};
+}
+
+Json split_at(const std::string& regex) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", regex}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+struct Hostile {
+  std::string name, file;
+};
+
+std::vector<Hostile> hostile_tokenizers() {
+  const Json doubles = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  std::string objects = "{\"version\":\"1.0\",\"padding\":[";
+  for (int i = 0; i < 9'000'000; ++i) objects += "[],";
+  return {
+      {"steps", tokenizer_of_letters("pre_tokenizer",
+                                     steps("pretokenizers", {{"type", "WhitespaceSplit"}}, 40'000))
+                    .dump()},
+      {"doubled", tokenizer_of_letters("normalizer", steps("normalizers", doubles, 31)).dump()},
+      {"regex", tokenizer_of_letters("pre_tokenizer", split_at("(?:a?){25}a{25}b")).dump()},
+      {"values", objects + "0]}"},
+  };
+}
+
+class HostileTokenizersE2e : public DaemonTest {
+ protected:
+  /// DATA_DIR/NAME: a small model of 256 tokens, as a job has exported it, with this tokenizer.
+  void make_folder(const std::string& name, const std::string& tokenizer) const {
+    fs::copy(folder_ / "hf", data_ / name, fs::copy_options::recursive);
+    std::ofstream(data_ / name / "tokenizer.json") << tokenizer;
+    std::ofstream(data_ / name / "tokenizer_config.json") << R"({"eos_token": "<eos>"})";
+  }
+  void export_model() {
+    TinyJob first;
+    first.steps = 2;
+    first.extra = "  export: {hf_folder: hf}\n";
+    submit(first, "first");
+    ASSERT_TRUE(reaches("first", "succeeded")) << job("first").dump(2);
+    const auto copied =
+        client({"checkpoint", "download", "checkpoints/first/hf", (folder_ / "hf").string()});
+    ASSERT_EQ(copied.exit_code, 0) << copied.errors;
+  }
+  void expect_limited(const Arguments& arguments) const {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(arguments, " ")));
+    Arguments all = arguments;
+    all.emplace_back("--json");
+    const CommandResult result = client(all, 40s);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_NE(result.exit_code, -1) << "it took too long";
+    EXPECT_NE(result.output.find("TOKENIZER_LIMIT"), std::string::npos)
+        << result.output << result.errors;
+  }
+  void expect_same_losses_as(const std::string& name, const std::string& other) const {
+    const auto alone = step_losses(other);
+    int compared = 0;
+    for (const auto& [step, loss] : step_losses(name)) {
+      const auto found = alone.find(step);
+      if (found == alone.end()) continue;
+      EXPECT_EQ(loss, found->second) << step;
+      ++compared;
+    }
+    EXPECT_GE(compared, 3);
+  }
+};
+
+TEST_F(HostileTokenizersE2e, EndTheRequestsThatNameThemAlone) {
+  start();
+  ASSERT_NO_FATAL_FAILURE(export_model());
+  submit_endless("dp2", "undisturbed", 2000);
+  EXPECT_EQ(client({"job", "cancel", "undisturbed"}).exit_code, 0);
+  ASSERT_TRUE(reaches("undisturbed", "cancelled")) << job("undisturbed").dump(2);
+  std::ofstream(data_ / "letters.txt") << std::string(100'000, 'a');
+  submit_endless("dp2", "beside", 3);
+
+  for (const auto& [name, file] : hostile_tokenizers()) {
+    SCOPED_TRACE(name);
+    make_folder(name, file);
+    const auto made = client({"model", "create", name, "--from-data-dir", name});
+    ASSERT_EQ(made.exit_code, 0) << made.errors;
+    expect_limited({"generate", "--model", name, "--prompt", "banana", "--max-tokens", "3"});
+    expect_limited({"data", "tokenize", "--tokenizer", "models/" + name, "--out", name + ".bin",
+                    "letters.txt"});
+    expect_limited({"data", "inspect", "--tokenizer", name, "letters.txt"});
+    v1::RunSpec spec;
+    spec.set_name(name);
+    spec.mutable_config()->mutable_model()->set_name(name);
+    spec.mutable_config()->mutable_training()->set_seq_len(16);
+    RunClient run(address_);
+    ASSERT_TRUE(run.submit(spec).ok());
+    v1::SampleRequest sample;
+    sample.add_prompts()->set_prompt("banana");
+    const Outcome outcome = run.sample(sample);
+    EXPECT_EQ(outcome.code, grpc::StatusCode::RESOURCE_EXHAUSTED) << outcome.message;
+    EXPECT_EQ(outcome.reason, "TOKENIZER_LIMIT") << outcome.message;
+    EXPECT_TRUE(run.close().ok());
+  }
+  // A text for which it suffices is tokenized; a prompt of many contexts is not even tried.
+  EXPECT_EQ(client({"data", "tokenize", "--tokenizer", "regex", "--out", "few.bin", "text.txt"})
+                .exit_code,
+            0);
+  expect_refused_for({"generate", "--model", "regex", "--prompt", std::string(5000, 'b')},
+                     "PROMPT_TOO_LONG");
+
+  EXPECT_EQ(job("beside")["state"], "running");
+  EXPECT_EQ(client({"job", "cancel", "beside"}).exit_code, 0);
+  ASSERT_TRUE(reaches("beside", "cancelled")) << job("beside").dump(2);
+  expect_same_losses_as("beside", "undisturbed");
+  shut_down();
+}
+
+TEST_F(HostileTokenizersE2e, AStopEndsATextThatTakesLong) {
+  start(1);
+  ASSERT_NO_FATAL_FAILURE(export_model());
+  // Within its budget for many seconds: a third of a microsecond at each place.
+  make_folder("slow", tokenizer_of_letters("pre_tokenizer", split_at("(?:a?){2}a{200}b")).dump());
+  std::ofstream(data_ / "large.txt") << std::string(60'000'000, 'a');
+  Process tokenizing({test::program("meshloom"), "--address", address_, "data", "tokenize",
+                      "--tokenizer", "slow", "--out", "large.bin", "large.txt"},
+                     folder_ / "tokenize.log", folder_ / "tokenize.err");
+  TinyJob slow;
+  slow.model = "{hf_folder: slow}";
+  slow.data = "large.txt, tokenizer: auto";
+  submit(slow, "slow");
+  ASSERT_TRUE(reaches("slow", "running")) << job("slow").dump(2);
+  EXPECT_EQ(tokenizing.wait(0s), std::nullopt) << read_file(folder_ / "tokenize.err");
+  daemon_->signal(SIGTERM);
+  EXPECT_EQ(wait_for_end(20s), 0) << daemon_log();
+  EXPECT_NE(tokenizing.wait(10s).value_or(0), 0);
+}
+
+}  // namespace
+}  // namespace meshloom::e2e
