@@ -82,8 +82,7 @@ DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::Ra
                        leave_soon(fmt::format("rank {}", hello.rank()));
                      },
                      &runtime.pulse(), rank_timeout});
-  const StopSignalListener signals(runtime.launched_by_mpirun(),
-                                   [&](const std::string& cause) { follower.request_stop(cause); });
+  const StopSignalListener signals([&](const std::string& cause) { follower.request_stop(cause); });
   world.failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
     follower.report_failure(epoch, failure_text(failure));
   });
@@ -155,15 +154,14 @@ LaunchCard start_leader(comm::MpiRuntime& runtime, const DaemonOptions& options,
 }
 
 /// Rank 0, until the daemon stops. Lets go of a leader that threads which hang may still use.
-DaemonEnd lead(comm::ProcessGroup& world, std::unique_ptr<Leader>& leader, bool launched_by_mpirun,
-               RunFactory& factory) {
+DaemonEnd lead(comm::ProcessGroup& world, std::unique_ptr<Leader>& leader, RunFactory& factory) {
   if (!world.hosts().empty())
     spdlog::debug("hosts of the ranks, which decide the order of sums: {}", world.hosts());
   if (world.failures())
     world.failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
       leader->report_failure(epoch, failure_text(failure));
     });
-  const DaemonEnd end = leader->serve(launched_by_mpirun, factory);
+  const DaemonEnd end = leader->serve(factory);
   if (end.hanging) static_cast<void>(leader.release());
   return end;
 }
@@ -202,7 +200,7 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
     runtime.on_abort([&runtime, path = *flight_path](const comm::AbortRecord& record) {
       write_flight_file(*runtime.flight(), path, record.text);
     });
-  if (rank == 0) return lead(*world, leader, runtime.launched_by_mpirun(), factory);
+  if (rank == 0) return lead(*world, leader, factory);
   return follow(*world, card, hello, runtime, std::chrono::milliseconds(config.rank_timeout_ms()),
                 factory, abort, disk.get());
 }

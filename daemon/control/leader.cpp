@@ -176,14 +176,13 @@ Leader::~Leader() {
   if (stopper_.joinable()) stopper_.join();
 }
 
-DaemonEnd Leader::serve(bool launched_by_mpirun, RunFactory& factory) {
+DaemonEnd Leader::serve(RunFactory& factory) {
   const HostPort listen = parse_host_port(options_.config.listen(), "--listen");
   const std::string address = fmt::format("{}:{}", listen.host, server_->port());
   spdlog::info("meshloomd {} serves on {}, state in {}", options_.version, address,
                state_.root().string());
   state_.publish_address(address);
-  const StopSignalListener signals(launched_by_mpirun,
-                                   [this](const std::string& cause) { request_stop(cause); });
+  const StopSignalListener signals([this](const std::string& cause) { request_stop(cause); });
   ranks_.start();
   LoopEnd end = ranks_.run(factory, sources_);
   driver_.request_stop();

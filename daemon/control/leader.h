@@ -64,7 +64,7 @@ class Leader final : private RankHub::Observer {
   }
 
   /// Runs this rank's commands on the calling thread until the daemon stops.
-  DaemonEnd serve(bool launched_by_mpirun, RunFactory& factory);
+  DaemonEnd serve(RunFactory& factory);
 
  private:
   void all_ranks_joined() override;

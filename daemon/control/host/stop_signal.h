@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals that ask the daemon to stop, heard by a thread of its own.
+// StopSignalListener: a thread that hears the signals by which the daemon is asked to stop.
 #pragma once
 
 #include <functional>
@@ -9,19 +9,20 @@
 namespace meshloom::control {
 
 /// Keeps the signals that StopSignalListener hears from interrupting any thread, and ignores
-/// SIGXFSZ: a write beyond the limit of file sizes fails, and the process goes on. Call first thing
-/// in main: threads inherit it.
+/// SIGXFSZ: a write beyond the limit of file sizes fails, and the process goes on. main() calls
+/// this first of all, since threads inherit what it sets.
 void prepare_signals();
 
+/// A thread that waits for signals. Everything in this class may be called by any thread.
 class StopSignalListener {
  public:
   using OnStop = std::function<void(const std::string& cause)>;
 
-  /// Calls on_stop with each SIGTERM, SIGINT, SIGHUP (unless it was ignored when the process
-  /// started, as nohup does), SIGUSR1, SIGXCPU and SIGPWR. mpirun sends its ranks SIGCONT before it
-  /// ends them, a second before SIGTERM: from the parent process that is a warning and counts as a
-  /// request to stop, too, unless this process was stopped and goes on by it. SIGUSR2 is logged.
-  StopSignalListener(bool parent_is_launcher, OnStop on_stop);
+  /// Calls on_stop, on the listener's thread, with each SIGTERM, SIGINT, SIGHUP (unless it was
+  /// ignored when the process started, as nohup has it), SIGUSR1, SIGXCPU and SIGPWR. It is called
+  /// also when mpirun begins to end its ranks (launcher_end.h), which is some time before mpirun
+  /// sends them SIGTERM. SIGUSR2 is logged, and so is the SIGCONT that ends a stop.
+  explicit StopSignalListener(OnStop on_stop);
   ~StopSignalListener();
   StopSignalListener(const StopSignalListener&) = delete;
   StopSignalListener& operator=(const StopSignalListener&) = delete;
@@ -29,7 +30,6 @@ class StopSignalListener {
  private:
   void listen();
 
-  bool parent_is_launcher_;
   OnStop on_stop_;
   std::thread thread_;
 };

@@ -3,7 +3,9 @@
 #include "daemon/control/host/stop_signal.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,11 +18,12 @@
 #include <functional>
 #include <iterator>
 #include <string>
+#include <thread>
 
 namespace meshloom::control {
 namespace {
 
-/// A child that listens with its parent as the launcher. It writes a byte when it has begun and
+/// A child that listens. It writes a byte when it has begun and
 /// one for each cause of a stop, and ends with code 0 after `last` of them.
 class ListeningChild {
  public:
@@ -37,7 +40,7 @@ class ListeningChild {
     prepare_signals();
     std::atomic<int> heard{0};
     {
-      const StopSignalListener listener(true, [&](const std::string& cause) {
+      const StopSignalListener listener([&](const std::string& cause) {
         tell(cause[0]);
         ++heard;
       });
@@ -108,16 +111,74 @@ TEST(StopSignal, NohupKeepsSighupAway) {
   EXPECT_EQ(child.exit_status(), 0);
 }
 
-TEST(StopSignal, SigcontOfTheLauncherIsAWarningUnlessItEndsAStop) {
-  const ListeningChild child(2);
+/// Gives this process the name of a launcher, for its children to see.
+class NamedAs {
+ public:
+  explicit NamedAs(const char* name) {
+    ::prctl(PR_GET_NAME, before_);
+    ::prctl(PR_SET_NAME, name);
+  }
+  ~NamedAs() { ::prctl(PR_SET_NAME, before_); }
+  NamedAs(const NamedAs&) = delete;
+  NamedAs& operator=(const NamedAs&) = delete;
+
+ private:
+  char before_[16] = {};
+};
+
+/// As a launcher does that has nothing to do.
+void wait_for_events(int milliseconds) { ::poll(nullptr, 0, milliseconds); }
+
+bool kernel_tells_what_is_waited_for() {
+  std::thread sleeper([] { ::usleep(200'000); });
+  wait_for_events(50);
+  bool tells = false;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "wchan");
+    std::string name;
+    file >> name;
+    tells = tells || name.find("nanosleep") != std::string::npos;
+  }
+  sleeper.join();
+  return tells;
+}
+
+TEST(StopSignal, SigcontOfALauncherThatEndsItsRanksAsksForAStop) {
+  if (!kernel_tells_what_is_waited_for()) GTEST_SKIP() << "/proc/PID/wchan is 0 here";
+  for (const char* name : {"mpirun", "prted"}) {
+    const NamedAs launcher(name);
+    const ListeningChild child(2);
+    child.send(SIGCONT);
+    ::usleep(800'000);  // as a launcher does before SIGTERM
+    child.send(SIGTERM);
+    EXPECT_TRUE(child.tells('m')) << name;
+    EXPECT_TRUE(child.tells('S')) << name << " asked twice by SIGCONT";
+    EXPECT_EQ(child.exit_status(), 0);
+  }
+}
+
+TEST(StopSignal, SigcontThatALauncherPassesOnChangesNothing) {
+  const NamedAs launcher("mpirun");
+  const ListeningChild child(1);
   for (int i = 0; i < 2; ++i) {
     child.stop();
     child.send(SIGCONT);
   }
+  child.send(SIGCONT);
+  ::usleep(30'000);  // no sleep before an end is so short
+  wait_for_events(1500);
   child.send(SIGUSR1);
   EXPECT_TRUE(child.tells('S')) << "and not by SIGCONT before it";
+  EXPECT_EQ(child.exit_status(), 0);
+}
+
+TEST(StopSignal, SigcontOfAParentThatIsNoLauncherChangesNothing) {
+  const NamedAs other("slurmstepd");
+  const ListeningChild child(1);
   child.send(SIGCONT);
-  EXPECT_TRUE(child.tells('m'));
+  ::usleep(1'500'000);
+  child.send(SIGUSR1);
+  EXPECT_TRUE(child.tells('S')) << "and not by SIGCONT before it";
   EXPECT_EQ(child.exit_status(), 0);
 }
 
