@@ -214,7 +214,7 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
       "job release)");
   app.add_option("--max-stalled-attempts", flags.max_stalled_attempts,
                  "Hold a job when the daemon has ended in so many attempts in a row before a step "
-                 "was done. Default 3");
+                 "was done that no attempt had done. Default 3");
   app.add_flag(
       "--insecure", flags.insecure,
       "Allow --listen on an address that other machines reach: calls are neither encrypted nor "

@@ -126,6 +126,34 @@ TEST_F(RecoveryE2e, ARankThatDiesTakesTheDaemonDownAndTheJobGoesOnLater) {
   EXPECT_TRUE(reaches("job", "succeeded", 120s));
 }
 
+TEST_F(RecoveryE2e, AJobThatTakesTheDaemonDownBeforeItsFirstCheckpointIsHeld) {
+  start();
+  TinyJob unsaved = long_job();
+  unsaved.steps = 10'000'000;
+  unsaved.checkpoint_interval = 0;
+  submit(unsaved, "looping");
+  // Later attempts end at a step that the first one has done.
+  ASSERT_TRUE(reaches_step("looping", 2000));
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    kill_everything();
+    start();
+    ASSERT_TRUE(reaches_step("looping", 5));
+    EXPECT_EQ(job("looping")["stalled_attempts"], attempt);
+  }
+  kill_everything();
+  start();
+  EXPECT_EQ(job("looping")["state"], "held");
+  EXPECT_EQ(job("looping")["hold_code"], "crash_loop");
+  EXPECT_EQ(job("looping")["attempt"], 4);
+  submit({}, "next");
+  EXPECT_TRUE(reaches("next", "succeeded"));
+  EXPECT_EQ(client({"job", "release", "looping"}).exit_code, 0);
+  EXPECT_TRUE(reaches("looping", "running"));
+  EXPECT_EQ(client({"job", "cancel", "looping"}).exit_code, 0);
+  EXPECT_TRUE(reaches("looping", "cancelled"));
+  shut_down();
+}
+
 /// Changes a byte of the newest checkpoint's tensors; its folder.
 fs::path damage_newest_checkpoint(const fs::path& checkpoints) {
   fs::path newest;

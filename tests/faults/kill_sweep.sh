@@ -45,7 +45,8 @@ meshloom() { MESHLOOM_ADDRESS=$(cat "$work/state/address") "$build_dir/bin/meshl
 start_daemon() {
   rm -f "$work/state/address"
   setsid mpirun -n "$ranks" --bind-to none --oversubscribe "$build_dir/bin/meshloomd" --listen 127.0.0.1:0 \
-    --state-dir "$work/state" --data-dir "$work/data" --threads 1 </dev/null >>"$work/daemon.log" 2>&1 &
+    --state-dir "$work/state" --data-dir "$work/data" --threads 1 \
+    --max-stalled-attempts 1000 </dev/null >>"$work/daemon.log" 2>&1 &
   daemon_session=$!
   disown
   wait_until 60 daemon_serves "$work/state" || die "the daemon did not start: $(tail -n 5 "$work/daemon.log")"

@@ -63,6 +63,9 @@ class JobEntry {
   std::int64_t number;  ///< order of submission
   /// The journal promises that none up to here is used again.
   std::int64_t reserved_revision = 0;
+  /// The journal promises that no attempt has done more steps: none up to here shows that an
+  /// attempt comes further than those before it.
+  std::int64_t furthest_step = 0;
   bool active = false;  ///< the driver has it
   /// Since it last had the ranks: it comes before all that wait. In the journal beside `job`.
   bool resumed = false;

@@ -120,6 +120,7 @@ v1::JournalRecord JobStore::state_record(JobEntry& entry) {
   *record.mutable_state() = without_parts(entry.job);
   record.set_without_parts(true);
   record.set_job_resumed(entry.resumed);
+  record.set_job_furthest_step(entry.furthest_step);
   record.mutable_state()->set_revision(entry.reserved_revision);
   return record;
 }
@@ -151,6 +152,14 @@ v1::JournalRecord JobStore::samples_record(const JobEntry& entry) {
   record.mutable_job_samples()->set_job(entry.job.name());
   *record.mutable_job_samples()->mutable_samples() = entry.job.samples();
   return record;
+}
+
+void JobStore::append_promise(JobEntry& entry) {
+  const std::int64_t promised = entry.reserved_revision;
+  v1::JournalRecord record = state_record(entry);
+  record.mutable_state()->set_revision(promised);
+  entry.reserved_revision = promised;
+  ledger_.append(std::move(record));
 }
 
 v1::Job JobStore::repeat(const v1::RequestRecord& record) const {

@@ -62,7 +62,8 @@ class JobStore {
     FindUser find_other_user = [](const ConfigTest&) { return std::nullopt; };
     /// Jobs of an earlier daemon are HELD until they are released, or a start without --no-resume.
     bool hold_unfinished = false;
-    /// A job that ended with the daemon so often in a row before it did a step is held.
+    /// A job that ended with the daemon so often in a row is held, unless it did a step in between
+    /// that no attempt had done, or got a newer checkpoint.
     std::int64_t most_stalled_attempts = 3;
     /// Of so many ended jobs more than a summary is kept.
     std::size_t most_detailed = 1000;
@@ -315,6 +316,8 @@ class JobStore {
   /// What the job keeps of the note; its record, or none: it is not kept.
   std::optional<v1::JournalRecord> keep_note(JobEntry& entry, const std::string& note);
   static v1::JournalRecord samples_record(const JobEntry& entry);
+  /// Appends the job as it is. Nothing that is told waits for it, so no revision is promised by it.
+  void append_promise(JobEntry& entry);
   void add_event(JobEntry& entry, v1::JobEvent event, Ledger::Ticket ticket);
   void add_job_event(JobEntry& entry, Ledger::Ticket ticket);
   void ended(JobEntry& entry);

@@ -28,6 +28,10 @@ bool same_samples(const v1::Job& a, const v1::Job& b) {
                     });
 }
 
+/// What the journal promises as the furthest step while an attempt does this one: the more steps
+/// there are the rarer a promise is written, 64 times until their number has doubled.
+std::int64_t promised_steps(std::int64_t step) { return step + step / 64; }
+
 /// Makes the resolved settings that the job carries those of its entry.
 void take_resolved(JobEntry& entry) {
   auto config = std::make_shared<JobConfig>(*entry.config);
@@ -172,12 +176,18 @@ void JobStore::ended(JobEntry& entry) {
 void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) {
   const Change locked(*this);
   JobEntry& target = entry(id);
-  const bool first = target.job.stalled_attempts() > 0;
+  // A step that was done before, and lost again, does not show that this attempt gets any further.
+  const bool is_new = step.step() > target.furthest_step;
+  const bool first = is_new && target.job.stalled_attempts() > 0;
   const bool save_it = first || target.job.revision() >= target.reserved_revision;
   if (save_it) target.hold_back();
   target.job.set_step(step.step());
   *target.job.mutable_last_step() = step;
-  target.job.set_stalled_attempts(0);
+  if (is_new) {
+    target.job.set_stalled_attempts(0);
+    target.furthest_step = promised_steps(step.step());
+    if (!save_it) append_promise(target);
+  }
   v1::JobEvent event;
   *event.mutable_step() = step;
   add_event(target, std::move(event), save_it ? save(target) : 0);
@@ -221,6 +231,7 @@ void JobStore::checkpoint_saved(const std::string& id, std::int64_t step, double
   const std::lock_guard lock(mutex_);
   JobEntry& target = entry(id);
   target.job.set_ran_seconds(ran_seconds);
+  if (step > target.job.checkpoint_step()) target.job.set_stalled_attempts(0);
   target.set_checkpoint_step(step);
   save(target);
 }

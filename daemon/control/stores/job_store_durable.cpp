@@ -66,6 +66,7 @@ void JobStore::apply(const v1::JournalRecord& record) {
   target.resumed = record.has_job_resumed()
                        ? record.job_resumed()
                        : job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0;
+  target.furthest_step = record.has_job_furthest_step() ? record.job_furthest_step() : job.step();
   target.job = std::move(job);
   set_folders(&target.job, options_.jobs_dir / id);
   // A state that was appended while an edit was being written does not have it.
@@ -144,11 +145,10 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
     base::move_to(job, v1::JOB_STATE_RECOVERING);
   }
   if (job.stalled_attempts() >= options_.most_stalled_attempts)
-    entry.hold(
-        v1::HOLD_CODE_CRASH_LOOP,
-        fmt::format(
-            "CRASH_LOOP: the daemon ended in each of its last {} attempts before a step was done",
-            job.stalled_attempts()));
+    entry.hold(v1::HOLD_CODE_CRASH_LOOP, fmt::format("CRASH_LOOP: the daemon ended in each of its "
+                                                     "last {} attempts before a step was done that "
+                                                     "no attempt had done before",
+                                                     job.stalled_attempts()));
   else if (hold)
     entry.hold(v1::HOLD_CODE_NO_RESUME, "NO_RESUME: the daemon was started with --no-resume");
   else
@@ -183,6 +183,7 @@ void JobStore::snapshot(const Ledger::Visit& append) const {
       *record.mutable_job() = without_folders(item.job);
       record.mutable_job()->set_revision(std::max(item.reserved_revision, item.job.revision()));
       record.set_job_resumed(item.resumed);
+      record.set_job_furthest_step(item.furthest_step);
       config = item.config;
     }
     put_config(config, &record);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the store tells, and what is left of it after a full disk or a restart.
 #include <atomic>
+#include <utility>
 
+#include "daemon/control/stores/journal.h"
 #include "kernels/base/error.h"
 #include "tests/support/eventually.h"
 #include "tests/support/full_disk.h"
@@ -371,15 +373,105 @@ TEST_F(JobStoreDurableTest, AJobThatTakesTheDaemonDownIsHeldAndTheQueueGoesOn) {
   EXPECT_EQ(store->begin_attempt("bad").stalled_attempts(), 1);
 }
 
-TEST_F(JobStoreDurableTest, AStepMakesAttemptsCountAnew) {
+TEST_F(JobStoreDurableTest, AStepThatNoAttemptHasDoneMakesAttemptsCountAnew) {
   for (int attempt = 1; attempt <= 10; ++attempt) {
     const auto store = open();
     if (attempt == 1) submit(*store, "a");
     ASSERT_EQ(store->wait_for_job(), "a");
     EXPECT_EQ(store->begin_attempt("a").attempt(), attempt);
     move(*store, "a", v1::JOB_STATE_RUNNING);
-    publish_step(*store, "a", 1);
+    for (int step = 1; step <= attempt; ++step) publish_step(*store, "a", step);
   }
+}
+
+TEST_F(JobStoreDurableTest, StepsThatAreDoneAgainDoNotKeepACrashLoopGoing) {
+  for (const std::int64_t last : {1, 5, 63, 5000}) {
+    const std::string id = fmt::format("to-{}", last);
+    int attempts = 0;
+    for (; attempts < 10; ++attempts) {
+      const auto store = open();
+      if (attempts == 0) submit(*store, id);
+      if (store->get(id).state() == v1::JOB_STATE_HELD) break;
+      store->begin_attempt(id);
+      move(*store, id, v1::JOB_STATE_RUNNING);
+      for (std::int64_t step = 1; step <= last; ++step) publish_step(*store, id, step);
+    }
+    EXPECT_EQ(attempts, 4) << "the first of " << last << " steps, and three that came no further";
+  }
+}
+
+TEST_F(JobStoreDurableTest, ANewerCheckpointMakesAttemptsCountAnewAndAnOlderOneDoesNot) {
+  const auto attempt = [&](std::int64_t checkpoint) {
+    const auto store = open();
+    store->begin_attempt("a");
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    publish_step(*store, "a", 8);
+    store->checkpoint_saved("a", checkpoint, 0.5);
+    store->update("a", [](v1::Job*) {});  // all before it is told, too
+    return store->get("a").stalled_attempts();
+  };
+  submit(*open(), "a");
+  EXPECT_EQ(attempt(4), 0);
+  EXPECT_EQ(attempt(8), 0) << "of a step that had been done";
+  EXPECT_EQ(attempt(8), 1);
+  EXPECT_EQ(attempt(4), 2);
+}
+
+TEST_F(JobStoreDurableTest, ThePromiseOfStepsIsKeptOverACompaction) {
+  {
+    const auto store = open();
+    submit(*store, "a");
+    store->begin_attempt("a");
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    publish_step(*store, "a", 40);
+    std::uintmax_t last = 0;
+    const auto shrinks = [&] {
+      store->update("a", [](v1::Job* job) { job->set_plan(std::string(100'000, 'p')); });
+      const auto before = std::exchange(last, std::filesystem::file_size(folder_ / "journal"));
+      return last < before;
+    };
+    ASSERT_TRUE(test::eventually(shrinks));
+  }
+  for (int attempt = 2; attempt <= 4; ++attempt) {
+    const auto store = open();
+    EXPECT_EQ(store->begin_attempt("a").stalled_attempts(), attempt - 1);
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    publish_step(*store, "a", 40);
+  }
+  EXPECT_EQ(open()->get("a").state(), v1::JOB_STATE_HELD);
+}
+
+TEST_F(JobStoreDurableTest, ARecordWithoutAPromiseOfStepsHasThatOfItsStep) {
+  {
+    const auto store = open();
+    submit(*store, "a");
+    store->begin_attempt("a");
+    move(*store, "a", v1::JOB_STATE_RUNNING);
+    publish_step(*store, "a", 5);
+  }
+  // As an older daemon has left it.
+  {
+    v1::JournalRecord record;
+    const auto take = [&](const v1::JournalRecord& item) {
+      if (item.has_state()) *record.mutable_state() = item.state();
+    };
+    Journal journal(folder_ / "journal", [&](std::string_view payload) {
+      v1::JournalRecord item;
+      ASSERT_TRUE(item.ParseFromArray(payload.data(), static_cast<int>(payload.size())));
+      take(item);
+      for (const v1::JournalRecord& part : item.group()) take(part);
+    });
+    ASSERT_EQ(record.state().step(), 5);
+    ASSERT_EQ(record.state().stalled_attempts(), 0);
+    journal.append(record.SerializeAsString());
+  }
+  const auto store = open();
+  store->begin_attempt("a");
+  move(*store, "a", v1::JOB_STATE_RUNNING);
+  publish_step(*store, "a", 5);
+  EXPECT_EQ(store->get("a").stalled_attempts(), 1);
+  publish_step(*store, "a", 6);
+  EXPECT_TRUE(test::eventually([&] { return store->get("a").stalled_attempts() == 0; }));
 }
 
 TEST(SummaryOf, KeepsEveryFieldThatIsNotLarge) {
