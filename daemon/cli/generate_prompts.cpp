@@ -37,7 +37,7 @@ v1::Prompt token_prompt(const std::string& list) {
   return prompt;
 }
 
-/// As text.
+/// Returns the text of a file as Python's text mode reads it: newlines of any kind become \n.
 std::string read_text_file(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream bytes;

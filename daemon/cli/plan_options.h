@@ -13,7 +13,7 @@
 
 namespace meshloom::cli {
 
-/// As given; nothing and "" if not.
+/// What the command line says. An option that is not given is nothing, false or an empty text.
 struct PlanOptions {
   std::string model;
   bool server_side = false;
@@ -33,7 +33,7 @@ struct PlanOptions {
 };
 
 void add_model_option(CLI::App& command, PlanOptions& options);
-/// --server-side, of what can be computed on either side.
+/// Adds --server-side, for what the client and the daemon can both compute.
 void add_server_option(CLI::App& command, PlanOptions& options);
 void add_mesh_options(CLI::App& command, PlanOptions& options);
 void add_work_options(CLI::App& command, PlanOptions& options);

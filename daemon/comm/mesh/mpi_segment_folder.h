@@ -14,23 +14,25 @@ namespace meshloom::comm {
 
 /// What Open MPI's shared-memory files of this host take at most, and how much room a folder has.
 struct SegmentRoom {
-  int ranks = 1;                    ///< of this host, as the launcher tells; 1 if it does not
-  std::uint64_t segment_bytes = 0;  ///< of each rank
+  int ranks = 1;                    ///< that this host has, as the launcher tells; 1 if it does not
+  std::uint64_t segment_bytes = 0;  ///< that the file of each rank takes
 
   std::uint64_t needed() const { return static_cast<std::uint64_t>(ranks) * segment_bytes; }
 };
+/// Returns what the environment of this rank says of both.
 SegmentRoom segment_room(const EnvironmentLookup&);
 
-/// The first of these folders that has the room, with what is wrong with those before it in `note`
-/// (empty if nothing is). Folders that are no directory that this process may write into are passed
-/// over. Throws ResourceExhausted (MPI_SEGMENTS_NO_ROOM), which tells of each folder, if none has.
+/// Returns the first of these folders that has the room, and puts what is wrong with those before
+/// it into `note` (empty if nothing is). A folder that is not there, or that this process may not
+/// write into, is passed over. Throws ResourceExhausted (MPI_SEGMENTS_NO_ROOM), which tells of each
+/// folder, if none has.
 std::filesystem::path choose_segment_folder(const std::vector<std::filesystem::path>& folders,
                                             const SegmentRoom& room, std::string* note);
 
 /// Open MPI leaves its segment files behind when a rank is killed, and where they do not fit
 /// MPI_Init ends the process without a cause, or a rank dies by SIGBUS later. Made before
-/// MPI_Init, this gives it a private folder in shared memory, or, if that is too small, in
-/// the launcher's session folder or among temporary files; `hide` removes that with all files once
+/// MPI_Init, this gives it a private folder in shared memory, or, if that is too small, in the
+/// launcher's session folder or among temporary files; `hide` removes that with all files once
 /// every rank of the host has mapped them (mappings outlive their names). MPI_Finalize
 /// complains if it finds nothing to remove, so `show` puts empty files of the same names back:
 /// under mpirun into its session folder, which it clears whatever happens to the ranks. A rank that
@@ -38,15 +40,17 @@ std::filesystem::path choose_segment_folder(const std::vector<std::filesystem::p
 /// nothing if the user chose a folder, or for a rank that is alone.
 class MpiSegmentFolder {
  public:
-  /// Throws as choose_segment_folder().
+  /// Makes the folder. Throws as choose_segment_folder() does.
   MpiSegmentFolder();
   ~MpiSegmentFolder();
   MpiSegmentFolder(const MpiSegmentFolder&) = delete;
   MpiSegmentFolder& operator=(const MpiSegmentFolder&) = delete;
 
-  /// Why the files are not in shared memory; empty if they are.
+  /// Returns why the files are not in shared memory; empty if they are.
   const std::string& note() const { return note_; }
+  /// Removes the folder and its files, once every rank of the host has mapped them.
   void hide();
+  /// Puts empty files of the same names back, before MPI_Finalize.
   void show();
 
  private:

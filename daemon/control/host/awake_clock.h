@@ -16,7 +16,7 @@ class AwakeClock {
   using Duration = Clock::duration;
   static constexpr std::chrono::milliseconds kLongestGap{1000};
 
-  /// Since the first observation.
+  /// Returns the time since the first observation.
   Duration observe(Clock::time_point now) {
     if (!started_) start_ = last_ = now;
     started_ = true;
@@ -24,7 +24,7 @@ class AwakeClock {
     last_ = std::max(last_, now);
     return at(now);
   }
-  /// Without being an observation.
+  /// Returns the same without being an observation.
   Duration at(Clock::time_point now) const { return now - start_ - lost_; }
 
  private:

@@ -23,7 +23,7 @@ struct MemoryUse {
   std::int64_t peak = 0;      ///< bytes, the most that were resident
 };
 
-/// Of this process as the kernel counts it, from /proc; zeros if that is not there.
+/// Returns what this process uses as the kernel counts it in /proc; zeros if that is not there.
 MemoryUse process_memory();
 
 /// Gives pages that were allocated and are free to the system, which malloc would keep for later.

@@ -33,19 +33,21 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMostCalls = 64;
-/// Of a call's time, what is spent on reading lines of JSON: those behind are refused when the job
-/// begins.
+/// Lines of JSON are read for one part in so many of the time that a call may take. A line behind
+/// those is refused when the job begins.
 constexpr int kLinesShare = 3;
-constexpr const char* kBeingMade = "a job or run that is being made";  // holds what it names
+/// Whoever is refused a removal is told that this holds the model or the checkpoint.
+constexpr const char* kBeingMade = "a job or run that is being made";
 
-/// Of the host with the fewest.
+/// The host with the fewest ranks has so many.
 int ranks_per_host(const LocalAdmission::Options& options) {
   int fewest = options.world_size;
   for (const HostMemory& host : options.hosts) fewest = std::min(fewest, host.ranks);
   return std::max(1, fewest);
 }
 
-/// Keeps what two holds keep. What is kept is in their deleters: the pointers themselves are null.
+/// One hold that keeps what both keep. What a hold keeps is in its deleter: the pointer itself is
+/// null.
 std::shared_ptr<const void> both(std::shared_ptr<const void> one,
                                  std::shared_ptr<const void> other) {
   using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
@@ -54,7 +56,7 @@ std::shared_ptr<const void> both(std::shared_ptr<const void> one,
   return std::make_shared<Both>(std::move(one), std::move(other));
 }
 
-/// Keeps a plan beside what is kept already.
+/// The result keeps the plan beside what it has kept already.
 Admitted with_hold(Admitted admitted, std::shared_ptr<const void> plan) {
   admitted.hold = both(std::move(plan), std::move(admitted.hold));
   return admitted;
@@ -96,7 +98,7 @@ train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved, con
                                               const fs::path& tokenizer,
                                               const train::TextProgress& progress) {
   train::TokenCache cache(state_.tokens(), static_cast<std::uint64_t>(options_.token_cache_bytes));
-  // Its ranks wait meanwhile: the threads of all of them on this host are free.
+  // The ranks of the job wait meanwhile: the threads of all of them on this host are free.
   const int threads = options_.threads * std::max(1, options_.hosts.front().ranks);
   const nn::ModelConfig config =
       train::load_declared_config(resolved.model(), options_.data_dir, model).model;
@@ -121,7 +123,7 @@ std::shared_ptr<const void> LocalAdmission::hold_models(const v1::RunConfig& con
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_checkpoints(v1::RunConfig config) const {
-  config.mutable_checkpoint()->clear_resume_from();  // resolve_resume holds that
+  config.mutable_checkpoint()->clear_resume_from();  // resolve_resume holds that checkpoint
   std::shared_ptr<const void> all;
   for (const std::string& name : checkpoints_read(state_.jobs(), options_.data_dir, config))
     all = both(std::move(all), store_.pin_checkpoint(parse_checkpoint_name(name), kBeingMade));
@@ -216,7 +218,8 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
     for (std::string& note :
          train::check_config_keys(admitted.resolved.model(), model, options_.data_dir, folder))
       admitted.warnings.push_back(std::move(note));
-    // One that a checkpoint was trained with is kept; a run may have no batches of its own.
+    // A micro batch that a checkpoint was trained with is kept; a run may have no batches of its
+    // own.
     if (open_micro_batch &&
         admitted.resolved.training().micro_batch_size() == train::rank_share(admitted.resolved))
       if (auto note = choose_micro_batch(&admitted.resolved, model, memory_of_rank()))
@@ -261,7 +264,7 @@ v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, con
                                        find_tokenizer(given), ranks_per_host(options_)};
     v1::RunConfig resolved = train::resolve_evaluation_config(given, place, text);
     train::check_source_weights(given.model(), options_.data_dir, folder);
-    // Until text is tokenized nobody knows how many samples a batch has at most.
+    // Nobody knows how many samples a batch has at most until text is tokenized.
     if (resolved.data().identity().tokens() > 0)
       memory_.check_job(resolved,
                         train::load_model_config(resolved.model(), options_.data_dir, folder),
@@ -297,7 +300,7 @@ v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
   if (const std::int64_t bytes = memory_of_rank(); bytes > 0) query.set_memory_limit_bytes(bytes);
   try {
     v1::PlanEstimate estimate = plan::estimate_plan(plan::make_model_shape(config), query);
-    // A query knows nothing of them.
+    // A query knows nothing of frozen parameters.
     if (!training.frozen().empty())
       *estimate.mutable_memory() = plan::to_message(plan::estimate_job_memory(resolved, config));
     return estimate;

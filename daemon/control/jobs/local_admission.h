@@ -84,24 +84,26 @@ class LocalAdmission final : public Admission {
   /// Throws where a line of the text of a resolved job is none, as far as a part of the time that
   /// a call has reaches.
   void check_lines(const v1::RunConfig& resolved);
-  /// As model_folder, on the calling thread.
+  /// Does what model_folder does, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
-  /// Of the model that run.data.tokenizer names; empty if it names none.
+  /// Returns the folder of the model that run.data.tokenizer names; empty if it names none.
   std::filesystem::path find_tokenizer(const v1::RunConfig& config) const;
-  /// As tokenizer_folder, on the calling thread.
+  /// Does what tokenizer_folder does, on the calling thread.
   std::filesystem::path find_tokenizer_folder(const v1::RunConfig& resolved,
                                               const std::filesystem::path& model) const;
-  /// `name`: "models/NAME" or "NAME".
+  /// Keeps the model of this name, "models/NAME" or "NAME".
   std::shared_ptr<const void> hold_model(const std::string& name) const;
   /// Keeps the checkpoints and exports that the config reads by a path, but for the one that it
   /// goes on from.
   std::shared_ptr<const void> hold_checkpoints(v1::RunConfig config) const;
   nn::ModelConfig load_config(const v1::ModelSource& source) const;
-  /// With mesh and plan of the plan that it names, if it does; the plan is kept as long as `hold`.
+  /// Returns the config with mesh and plan of the plan that it names, if it names one, which is
+  /// kept as long as `hold`.
   v1::RunConfig with_plan(v1::RunConfig given, std::shared_ptr<const void>* hold) const;
   /// The estimate of the memory on a rank of the job or run that has the ranks; 0 if there is none.
   std::int64_t job_bytes() const;
-  /// Of a job or run that was taken; 0 with a warning if its model cannot be read any more.
+  /// Returns the same estimate of a job or run that was taken; 0 with a warning if its model cannot
+  /// be read any more.
   std::int64_t bytes_of(const v1::RunConfig& resolved) const;
 
   const JobStore& store_;

@@ -33,7 +33,7 @@ struct CacheNeed {
   int copies = 1;          ///< how often they are held, over all ranks
 };
 
-/// Of a model's sequences that are to be drawn to their ends.
+/// Returns what a model's sequences need that are to be drawn to their ends.
 CacheNeed cache_need(const train::PromptLimits& limits,
                      const std::vector<train::SampleStart>& sequences);
 

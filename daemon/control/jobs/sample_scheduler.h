@@ -26,9 +26,9 @@ struct SampleTask {
   std::string run;
   RunClient::SampleOrigin origin;
   std::vector<train::SampleStart> sequences;
-  /// Of a run that a client drives: asked once all is drawn for what Forward is to compute, and
-  /// told its output before the channel ends. Neither if `to_score` is empty. Called by the
-  /// scheduler's thread.
+  /// A run that a client drives has both: the first is asked once all is drawn for what Forward is
+  /// to compute, and the second told its output before the channel ends. Neither is called if
+  /// `to_score` is empty. The scheduler's thread calls them.
   std::function<v1::LossBatch()> to_score = {};
   std::function<void(const v1::LossOutput&)> scored = {};
 };

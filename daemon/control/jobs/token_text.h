@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that come one by one, as text that ends on whole characters.
+// ByteText and TokenText: they make tokens that come one by one into text that ends on whole
+// characters.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,16 @@
 
 namespace meshloom::control {
 
-/// Bytes that come one by one, as whole UTF-8 characters.
+/// It makes bytes that come one by one into whole UTF-8 characters. Used by one thread.
 class ByteText {
  public:
-  /// Before the first append(): the bytes that the others follow. Of a character that they begin
-  /// and the others complete all is new; where it is broken off, its U+FFFD is the prompt's.
+  /// Tells the bytes that all others follow, before the first append(). A character that they begin
+  /// and the others complete is new as a whole; where it is broken off, its U+FFFD is the prompt's.
   void follow(std::span<const std::int64_t> prompt);
-  /// The text that became complete with this byte; U+FFFD for bytes that cannot be part of UTF-8.
+  /// Returns the text that became complete with this byte; U+FFFD stands for bytes that cannot be
+  /// part of UTF-8.
   std::string append(unsigned char byte);
-  /// What an unfinished character leaves at the end.
+  /// Returns what an unfinished character leaves at the end.
   std::string finish();
 
  private:
@@ -31,20 +33,21 @@ class ByteText {
   bool of_prompt_ = false;  ///< the pending character begins in the prompt
 };
 
-/// Of a model of bytes, or with a tokenizer, whose special tokens are left out; of others there is
-/// no text.
+/// It makes tokens that come one by one into text: those of a model of bytes, and those of a model
+/// with a tokenizer, whose special tokens are left out. The tokens of other models have no text.
+/// Used by one thread.
 class TokenText {
  public:
-  /// Of tokens that follow those of `prompt`: what text there is of both beyond the prompt's. It
-  /// ends before the first of `stops` (text::StopStrings).
+  /// The tokens follow those of `prompt`: their text is what there is of both beyond the prompt's.
+  /// It ends before the first of `stops` (text::StopStrings).
   TokenText(const train::PromptLimits& limits, std::span<const std::int64_t> prompt,
             std::vector<std::string> stops = {});
 
-  /// The text that became complete with this token.
+  /// Returns the text that became complete with this token.
   std::string add(std::int64_t token);
-  /// What an unfinished character, or the beginning of a stop string, leaves at the end.
+  /// Returns what an unfinished character, or the beginning of a stop string, leaves at the end.
   std::string finish();
-  /// A stop string has ended the text.
+  /// Whether a stop string has ended the text.
   bool stopped() const { return stops_.stopped(); }
 
  private:
