@@ -165,6 +165,21 @@ void DaemonTest::submit_endless(const std::string& plan, const std::string& name
   ASSERT_TRUE(reaches_step(name, step)) << job(name).dump(2);
 }
 
+std::string DaemonTest::create_run(const std::string& name, const std::string& model,
+                                   const std::string& more) const {
+  const std::string file = write_text(name + ".yaml", fmt::format(R"(config:
+  model: {}
+  plan: {{dtype: float32}}
+  training: {{seq_len: 32}}
+{})",
+                                                                  model, more));
+  const std::string token = client_json({"run", "create", file, "--name", name})["token"];
+  EXPECT_TRUE(eventually(30s, [&] {
+    return client_json({"run", "show", name})["state"] == "ready";
+  })) << client({"run", "show", name}).output;
+  return token;
+}
+
 Json DaemonTest::job(const std::string& name) const { return client_json({"job", "show", name}); }
 
 void DaemonTest::shut_down() {

@@ -74,6 +74,11 @@ class DaemonTest : public ::testing::Test {
   /// A job that ends with a cancellation, on configs/plans/PLAN.yaml; waits until it has done
   /// `step`.
   void submit_endless(const std::string& plan, const std::string& name, int step);
+  /// A run of this model in float32 on samples of 32 tokens, which has the ranks when this returns
+  /// its token. `more` are further lines of its config.
+  std::string create_run(const std::string& name,
+                         const std::string& model = "{preset: byte_gpt_tiny}",
+                         const std::string& more = "") const;
   Json job(const std::string& name) const;
   /// The loss of every step of the job's own in its metrics, by step.
   std::map<int, double> step_losses(const std::string& name) const;

@@ -134,6 +134,21 @@ TEST_F(FilesE2e, AStateDirIsPrivateAndNotUsedWhenItIsGone) {
   EXPECT_TRUE(holds(client({"job", "submit", write_job({})}).errors, "was removed or replaced"));
 }
 
+TEST_F(FilesE2e, NoTokensAreWrittenIntoTheStateFolder) {
+  fs::create_directories(state_);
+  start(1, {"--data-dir", state_.string()});
+  std::ofstream(data_ / "text.txt") << "some text";
+  const std::string journal = (state_ / "journal").string();
+  const std::string before = read_file(journal);
+  const auto result = client(
+      {"data", "tokenize", "--tokenizer", "bytes", "--out", journal, "--overwrite", "text.txt"});
+  EXPECT_EQ(result.exit_code, 2) << result.output << result.errors;
+  EXPECT_NE(result.errors.find("is in the daemon's state folder"), std::string::npos)
+      << result.errors;
+  EXPECT_EQ(read_file(journal).substr(0, before.size()), before);
+  shut_down();
+}
+
 TEST_F(FilesE2e, ARequestThatHangsInAFileSystemNeitherWaitsForEverNorStopsAStop) {
   const fs::path entered = folder_ / "entered";
   ::setenv("LD_PRELOAD", MESHLOOM_HANGING_OPEN, 1);

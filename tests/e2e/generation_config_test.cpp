@@ -111,14 +111,7 @@ TEST_F(GenerationConfigE2e, ItsEndTokensCountForRequestsJobsAndRunsAndItsDefault
   ASSERT_EQ(client({"job", "cancel", "third"}).exit_code, 0);
   ASSERT_TRUE(reaches("third", "cancelled"));
 
-  const std::string file = write_text("run.yaml", R"(config:
-  model: {hf_folder: hf}
-  plan: {dtype: float32}
-  training: {seq_len: 32}
-)");
-  const std::string token = client_json({"run", "create", file, "--name", "driven"})["token"];
-  const auto ready = [&] { return client_json({"run", "show", "driven"})["state"] == "ready"; };
-  ASSERT_TRUE(eventually(30s, ready));
+  const std::string token = create_run("driven", "{hf_folder: hf}");
   const auto sample = [&](const std::string& temperature) {
     return client_json({"run", "sample", "driven", "--token", token, "--prompt", "in the ",
                         "--max-tokens", "12", "--temperature",

@@ -2,7 +2,6 @@
 // Runs that a client drives step by step through a real daemon on two ranks: beside jobs, over a
 // kill, by hand.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <fstream>
 
@@ -373,69 +372,10 @@ TEST_F(RunE2e, AJobWaitsForTheRanksOfARunAndARunForThoseOfAJob) {
   shut_down();
 }
 
-TEST_F(RunE2e, TheClientWatchesStopsAndSavesWhatItSamplesFrom) {
-  start();
-  const std::string file = write_text("run.yaml", R"(config:
-  model: {preset: byte_gpt_tiny}
-  plan: {dtype: float32}
-  training: {seq_len: 32}
-)");
-  const std::string token = client_json({"run", "create", file, "--name", "watched"})["token"];
-  const auto ready = [&] { return client_json({"run", "show", "watched"})["state"] == "ready"; };
-  ASSERT_TRUE(eventually(30s, ready));
-  const auto sample = [&](std::vector<std::string> options) {
-    std::vector<std::string> line = {"run",      "sample", "watched",      "--token", token,
-                                     "--tokens", "97,98",  "--max-tokens", "12"};
-    line.insert(line.end(), options.begin(), options.end());
-    return line;
-  };
-  const Json whole = client_json(sample({"--exact-logprobs", "--prompt-logprobs"}));
-  const Json& sequence = whole["result"]["sample"]["sequences"][0];
-  EXPECT_EQ(sequence["finish_reason"], "length");
-  EXPECT_EQ(sequence["exact_logprobs"].size(), 12u) << whole.dump();
-  EXPECT_EQ(whole["result"]["sample"]["prompts"][0]["logprobs"].size(), 1u) << whole.dump();
-  const auto ids = sequence["token_ids"].get<std::vector<int>>();
-  const std::string text(ids.begin(), ids.end());
-  const auto watched = client({"operation", "watch", whole["name"].get<std::string>()});
-  EXPECT_EQ(watched.exit_code, 0) << watched.errors;
-  EXPECT_EQ(watched.output, text + "\n");
-  EXPECT_EQ(client(sample({"--watch"})).output, text + "\n");
-  EXPECT_EQ(client(sample({})).output, text + "\n");
-  EXPECT_EQ(client(sample({"--ids"})).output, fmt::format("{}\n", fmt::join(ids, " ")));
-  const Json stopped = client_json(sample({"--stop-token", std::to_string(ids[2])}));
-  EXPECT_EQ(stopped["result"]["sample"]["sequences"][0]["finish_reason"], "stop_token");
-  client_json({"run", "save-weights", "watched", "kept", "--memory", "--token", token});
-  const std::string kept = "runs/watched/weights/kept";
-  const Json again = client_json(sample({"--weights", kept}));
-  EXPECT_EQ(again["result"]["sample"]["sequences"][0]["token_ids"], sequence["token_ids"]);
-  EXPECT_EQ(client_json({"run", "show", "watched"})["weights"][0]["storage"], "memory");
-  EXPECT_EQ(client({"run", "delete-weights", kept, "--token", token}).exit_code, 0);
-  const auto stale = client(sample({"--weights", kept}));
-  EXPECT_EQ(stale.exit_code, 2);
-  EXPECT_NE(stale.errors.find("not there (any more)"), std::string::npos) << stale.errors;
-  client_json({"run", "save-weights", "watched", "disk", "--token", token});
-  const Json read = client_json(sample({"--weights", "runs/watched/weights/disk"}));
-  EXPECT_EQ(read["result"]["sample"]["sequences"][0]["token_ids"], sequence["token_ids"]);
-  client_json({"run", "save-state", "watched", "s", "--ttl", "3600", "--metadata", "epoch=3",
-               "--token", token});
-  const auto shown = client({"run", "show", "watched"});
-  EXPECT_NE(shown.output.find("left, epoch=3"), std::string::npos) << shown.output;
-  EXPECT_EQ(client({"run", "close", "watched", "--token", token}).exit_code, 0);
-  shut_down();
-}
-
 TEST_F(RunE2e, TheClientMakesShowsSamplesSavesAndClosesARun) {
   start();
-  const std::string file = write_text("run.yaml", R"(config:
-  model: {preset: byte_gpt_tiny}
-  plan: {dtype: float32}
-  training: {seq_len: 32}
-)");
-  const Json made = client_json({"run", "create", file, "--name", "by-hand"});
-  const std::string token = made["token"];
+  const std::string token = create_run("by-hand");
   EXPECT_EQ(token.size(), 32u);
-  const auto ready = [&] { return client_json({"run", "show", "by-hand"})["state"] == "ready"; };
-  ASSERT_TRUE(eventually(30s, ready));
   const Json gradients = client_json({"run", "forward-backward", "by-hand", "--token", token,
                                       "--data", "text.txt", "--samples", "3", "--first", "4"});
   EXPECT_EQ(gradients["result"]["loss"]["outputs"].size(), 3u) << gradients.dump();

@@ -2,6 +2,7 @@
 // The verbs of a run from the command line, against a real daemon on two ranks: what each of them
 // changes, what it refuses, and data that are too large for a request.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include "tests/e2e/daemon_fixture.h"
@@ -198,6 +199,50 @@ TEST_F(RunVerbsE2e, WhatIsTooLargeForARequestOrAnAnswerTravelsInPieces) {
   EXPECT_THAT(set.errors, HasSubstr("/s"));
   EXPECT_TRUE(parameters(names, "again.json") == before);
   verb("close");
+  shut_down();
+}
+
+TEST_F(RunVerbsE2e, TheClientWatchesStopsAndSavesWhatItSamplesFrom) {
+  start();
+  const std::string token = create_run("watched");
+  const auto sample = [&](std::vector<std::string> options) {
+    std::vector<std::string> line = {"run",      "sample", "watched",      "--token", token,
+                                     "--tokens", "97,98",  "--max-tokens", "12"};
+    line.insert(line.end(), options.begin(), options.end());
+    return line;
+  };
+  const Json whole = client_json(sample({"--exact-logprobs", "--prompt-logprobs"}));
+  const Json& sequence = whole["result"]["sample"]["sequences"][0];
+  EXPECT_EQ(sequence["finish_reason"], "length");
+  EXPECT_EQ(sequence["exact_logprobs"].size(), 12u) << whole.dump();
+  EXPECT_EQ(whole["result"]["sample"]["prompts"][0]["logprobs"].size(), 1u) << whole.dump();
+  const auto ids = sequence["token_ids"].get<std::vector<int>>();
+  const std::string text(ids.begin(), ids.end());
+  const auto watched = client({"operation", "watch", whole["name"].get<std::string>()});
+  EXPECT_EQ(watched.exit_code, 0) << watched.errors;
+  EXPECT_EQ(watched.output, text + "\n");
+  EXPECT_EQ(client(sample({"--watch"})).output, text + "\n");
+  EXPECT_EQ(client(sample({})).output, text + "\n");
+  EXPECT_EQ(client(sample({"--ids"})).output, fmt::format("{}\n", fmt::join(ids, " ")));
+  const Json stopped = client_json(sample({"--stop-token", std::to_string(ids[2])}));
+  EXPECT_EQ(stopped["result"]["sample"]["sequences"][0]["finish_reason"], "stop_token");
+  client_json({"run", "save-weights", "watched", "kept", "--memory", "--token", token});
+  const std::string kept = "runs/watched/weights/kept";
+  const Json again = client_json(sample({"--weights", kept}));
+  EXPECT_EQ(again["result"]["sample"]["sequences"][0]["token_ids"], sequence["token_ids"]);
+  EXPECT_EQ(client_json({"run", "show", "watched"})["weights"][0]["storage"], "memory");
+  EXPECT_EQ(client({"run", "delete-weights", kept, "--token", token}).exit_code, 0);
+  const auto stale = client(sample({"--weights", kept}));
+  EXPECT_EQ(stale.exit_code, 2);
+  EXPECT_NE(stale.errors.find("not there (any more)"), std::string::npos) << stale.errors;
+  client_json({"run", "save-weights", "watched", "disk", "--token", token});
+  const Json read = client_json(sample({"--weights", "runs/watched/weights/disk"}));
+  EXPECT_EQ(read["result"]["sample"]["sequences"][0]["token_ids"], sequence["token_ids"]);
+  client_json({"run", "save-state", "watched", "s", "--ttl", "3600", "--metadata", "epoch=3",
+               "--token", token});
+  const auto shown = client({"run", "show", "watched"});
+  EXPECT_NE(shown.output.find("left, epoch=3"), std::string::npos) << shown.output;
+  EXPECT_EQ(client({"run", "close", "watched", "--token", token}).exit_code, 0);
   shut_down();
 }
 

@@ -115,6 +115,13 @@ class TextE2e : public DaemonTest {
       if (entry.path().extension() == ".tokens") return entry.path();
     return {};
   }
+  /// A run "driven" of what the job "text" has exported; its token.
+  std::string drive_export() const {
+    const std::string local = folder_ / "exported";
+    EXPECT_EQ(client({"checkpoint", "download", "checkpoints/text/hf", local}).exit_code, 0);
+    EXPECT_EQ(client({"model", "create", "small", local}).exit_code, 0);
+    return create_run("driven", "{name: small}");
+  }
   /// What the job "text", as `more` has it, draws behind kBegin.
   Drawn drawn(const Arguments& more) const {
     Arguments command{"generate", "--job", "text", "--json"};
@@ -360,18 +367,7 @@ TEST_F(TextE2e, SamplesEndBeforeStopStringsThatBeginAndEndInsideTokens) {
   std::vector<std::string> stops = across_borders(whole);
   ASSERT_GE(stops.size(), 2u) << whole.text;
 
-  const std::string local = folder_ / "gpt2";
-  ASSERT_EQ(client({"checkpoint", "download", "checkpoints/text/hf", local}).exit_code, 0);
-  ASSERT_EQ(client({"model", "create", "small", local}).exit_code, 0);
-  const std::string file = write_text("run.yaml", R"(config:
-  model: {name: small}
-  plan: {dtype: float32}
-  training: {seq_len: 32}
-)");
-  const std::string token = client_json({"run", "create", file, "--name", "driven"})["token"];
-  ASSERT_TRUE(eventually(30s, [&] {
-    return client_json({"run", "show", "driven"})["state"] == "ready";
-  }));
+  const std::string token = drive_export();
   const auto sample = [&](const Arguments& more) {
     Arguments command{"run", "sample", "driven", "--token", token};
     command.insert(command.end(), kGreedy.begin(), kGreedy.end());
@@ -425,18 +421,7 @@ TEST_F(TextE2e, TheFirstWordBehindAPromptKeepsItsBlank) {
   EXPECT_EQ(shown(generate, {"--tokenizer", data_ / "model"}), text + "\n");
   EXPECT_EQ(shown(generate, {"--stop", " "}), begin + "\n");
 
-  const std::string local = folder_ / "llama2";
-  ASSERT_EQ(client({"checkpoint", "download", "checkpoints/text/hf", local}).exit_code, 0);
-  ASSERT_EQ(client({"model", "create", "small", local}).exit_code, 0);
-  const std::string file = write_text("run.yaml", R"(config:
-  model: {name: small}
-  plan: {dtype: float32}
-  training: {seq_len: 32}
-)");
-  const std::string token = client_json({"run", "create", file, "--name", "driven"})["token"];
-  ASSERT_TRUE(eventually(30s, [&] {
-    return client_json({"run", "show", "driven"})["state"] == "ready";
-  }));
+  const std::string token = drive_export();
   const Arguments sample = {"run", "sample", "driven", "--token", token};
   EXPECT_EQ(shown(sample, {}), text + "\n");
   Arguments stopped = sample;
@@ -499,21 +484,6 @@ TEST_F(TextE2e, FilesThatAreNoTextAreRefusedForBytesToo) {
   ASSERT_TRUE(reaches("bytes", "succeeded")) << job("bytes").dump(2);
   EXPECT_EQ(fs::file_size(token_file()), 1024 + 4 * 300 * kLine.size());
   EXPECT_EQ(token_files(), 1);
-  shut_down();
-}
-
-TEST_F(TextE2e, NothingIsWrittenIntoTheStateFolder) {
-  fs::create_directories(state_);
-  start(1, {"--data-dir", state_.string()});
-  std::ofstream(data_ / "text.txt") << "some text";
-  const std::string journal = (state_ / "journal").string();
-  const std::string before = read_file(journal);
-  const auto result = client(
-      {"data", "tokenize", "--tokenizer", "bytes", "--out", journal, "--overwrite", "text.txt"});
-  EXPECT_EQ(result.exit_code, 2) << result.output << result.errors;
-  EXPECT_NE(result.errors.find("is in the daemon's state folder"), std::string::npos)
-      << result.errors;
-  EXPECT_EQ(read_file(journal).substr(0, before.size()), before);
   shut_down();
 }
 
