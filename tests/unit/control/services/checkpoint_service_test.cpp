@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints that are deleted and exported over real gRPC, with fake runs.
+// Checkpoints that are listed, read, deleted and exported over real gRPC, with fake runs.
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
 #include <fstream>
+#include <map>
 
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/train/checkpoint/digest.h"
@@ -43,6 +45,57 @@ class CheckpointServiceTest : public ::testing::Test {
   std::unique_ptr<FakeDaemon> daemon_;
   std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
 };
+
+TEST_F(CheckpointServiceTest, CheckpointsAreListedAndReadWithDigests) {
+  train();
+  const std::filesystem::path checkpoints = daemon_->state().checkpoints("first");
+  std::filesystem::create_directories(checkpoints / "step-99");  // not complete
+  write_manifest(checkpoints / "step-4", 4);
+  grpc::ClientContext context;
+  v1::ListCheckpointsRequest list;
+  list.set_job("first");
+  list.set_page_size(3);
+  v1::ListCheckpointsResponse page;
+  ASSERT_TRUE(checkpoints_->ListCheckpoints(&context, list, &page).ok());
+  ASSERT_EQ(page.checkpoints_size(), 3);
+  EXPECT_EQ(page.checkpoints(0).name(), "checkpoints/first/step-4");
+  EXPECT_GT(page.checkpoints(0).size_bytes(), 3'000'000);
+  list.set_page_token(page.next_page_token());
+  grpc::ClientContext next;
+  ASSERT_TRUE(checkpoints_->ListCheckpoints(&next, list, &page).ok());
+  EXPECT_EQ(page.checkpoints(page.checkpoints_size() - 1).name(), "checkpoints/first/hf");
+  EXPECT_TRUE(page.next_page_token().empty());
+
+  grpc::ClientContext reading;
+  v1::ReadCheckpointRequest read;
+  read.set_name("checkpoints/first/step-4");
+  const auto reader = checkpoints_->ReadCheckpoint(&reading, read);
+  std::map<std::string, std::string> files;
+  v1::ReadCheckpointResponse piece;
+  while (reader->Read(&piece)) {
+    EXPECT_EQ(piece.offset(), static_cast<std::int64_t>(files[piece.file()].size()));
+    files[piece.file()] += piece.data();
+    if (piece.xxh3_128().empty()) continue;
+    const auto& whole = files[piece.file()];
+    const auto hash = XXH3_128bits(whole.data(), whole.size());
+    EXPECT_EQ(piece.xxh3_128(), fmt::format("{:016x}{:016x}", hash.high64, hash.low64));
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(files.size(), 2u);
+  EXPECT_EQ(files["weights.bin"].size(), 3'000'000u);
+}
+
+TEST_F(CheckpointServiceTest, LinksOutOfTheStateDirAreNotFollowed) {
+  train();
+  std::filesystem::create_symlink("/etc/passwd",
+                                  daemon_->state().checkpoints("first") / "step-4" / "passwd");
+  grpc::ClientContext context;
+  v1::ReadCheckpointRequest read;
+  read.set_name("checkpoints/first/step-4");
+  const auto reader = checkpoints_->ReadCheckpoint(&context, read);
+  v1::ReadCheckpointResponse piece;
+  while (reader->Read(&piece)) EXPECT_NE(piece.file(), "passwd");
+}
 
 TEST_F(CheckpointServiceTest, CheckpointsAreDeletedOneByOneAndOnce) {
   train();

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs, generation and checkpoints over real gRPC, with fake runs.
+// Jobs and generation over real gRPC, with fake runs.
 #include <gtest/gtest.h>
-#include <xxhash.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/control/fake_daemon.h"
-#include "tests/unit/control/fake_manifest.h"
 #include "tests/unit/control/status_info.h"
 
 namespace meshloom::control {
@@ -21,7 +19,6 @@ class ServicesTest : public ::testing::Test {
     daemon_ = std::make_unique<FakeDaemon>(folder_ / "state", plan_, world_size);
     jobs_ = v1::JobService::NewStub(daemon_->channel());
     generation_ = v1::GenerateService::NewStub(daemon_->channel());
-    checkpoints_ = v1::CheckpointService::NewStub(daemon_->channel());
   }
   static v1::SubmitJobRequest request(const std::string& name, std::int64_t steps) {
     v1::SubmitJobRequest request;
@@ -59,7 +56,6 @@ class ServicesTest : public ::testing::Test {
   std::unique_ptr<FakeDaemon> daemon_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::GenerateService::Stub> generation_;
-  std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
 };
 
 TEST_F(ServicesTest, AJobRunsToItsEnd) {
@@ -412,61 +408,6 @@ TEST_F(ServicesTest, AClientThatLeavesEndsItsGeneration) {
     std::this_thread::sleep_for(20ms);
   }
   EXPECT_TRUE(status.ok()) << status.error_message();
-}
-
-TEST_F(ServicesTest, CheckpointsAreListedAndReadWithDigests) {
-  start();
-  ASSERT_TRUE(submit(request("a", 10)).ok());
-  daemon_->wait_for("a", v1::JOB_STATE_SUCCEEDED);
-  const std::filesystem::path checkpoints = daemon_->state().checkpoints("a");
-  std::filesystem::create_directories(checkpoints / "step-99");  // not complete
-  write_manifest(checkpoints / "step-4", 4);
-  grpc::ClientContext context;
-  v1::ListCheckpointsRequest list;
-  list.set_job("a");
-  list.set_page_size(3);
-  v1::ListCheckpointsResponse page;
-  ASSERT_TRUE(checkpoints_->ListCheckpoints(&context, list, &page).ok());
-  ASSERT_EQ(page.checkpoints_size(), 3);
-  EXPECT_EQ(page.checkpoints(0).name(), "checkpoints/a/step-4");
-  EXPECT_GT(page.checkpoints(0).size_bytes(), 3'000'000);
-  list.set_page_token(page.next_page_token());
-  grpc::ClientContext next;
-  ASSERT_TRUE(checkpoints_->ListCheckpoints(&next, list, &page).ok());
-  EXPECT_EQ(page.checkpoints(page.checkpoints_size() - 1).name(), "checkpoints/a/hf");
-  EXPECT_TRUE(page.next_page_token().empty());
-
-  grpc::ClientContext reading;
-  v1::ReadCheckpointRequest read;
-  read.set_name("checkpoints/a/step-4");
-  const auto reader = checkpoints_->ReadCheckpoint(&reading, read);
-  std::map<std::string, std::string> files;
-  v1::ReadCheckpointResponse piece;
-  while (reader->Read(&piece)) {
-    EXPECT_EQ(piece.offset(), static_cast<std::int64_t>(files[piece.file()].size()));
-    files[piece.file()] += piece.data();
-    if (piece.xxh3_128().empty()) continue;
-    const auto& whole = files[piece.file()];
-    const auto hash = XXH3_128bits(whole.data(), whole.size());
-    EXPECT_EQ(piece.xxh3_128(), fmt::format("{:016x}{:016x}", hash.high64, hash.low64));
-  }
-  EXPECT_TRUE(reader->Finish().ok());
-  EXPECT_EQ(files.size(), 2u);
-  EXPECT_EQ(files["weights.bin"].size(), 3'000'000u);
-}
-
-TEST_F(ServicesTest, LinksOutOfTheStateDirAreNotFollowed) {
-  start();
-  ASSERT_TRUE(submit(request("a", 4)).ok());
-  daemon_->wait_for("a", v1::JOB_STATE_SUCCEEDED);
-  std::filesystem::create_symlink("/etc/passwd",
-                                  daemon_->state().checkpoints("a") / "step-4" / "passwd");
-  grpc::ClientContext context;
-  v1::ReadCheckpointRequest read;
-  read.set_name("checkpoints/a/step-4");
-  const auto reader = checkpoints_->ReadCheckpoint(&context, read);
-  v1::ReadCheckpointResponse piece;
-  while (reader->Read(&piece)) EXPECT_NE(piece.file(), "passwd");
 }
 
 TEST(StateDir, ASecondDaemonIsRefused) {
