@@ -204,6 +204,18 @@ std::map<int, double> DaemonTest::step_losses(const std::string& name) const {
   return losses;
 }
 
+void DaemonTest::expect_same_losses(const std::string& name, const std::string& other) const {
+  const std::map<int, double> expected = step_losses(other);
+  int compared = 0;
+  for (const auto& [step, loss] : step_losses(name)) {
+    const auto found = expected.find(step);
+    if (found == expected.end()) continue;
+    EXPECT_EQ(loss, found->second) << step;
+    ++compared;
+  }
+  EXPECT_GE(compared, 3);
+}
+
 bool DaemonTest::reaches(const std::string& name, const std::string& state,
                          std::chrono::milliseconds timeout) const {
   return eventually(timeout,

@@ -82,6 +82,9 @@ class DaemonTest : public ::testing::Test {
   Json job(const std::string& name) const;
   /// The loss of every step of the job's own in its metrics, by step.
   std::map<int, double> step_losses(const std::string& name) const;
+  /// Of two jobs, one of which may have come further: bit for bit at all steps that both have done,
+  /// which are at least 3.
+  void expect_same_losses(const std::string& name, const std::string& other) const;
   bool reaches(const std::string& name, const std::string& state,
                std::chrono::milliseconds timeout = 60s) const;
   bool reaches_step(const std::string& name, int step,

@@ -78,6 +78,19 @@ class RunClient {
                const Request& request) const {
     return call(*runs_, method, request);
   }
+  /// A call whose answer is a stream, which is read to its end.
+  template <typename Stub, typename Response, typename Request>
+  Outcome call(Stub& stub,
+               std::unique_ptr<grpc::ClientReader<Response>> (Stub::*method)(grpc::ClientContext*,
+                                                                             const Request&),
+               const Request& request) const {
+    grpc::ClientContext context;
+    prepare(context);
+    const auto reader = (stub.*method)(&context, request);
+    Response response;
+    while (reader->Read(&response)) continue;
+    return outcome_of(reader->Finish());
+  }
   static Outcome outcome_of(const grpc::Status& status);
   /// With the client's name and token.
   void prepare(grpc::ClientContext& context) const;

@@ -42,14 +42,7 @@ class Calls {
                grpc::ClientContext*, const Request&),
            const Request& right = {}) {
     const auto stub = stub_of<Service>();
-    keep(right, [=, this](const Request& request) {
-      grpc::ClientContext context;
-      client_.prepare(context);
-      const auto reader = (stub.get()->*method)(&context, request);
-      Response response;
-      while (reader->Read(&response)) continue;
-      return RunClient::outcome_of(reader->Finish());
-    });
+    keep(right, [=, this](const Request& request) { return client_.call(*stub, method, request); });
   }
   /// Sent by `send`.
   template <typename Request, typename Send>
