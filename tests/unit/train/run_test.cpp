@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/resume_check.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/run_fixture.h"
 
@@ -225,6 +228,37 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRefused) {
   } catch (const FailedPrecondition& error) {
     EXPECT_THAT(error.what(), HasSubstr("n_layer"));
   }
+}
+
+TEST_F(RunTest, ACheckpointOfAModelWhoseConfigIsReadInAnotherWayNowIsRefusedWithTheDifference) {
+  const test::TempFolder checkpoints;
+  const auto world = comm::make_single_process_group();
+  ExecutionContext context;
+  create(*world, context, config(), checkpoints.path())->save_state();
+  // A daemon that did not know GPT-2's other names for its sizes took them for unknown keys: its
+  // job has the model of n_embd.
+  std::string named_twice = testing::tiny_gpt2_config();
+  named_twice.insert(1, R"("hidden_size": 32, )");
+  folder_.write_text("config.json", named_twice);
+  EXPECT_EQ(nn::parse_hf_config(named_twice).hidden_size, 32);
+  const auto refusal = [&](const std::function<void()>& go_on) -> std::string {
+    try {
+      go_on();
+      return "it went on";
+    } catch (const FailedPrecondition& error) {
+      EXPECT_EQ(error.reason(), "CHECKPOINT_MISMATCH");
+      return error.what();
+    }
+  };
+  const auto tells =
+      AllOf(HasSubstr("another model"), HasSubstr("n_embd"), HasSubstr("16"), HasSubstr("32"));
+  EXPECT_THAT(refusal([&] { create(*world, context, config(), checkpoints.path()); }), tells);
+  const fs::path folder = fs::directory_iterator(checkpoints.path())->path();
+  EXPECT_THAT(refusal([&] {
+                check_resumable(read_manifest(folder), config(), nn::parse_hf_config(named_twice),
+                                "checkpoints/before");
+              }),
+              tells);
 }
 
 TEST_F(RunTest, AnotherScheduleThanTheCheckpointsIsTold) {
