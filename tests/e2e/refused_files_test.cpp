@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <fstream>
-#include <string_view>
 
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/refusal.h"
@@ -281,7 +280,7 @@ class RefusedFilesE2e : public DaemonTest {
     const Sender<v1::EvaluateService> evaluate(address_);
     const Sender<v1::ModelService> models(address_);
     for (const WrongModel& wrong : kFolders) {
-      add("draw from", wrong, "",
+      add("draw from", wrong, "hf_folder",
           generate.of<v1::GenerateRequest>(&v1::GenerateService::Stub::Generate, [&](auto& r) {
             r.set_hf_folder(wrong.file);
             r.set_prompt("a");
@@ -297,15 +296,12 @@ class RefusedFilesE2e : public DaemonTest {
             r.set_data_folder(wrong.file);
           }));
     }
-    for (WrongModel wrong : kConfigs) {
-      // Its text is no file that could be a pointer.
-      if (std::string_view(wrong.reason) == kLfs) wrong.reason = "INVALID_MODEL_CONFIG";
+    for (const WrongModel& wrong : kConfigs)
       add("make a model of", wrong, "",
           models.of<v1::CreateModelRequest>(&v1::ModelService::Stub::CreateModel, [&](auto& r) {
             r.set_name("refused");
             r.set_config(read_file(data_ / wrong.file));
           }));
-    }
     add_data_services();
     add("export", {"large", StatusCode::FAILED_PRECONDITION, "VALUE_OVERFLOWS"}, "",
         Sender<v1::CheckpointService>(address_).of<v1::ExportCheckpointRequest>(

@@ -4,18 +4,14 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/control/services/source_field.h"
+
 namespace meshloom::control {
 namespace {
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
     text.replace(at, from.size(), to);
-}
-
-const char* source_field(const v1::EvaluateRequest& request) {
-  if (request.has_job()) return "job";
-  if (request.has_checkpoint()) return "checkpoint";
-  return request.has_hf_folder() ? "hf_folder" : "model";
 }
 
 std::string translate(std::string text, const v1::EvaluateRequest& request) {

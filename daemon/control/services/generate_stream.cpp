@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/base/field_error.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/services/generate_request.h"
+#include "daemon/control/services/source_field.h"
 #include "daemon/train/sampling_params.h"
 
 namespace meshloom::control {
@@ -27,6 +29,20 @@ bool is_run_gone(const std::exception_ptr& error) {
   } catch (...) {
     return false;
   }
+}
+
+/// What is wrong with the files of a model is said of the field that names them.
+[[noreturn]] void rethrow_of_source(const std::exception_ptr& error,
+                                    const v1::GenerateRequest& request) {
+  const auto rethrow = [&] { std::rethrow_exception(error); };
+  try {
+    rethrow();
+  } catch (const InvalidArgument&) {
+    base::with_field(source_field(request), rethrow);
+  } catch (const Unimplemented&) {
+    base::with_field(source_field(request), rethrow);
+  }
+  throw InternalError("generate: an error of the source has been lost");
 }
 
 }  // namespace
@@ -52,7 +68,7 @@ bool GenerateStream::produce() {
   if (!channel_) {
     const std::lock_guard lock(mutex_);
     if (!arrived_) return false;
-    if (arrived_->error) std::rethrow_exception(arrived_->error);
+    if (arrived_->error) rethrow_of_source(arrived_->error, request_);
     loaded_ = *arrived_;
     limits_ = loaded_.sampler->prompt_limits();
     start_sample();

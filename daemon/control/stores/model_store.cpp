@@ -10,6 +10,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
+#include "daemon/base/stand_in.h"
 #include "daemon/base/timestamp.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/lost_folder.h"
@@ -180,7 +181,10 @@ void ModelStore::take_source(const std::string& client, const v1::CreateModelReq
     case v1::CreateModelRequest::kConfig:
       check(request.config().size() <= kMostConfigBytes, "config has {} bytes, at most {} are read",
             request.config().size(), kMostConfigBytes);
-      base::with_field("config", [&] { describe_config(request.config(), false, model); });
+      base::with_field("config", [&] {
+        base::refuse_stand_in(request.config(), "config.json");
+        describe_config(request.config(), false, model);
+      });
       break;
     case v1::CreateModelRequest::kDataFolder: return take_data_folder(request.data_folder(), model);
     case v1::CreateModelRequest::kUploads: return take_uploads(client, request, folder, model);
