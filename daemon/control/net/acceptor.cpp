@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kLogPause{10};
 constexpr int kMostInARow = 64;
 // For how long no connections are taken of a client whose connection was shut down.
 constexpr std::chrono::seconds kBar{2};
-// After the last connection that was shut down, memory of its calls is given back.
+// After a connection was shut down, memory of its calls is given back to the host.
 constexpr std::chrono::seconds kBeforeTidying{5};
 
 int port_of(int listener) {
@@ -153,7 +153,7 @@ void Acceptor::look_at_connections() {
                  found.client, found.cause, kBar.count());
     ::shutdown(found.fd, SHUT_RDWR);
     barred_[found.client] = now + kBar;
-    tidy_at_ = now + kBeforeTidying;
+    if (tidy_at_ == Clock::time_point::max()) tidy_at_ = now + kBeforeTidying;
   }
 }
 
