@@ -108,7 +108,7 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
                workers.recoveries(), workers.last_failure());
   for (const std::string& trouble : workers.journal_trouble()) fmt::print("journal: {}\n", trouble);
   for (const auto& lost : workers.lost())
-    fmt::print("lost: {} files, {}, in {}/{}: its journal knows nothing of them; they are kept\n",
+    fmt::print("lost: {} files, {}, in {}/{} at the start: the journal knows nothing of them\n",
                lost.files(), bytes_text(lost.size_bytes()), workers.state_dir(), lost.folder());
   const auto all = client.list(client.jobs(), &v1::JobService::Stub::ListJobs);
   v1::Job running;

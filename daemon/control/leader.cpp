@@ -146,8 +146,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
           {world.self, options.version, state_.root().string(),
            [this](const std::string& cause) { request_stop(cause); }, world.flight,
            describe_capabilities(options.version, options.config, world.size, world.self.threads()),
-           [this] { return store_.journal_troubles(); }}),
-           LostFolder(state_.root()).list()}),
+           [this] { return store_.journal_troubles(); }, LostFolder(state_.root()).list()}),
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =

@@ -95,6 +95,7 @@ RunManager::RunManager(const Parts& parts)
     return a.run().create_time() < b.run().create_time();
   });
   for (v1::RunRecord& record : records) {
+    const std::string id = parse_run_name(record.run().name());
     const bool open = !has_ended(record.run());
     v1::RunRecord now =
         RunSession::restarted(std::move(record), parts_.store.newest_readable_state(id));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/worker_service.h"
 
-#include <filesystem>
 #include <set>
 
 #include "daemon/base/given_number.h"
@@ -68,10 +67,6 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerCon
     for (std::string& trouble : options_.journal_troubles())
       response->add_journal_trouble(std::move(trouble));
     for (const LostFolder::Held& held : options_.lost) {
-      std::error_code ignored;  // somebody may have taken it away since the start
-      if (!std::filesystem::exists(std::filesystem::path(options_.state_dir) / held.folder,
-                                   ignored))
-        continue;
       v1::LostFiles& lost = *response->add_lost();
       lost.set_folder(held.folder);
       lost.set_files(held.files);

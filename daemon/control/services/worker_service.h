@@ -31,7 +31,7 @@ class WorkerServiceImpl final : public WorkerServiceBase {
     std::shared_ptr<const comm::FlightField> flight;
     v1::GetCapabilitiesResponse capabilities;  ///< but for the ranks' devices and CPUs
     std::function<std::vector<std::string>()> journal_troubles;  ///< Ledger::troubles
-    std::vector<LostFolder::Held> lost;        ///< at the start
+    std::vector<LostFolder::Held> lost;                          ///< at the start
   };
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     control::Drain& drain, Options options);

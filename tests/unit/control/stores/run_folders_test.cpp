@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/journal.h"
 #include "daemon/control/stores/lost_folder.h"
+#include "daemon/control/stores/names.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
 
@@ -27,23 +29,29 @@ class RunFoldersTest : public ::testing::Test {
     JobStore jobs;
   };
 
-  static v1::RunRecord run_of(const std::string& id, const std::vector<std::string>& states,
-                              const std::vector<std::string>& weights = {}) {
+  static v1::RunRecord run_of(const std::string& id) {
     v1::RunRecord record;
     record.mutable_run()->set_name("runs/" + id);
     record.mutable_run()->set_state(v1::RUN_STATE_CLOSED);
-    for (const std::string& name : states) {
-      v1::SavedState& saved = *record.mutable_run()->add_saved();
-      saved.set_name(fmt::format("runs/{}/states/{}", id, name));
-      saved.set_folder(saved_state_folder(id, name, 1, 1));
-    }
-    for (const std::string& name : weights) {
-      v1::SavedWeights& saved = *record.mutable_run()->add_weights();
-      saved.set_name(fmt::format("runs/{}/weights/{}", id, name));
-      saved.set_storage(v1::WEIGHTS_STORAGE_DISK);
-      saved.set_folder(saved_weights_folder(id, name));
-    }
     return record;
+  }
+  static v1::SavedWeights weights_of(const std::string& id, const std::string& name) {
+    v1::SavedWeights saved;
+    saved.set_name(weights_resource(id, name));
+    saved.set_storage(v1::WEIGHTS_STORAGE_DISK);
+    saved.set_folder(saved_weights_folder(id, name));
+    return saved;
+  }
+  static void put(RunStore& runs, const std::string& id, const std::vector<std::string>& states,
+                  const std::vector<std::string>& weights) {
+    runs.put(run_of(id));
+    for (const std::string& name : states) {
+      v1::SavedState saved;
+      saved.set_name(state_resource(id, name));
+      saved.set_folder(saved_state_folder(id, name, 1, 1));
+      runs.put_state(saved);
+    }
+    for (const std::string& name : weights) runs.put_weights(weights_of(id, name));
   }
   void write(const std::string& folder) const {
     folder_.write("state/" + folder + "/data", folder);
@@ -64,10 +72,11 @@ TEST_F(RunFoldersTest, WhatARecordHasRemovedGoesAndWhatNoneKnowsOfIsKept) {
     Daemon daemon(root_);
     for (const auto* folders : {&known, &removed, &unknown})
       for (const std::string& folder : *folders) write(folder);
-    daemon.runs.put(run_of("r", {"a", "b"}, {"v", "w"}));
-    daemon.runs.put(run_of("gone", {"a"}));
+    put(daemon.runs, "r", {"a", "b"}, {"v", "w"});
+    put(daemon.runs, "gone", {"a"}, {});
     // A death behind these records, and before that of a new state and new weights.
-    daemon.runs.put(run_of("r", {"a"}, {"w"}));
+    daemon.runs.remove_state("runs/r/states/b");
+    daemon.runs.remove_weights("runs/r/weights/v");
     daemon.runs.remove("gone");
   }
   for (int start = 0; start < 2; ++start) {
@@ -87,10 +96,11 @@ TEST_F(RunFoldersTest, WhatARecordHasRemovedGoesAndWhatNoneKnowsOfIsKept) {
 TEST_F(RunFoldersTest, ANewOneOfARemovedNameStays) {
   {
     Daemon daemon(root_);
-    daemon.runs.put(run_of("r", {"a"}, {"w"}));
-    daemon.runs.put(run_of("r", {}));
+    put(daemon.runs, "r", {"a"}, {"w"});
+    daemon.runs.remove_state("runs/r/states/a");
+    daemon.runs.remove_weights("runs/r/weights/w");
     daemon.runs.remove("r");
-    daemon.runs.put(run_of("r", {"a"}, {"w"}));
+    put(daemon.runs, "r", {"a"}, {"w"});
     write("runs/r/states/a-1-1");
     write("runs/r/weights/w");
   }
@@ -101,23 +111,23 @@ TEST_F(RunFoldersTest, ANewOneOfARemovedNameStays) {
 }
 
 TEST_F(RunFoldersTest, WeightsOfAnOlderJournalAreWhereTheStateDirIsNow) {
+  write("runs/r/weights/w");
   {
-    Daemon daemon(root_);
-    v1::RunRecord old = run_of("r", {}, {"w"});
+    v1::RunRecord old = run_of("r");
+    *old.mutable_run()->add_weights() = weights_of("r", "w");
     old.mutable_run()->mutable_weights(0)->set_folder("/somewhere/else/runs/r/weights/w");
-    *old.mutable_run()->add_weights() = old.run().weights(0);
-    old.mutable_run()->mutable_weights(1)->set_name("runs/r/weights/memory");
-    old.mutable_run()->mutable_weights(1)->clear_folder();
-    daemon.runs.put(old);
-    write("runs/r/weights/w");
+    v1::JournalRecord record;
+    *record.mutable_run() = old;
+    Journal journal(root_ / "journal", [](std::string_view) {});
+    journal.append(record.SerializeAsString());
   }
-  fs::rename(root_, folder_ / "moved");
-  root_ = folder_ / "moved";
-  Daemon daemon(root_);
-  EXPECT_TRUE(exists("runs/r/weights/w/data"));
-  const v1::Run run = daemon.runs.all().at("r").run();
-  EXPECT_EQ(run.weights(0).folder(), "runs/r/weights/w");
-  EXPECT_EQ(run.weights(1).folder(), "");
+  for (const char* place : {"state", "moved", "again"}) {
+    fs::rename(root_, folder_ / place);
+    root_ = folder_ / place;
+    Daemon daemon(root_);
+    EXPECT_TRUE(exists("runs/r/weights/w/data"));
+    EXPECT_EQ(daemon.runs.all().at("r").run().weights(0).folder(), "runs/r/weights/w");
+  }
 }
 
 }  // namespace
