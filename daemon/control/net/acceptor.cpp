@@ -136,7 +136,7 @@ int Acceptor::time_to_wait() const {
   std::chrono::milliseconds time = std::chrono::milliseconds::max();
   if (refused_.count > 0) time = kLogPause;
   if (tidy_at_ != Clock::time_point::max()) time = kBeforeTidying;
-  if (!watch_.empty()) time = ConnectionWatch::kPeriod;
+  if (!watch_.empty()) time = watch_.period();
   return time == std::chrono::milliseconds::max() ? -1 : static_cast<int>(time.count());
 }
 
@@ -147,7 +147,7 @@ void Acceptor::look_at_connections() {
     ::malloc_trim(0);
   }
   if (watch_.empty() || now < next_watch_) return;
-  next_watch_ = now + ConnectionWatch::kPeriod;
+  next_watch_ = now + watch_.period();
   for (const ConnectionWatch::Finding& found : watch_.look()) {
     spdlog::warn("a connection from {} is shut down: {}; none is taken from there for {} s",
                  found.client, found.cause, kBar.count());
