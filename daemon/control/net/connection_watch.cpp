@@ -26,6 +26,8 @@ constexpr std::int64_t kCallsAtOnce = 100;
 // Where the kernel's tcp_info has tcpi_bytes_received and tcpi_bytes_sent: that of glibc ends
 // before.
 constexpr std::size_t kReceivedAt = 128, kSentAt = 200;
+// More than any server has connections.
+constexpr std::intptr_t kMostSockets = 10'000;
 // Fewer bytes since the last look are few calls.
 constexpr std::int64_t kFewBytes = 1000;
 
@@ -99,8 +101,8 @@ void ConnectionWatch::find_numbers() {
   if (wanted.empty()) return;
   for_each_in(channelz_answer(grpc_channelz_get_servers(0)), "server", [&](const json& server) {
     const std::int64_t number = number_in(server.value("ref", json::object()), "serverId");
-    for_each_in(channelz_answer(grpc_channelz_get_server_sockets(number, 0, 0)), "socketRef",
-                [&](const json& socket) {
+    for_each_in(channelz_answer(grpc_channelz_get_server_sockets(number, 0, kMostSockets)),
+                "socketRef", [&](const json& socket) {
                   // Such as "chttp2 ipv4:127.0.0.1:4711".
                   const std::string name = socket.value("name", "");
                   const std::string address = name.substr(name.find(' ') + 1);
