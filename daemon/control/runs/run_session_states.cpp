@@ -92,10 +92,6 @@ void RunSession::forget() {
 
 void RunSession::persist() {
   const std::lock_guard one(persist_mutex_);
-  persist_locked();
-}
-
-void RunSession::persist_locked() {
   if (forgotten_) return;
   v1::RunRecord record;
   {

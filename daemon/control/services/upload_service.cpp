@@ -28,7 +28,7 @@ grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
   });
 }
 
-std::shared_ptr<const void> UploadServiceImpl::lease_of(const grpc::ServerContext& context,
+std::shared_ptr<const void> UploadServiceImpl::lease_of(const grpc::ServerContextBase& context,
                                                         const v1::Upload& upload) const {
   return upload.run().empty() ? nullptr : hold_lease_(context, upload.run());
 }

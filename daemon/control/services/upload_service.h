@@ -58,7 +58,7 @@ class UploadServiceImpl final : public UploadServiceBase {
 
  private:
   /// Of the run that it is for, held; null if there is none, or the caller does not hold the run.
-  std::shared_ptr<const void> lease_of(const grpc::ServerContext& context,
+  std::shared_ptr<const void> lease_of(const grpc::ServerContextBase& context,
                                        const v1::Upload& upload) const;
   std::int64_t receive(grpc::ServerContext& context,
                        grpc::ServerReader<v1::WriteUploadRequest>& chunks);

@@ -93,7 +93,7 @@ void check_there(const UploadStore::Content& content, const std::string& field, 
 }  // namespace
 
 ModelStore::ModelStore(const Options& options, UploadStore& uploads)
-    : options_(options), uploads_(uploads), calls_(options.resolve_timeout, kMostCalls) {}
+    : options_(options), uploads_(uploads), calls_(options.resolve_timeout, kMostFolderCalls) {}
 
 const v1::StoredModel& ModelStore::stored(const std::string& id) const {
   const v1::StoredModel* found = models_.find(id);
