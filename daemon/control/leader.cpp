@@ -150,11 +150,11 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =
-                           [this](const grpc::ServerContext& context, const std::string& run) {
+                           [this](const grpc::ServerContextBase& context, const std::string& run) {
                              return run_service_.own_open_run(context, run);
                            },
                        .hold_lease =
-                           [this](const grpc::ServerContext& context, const std::string& run) {
+                           [this](const grpc::ServerContextBase& context, const std::string& run) {
                              return run_service_.hold_lease(context, run);
                            }}),
       model_service_(models_, store_, run_store_),

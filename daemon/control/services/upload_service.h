@@ -28,10 +28,11 @@ class UploadServiceImpl final : public UploadServiceBase {
     std::chrono::milliseconds silence{30'000};  ///< that ends a stream
     /// The name of a run that a caller may send something for. Throws NotFound, and
     /// FailedPrecondition for another's token or a run that has ended.
-    std::function<std::string(const grpc::ServerContext&, const std::string& run)> own_run{};
+    std::function<std::string(const grpc::ServerContextBase&, const std::string& run)> own_run{};
     /// The lease of the run does not end while the result is held; null for a caller without the
     /// run's token. Throws NotFound, and FailedPrecondition for another's token.
-    std::function<std::shared_ptr<const void>(const grpc::ServerContext&, const std::string& run)>
+    std::function<std::shared_ptr<const void>(const grpc::ServerContextBase&,
+                                              const std::string& run)>
         hold_lease{};
   };
   UploadServiceImpl(UploadStore& store, const Options& options);
@@ -64,8 +65,8 @@ class UploadServiceImpl final : public UploadServiceBase {
                        grpc::ServerReader<v1::WriteUploadRequest>& chunks);
 
   UploadStore& store_;
-  std::function<std::string(const grpc::ServerContext&, const std::string&)> own_run_;
-  std::function<std::shared_ptr<const void>(const grpc::ServerContext&, const std::string&)>
+  std::function<std::string(const grpc::ServerContextBase&, const std::string&)> own_run_;
+  std::function<std::shared_ptr<const void>(const grpc::ServerContextBase&, const std::string&)>
       hold_lease_;
   Slots slots_;
   SilenceWatch silence_;

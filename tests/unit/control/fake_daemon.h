@@ -56,15 +56,15 @@ class FakeDaemon {
         scheduler_(executor_, options.sample_share,
                    [this, &plan] { return plan.trains || driver_.busy(); }),
         uploads_({folder / "blobs", with_upload_defaults({})}),
-        upload_service_(uploads_,
-                        {.own_run =
-                             [this](const grpc::ServerContext& context, const std::string& run) {
-                               return run_service_.own_open_run(context, run);
-                             },
-                         .hold_lease =
-                             [this](const grpc::ServerContext& context, const std::string& run) {
-                               return run_service_.hold_lease(context, run);
-                             }}),
+        upload_service_(
+            uploads_, {.own_run =
+                           [this](const grpc::ServerContextBase& context, const std::string& run) {
+                             return run_service_.own_open_run(context, run);
+                           },
+                       .hold_lease =
+                           [this](const grpc::ServerContextBase& context, const std::string& run) {
+                             return run_service_.hold_lease(context, run);
+                           }}),
         runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
                uploads_.transients(), [&plan] { return plan.uptime.load(); },
                options.most_upload_bytes, options.waiting}),
