@@ -29,8 +29,7 @@ std::string host_name() {
 
 std::string boot_id() {
   try {
-    std::string id =
-        base::InputFile("/proc/sys/kernel/random/boot_id").read_text(64);
+    std::string id = base::InputFile("/proc/sys/kernel/random/boot_id").read_text(64);
     return id.substr(0, id.find('\n'));
   } catch (const Error&) {
     return "unknown";
@@ -66,16 +65,14 @@ std::string owner_text(const std::string& text) {
       fmt::format("state dir {} is in use by another meshloomd ({}): its file {} is written to; "
                   "this file system has no locks",
                   file.parent_path().string(), owner_text(text), file.filename().string()),
-      "STATE_DIR_LOCKED",
-      {{"pid", text.substr(0, text.find('\n'))}, {"host", value_of(text, "host")}});
+      "STATE_DIR_LOCKED", {{"owner", owner_text(text)}});
 }
 
 }  // namespace
 
 std::string lock_owner(const fs::path& file) { return owner_text(text_of(file)); }
 
-LockBeat::LockBeat(fs::path file, const Times& times,
-                   std::function<void(const std::string&)> taken)
+LockBeat::LockBeat(fs::path file, const Times& times, std::function<void(const std::string&)> taken)
     : path_(std::move(file)),
       times_(times),
       taken_(std::move(taken)),

@@ -418,7 +418,7 @@ TEST(StateDir, ASecondDaemonIsRefused) {
     FAIL();
   } catch (const FailedPrecondition& error) {
     EXPECT_EQ(error.reason(), "STATE_DIR_LOCKED");
-    EXPECT_EQ(error.metadata().at("pid"), std::to_string(::getpid()));
+    EXPECT_EQ(error.metadata().at("owner"), fmt::format("pid {}", ::getpid()));
   }
 }
 

@@ -350,10 +350,10 @@ TEST_F(JobStoreRemovalTest, AFolderThatCannotBeReadKeepsNoDaemonFromStarting) {
 }
 
 TEST_F(JobStoreRemovalTest, DeletingFreesNameAndFolderForGood) {
-  const auto folder = make_folder("a");
+  std::filesystem::path folder;
   {
     const auto store = open();
-    // The folder is made here before its job, as it is after an older daemon's list was full.
+    folder = make_folder("a");  // by somebody else, while the daemon runs
     EXPECT_THROW(submit(*store, "a"), AlreadyExists);
     std::filesystem::remove_all(folder);
     submit(*store, "a", key("submit", "a"));
