@@ -226,12 +226,9 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request, const Run
 grpc::ServerUnaryReactor* RunServiceImpl::Sample(grpc::CallbackServerContext* context,
                                                  const v1::SampleRequest* request,
                                                  v1::SampleResponse* response) {
-  return samples_.answer("Sample", *context, [=, this](const auto&) {
+  return samples_.answer("Sample", *context, [=, this](const auto& go_on) {
     const auto run = own_run(*context, request->run());
-    const auto stop = [context] {
-      if (context->IsCancelled()) throw Cancelled("the client has gone");
-    };
-    *response->mutable_operation() = run->sample(request->epoch(), order_of(*request, *run, stop));
+    *response->mutable_operation() = run->sample(request->epoch(), order_of(*request, *run, go_on));
   });
 }
 

@@ -79,8 +79,10 @@ Json word_piece(const std::string& token) {
 
 Json unigram(const std::string& token) {
   Json json = tokenizer_with("decoder", nullptr);
-  json["model"] = {
-      {"type", "Unigram"}, {"unk_id", 0}, {"vocab", {{"[UNK]", 0}, {"a", -1}, {token, -2}}}};
+  json["model"] = {{"type", "Unigram"},
+                   {"unk_id", 0},
+                   {"vocab", Json::array({Json::array({"[UNK]", 0}), Json::array({"a", -1}),
+                                          Json::array({token, -2})})}};
   return json;
 }
 
@@ -234,13 +236,13 @@ TEST(HostileTokenizers, ThatTakeTimeWithoutEndAreStopped) {
         "(?=(a+a+)+b)", "a*a*a*a*b", "(?<=a)a*[^a]", "(?:(?:a*)*)*b"}) {
     expect_limited(std::string("Split at ") + regex, {},
                    [&] { encode(tokenizer_with("pre_tokenizer", split(regex)), text); });
-    expect_limited(std::string("Replace ") + regex, {}, [&] {
-      encode(
-          tokenizer_with("normalizer",
-                         {{"type", "Replace"}, {"pattern", {{"Regex", regex}}}, {"content", "x"}}),
-          text);
-    });
   }
+  expect_limited("Replace", {"normalizer"}, [&] {
+    encode(
+        tokenizer_with("normalizer",
+                       {{"type", "Replace"}, {"pattern", {{"Regex", "(a+)+b"}}}, {"content", "x"}}),
+        text);
+  });
 }
 
 TEST(HostileTokenizers, InOtherFilesAreRefused) {

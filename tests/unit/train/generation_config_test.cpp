@@ -68,9 +68,13 @@ TEST(GenerationConfig, AFileThatCannotBeReadIsNoted) {
               ElementsAre(HasSubstr("generation_config.json is left out: ")));
   const std::string deep(400'000, '[');
   const std::string nested = deep + std::string(400'000, ']');
-  EXPECT_THAT(read("{\"eos_token_id\": " + nested + "}").end_notes,
-              ElementsAre(HasSubstr("holds a list")));
-  EXPECT_THAT(read("{\"temperature\": " + nested + "}").notes,
+  for (const char* key : {"eos_token_id", "temperature", "anything"})
+    EXPECT_THAT(read(fmt::format("{{\"{}\": {}}}", key, nested)).end_notes,
+                ElementsAre(HasSubstr("is left out: it nests its values deeper than 64 levels")));
+  EXPECT_THAT(read(R"({"top_k": 1, "top_k": 2})").end_notes,
+              ElementsAre(HasSubstr("it has the key \"top_k\" twice")));
+  EXPECT_THAT(read(R"({"eos_token_id": [[1]]})").end_notes, ElementsAre(HasSubstr("holds a list")));
+  EXPECT_THAT(read(R"({"temperature": [1]})").notes,
               ElementsAre(HasSubstr("temperature is a list")));
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/data_files.h"
@@ -255,19 +257,19 @@ TEST_F(ResolveTest, RefusesSizesAboveTheLimitsByNameValueAndLimit) {
     }
     return "accepted";
   };
-  const auto model = [&](const std::string& size) {
-    std::string json = testing::tiny_gpt2_config();
-    json.insert(json.rfind('}'), ", " + size);
-    folder_.write_text("large.json", json);
+  const auto model = [&](const char* key, std::int64_t size) {
+    auto json = nlohmann::json::parse(testing::tiny_gpt2_config());
+    json[key] = size;
+    folder_.write_text("large.json", json.dump());
     v1::RunConfig asked = config();
     asked.mutable_model()->set_config("large.json");
     return text(asked);
   };
-  EXPECT_EQ(model(R"("n_layer": 1000000)"),
+  EXPECT_EQ(model("n_layer", 1'000'000),
             "run.model.config: config.json: n_layer is 1000000, but an integer from 1 to 1024 is "
             "expected");
   for (const char* key : {"n_layer", "n_embd", "n_head", "n_inner", "vocab_size", "n_positions"})
-    EXPECT_NE(model(fmt::format("\"{}\": 100000000", key)).find(key), std::string::npos) << key;
+    EXPECT_NE(model(key, 100'000'000).find(key), std::string::npos) << key;
   v1::RunConfig many = config();
   many.mutable_training()->set_global_batch_size(std::int64_t{1} << 30);
   EXPECT_EQ(text(many), "run.training.global_batch_size: must be at most 1048576, got 1073741824");

@@ -11,10 +11,12 @@ namespace {
 class PieceTokenizer final : public text::Tokenizer {
  public:
   explicit PieceTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
-  void encode(std::string_view, bool, text::WordCache&,
+  using Tokenizer::decode;
+  using Tokenizer::encode;
+  void encode(std::string_view, bool, text::WordCache&, text::Budget&,
               std::vector<text::TokenId>&) const override {}
   /// A character that is not whole at the end is U+FFFD; a blank in front of a text goes.
-  std::string decode(std::span<const text::TokenId> tokens, bool) const override {
+  std::string decode(std::span<const text::TokenId> tokens, bool, text::Budget&) const override {
     std::string text;
     for (const text::TokenId token : tokens) text += pieces_.at(static_cast<std::size_t>(token));
     if (text.starts_with(' ')) text.erase(0, 1);

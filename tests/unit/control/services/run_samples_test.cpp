@@ -25,11 +25,13 @@ using ::testing::Not;
 /// of a text has no blank.
 class LetterTokenizer final : public text::Tokenizer {
  public:
-  void encode(std::string_view bytes, bool, text::WordCache&,
+  using Tokenizer::decode;
+  using Tokenizer::encode;
+  void encode(std::string_view bytes, bool, text::WordCache&, text::Budget&,
               std::vector<text::TokenId>& out) const override {
     for (const char c : bytes) out.push_back(c + 100);
   }
-  std::string decode(std::span<const text::TokenId> tokens, bool) const override {
+  std::string decode(std::span<const text::TokenId> tokens, bool, text::Budget&) const override {
     std::string text;
     for (const text::TokenId token : tokens)
       text += std::string(text.empty() ? "" : " ") + static_cast<char>(token);

@@ -128,7 +128,7 @@ TEST_F(DataIdentityTest, AResumeOnOtherDataFailsOrSaysSo) {
     try {
       settle_resume_from(config(), &resolved, checkpoints.path() / "step-2", folder_.path());
       ADD_FAILURE() << "other data were accepted";
-    } catch (const InvalidArgument& error) {
+    } catch (const FailedPrecondition& error) {
       EXPECT_EQ(error.reason(), "DATA_CHANGED");
     }
     resolved = resolve_run_config(wanted, 1, folder_.path());

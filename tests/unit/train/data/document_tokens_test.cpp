@@ -217,7 +217,7 @@ TEST_F(DocumentTokensTest, AJobThatGoesOnFromOneThatWasBegunBeforeKeepsIts) {
   try {
     settled(other);
     ADD_FAILURE() << "taken";
-  } catch (const InvalidArgument& error) {
+  } catch (const FailedPrecondition& error) {
     EXPECT_THAT(error.what(), HasSubstr("data.add_special_tokens"));
   }
   // From one that knows the field a job takes it as it is.
