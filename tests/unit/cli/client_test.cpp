@@ -46,14 +46,14 @@ class SilentService final : public grpc::CallbackGenericService {
 };
 
 TEST(Client, TellsABusyDaemonFromOneThatWaitsForItsRanks) {
-  SilentService silent;
+  SilentService silent, silent_but_healthy;
   std::string address;
   const auto serve = [&](bool health) {
     grpc::EnableDefaultHealthCheckService(health);
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterCallbackGenericService(&silent);
+    builder.RegisterCallbackGenericService(health ? &silent_but_healthy : &silent);
     auto server = builder.BuildAndStart();
     grpc::EnableDefaultHealthCheckService(false);
     address = "127.0.0.1:" + std::to_string(port);
