@@ -254,7 +254,7 @@ TEST_F(Floods, UnaryCalls) {
 TEST_F(Floods, Readers) {
   std::ofstream(data_ / "large.json")
       << R"({"model_type": "gpt2", "n_layer": 4, "n_head": 6, "n_embd": 384,
-    "n_positions": 64, "vocab_size": 8192})";
+    "n_positions": 64, "vocab_size": 27000})";
   EXPECT_EQ(client({"job", "pause", "long"}).exit_code, 0);
   RunClient run(address_);
   v1::RunSpec spec;
@@ -262,7 +262,9 @@ TEST_F(Floods, Readers) {
   spec.mutable_config()->mutable_model()->set_config("large.json");
   spec.mutable_config()->mutable_training()->set_seq_len(16);
   ASSERT_TRUE(run.create(spec));
-  const Outcome values = run.run(&RunClient::Runs::GetParameters, v1::GetParametersRequest());
+  v1::GetParametersRequest embedding;
+  embedding.add_names("transformer.wte.weight");
+  const Outcome values = run.run(&RunClient::Runs::GetParameters, embedding);
   ASSERT_TRUE(values.ok()) << values.message;
   before_ = most_ = figures_of(pids_[0]);
   v1::ReadResultRequest request;
