@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "daemon/control/stores/lost_folder.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/control/run_client_fixture.h"
 
@@ -124,15 +125,18 @@ TEST_F(RunRecoveryTest, WhatAKillLeftOfSavesIsRemovedAtStart) {
   Client client = trained();
   const fs::path state = file_of(client, 0).parent_path(), folder = state.parent_path();
   const fs::path weights = folder.parent_path() / "weights";
-  for (const fs::path& left : {folder / ".tmp-three", weights / ".kept.123.tmp"}) {
+  for (const fs::path& left :
+       {folder / ".tmp-three", weights / ".kept.123.tmp", weights / "unknown"}) {
     fs::create_directories(left);
     std::ofstream(left / "shard") << "half";
   }
-  fs::create_directories(weights / "kept");
   restart();
   EXPECT_FALSE(fs::exists(folder / ".tmp-three"));
   EXPECT_FALSE(fs::exists(weights / ".kept.123.tmp"));
-  EXPECT_TRUE(fs::exists(weights / "kept"));
+  EXPECT_FALSE(fs::exists(weights / "unknown")) << "its name is free";
+  const auto lost = LostFolder(daemon_->state().root()).list();
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].files, 1) << "and it is kept";
   EXPECT_TRUE(fs::exists(state / "state"));
 }
 
