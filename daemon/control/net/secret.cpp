@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/net/secret.h"
 
-#include <sys/random.h>
-
-#include <cstdint>
-
-#include "kernels/base/error.h"
+#include "daemon/control/host/random_hex.h"
 
 namespace meshloom::control {
 
-std::string random_secret() {
-  std::uint64_t bits[2] = {};
-  check_internal(::getrandom(bits, sizeof bits, 0) == sizeof bits,
-                 "no random bits from the kernel");
-  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
-}
+std::string random_secret() { return random_hex(); }
 
 bool same_secret(std::string_view given, std::string_view expected) {
   if (given.size() != expected.size()) return false;

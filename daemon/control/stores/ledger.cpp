@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "daemon/control/host/background_thread.h"
-#include "daemon/control/net/secret.h"
+#include "daemon/control/host/random_hex.h"
 #include "daemon/control/stores/journal_record.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -98,7 +98,7 @@ void Ledger::learn(const v1::JournalRecord& record) {
 
 void Ledger::start(Hooks hooks) {
   hooks_ = std::move(hooks);
-  if (journal_id_.empty()) journal_id_ = random_secret();
+  if (journal_id_.empty()) journal_id_ = random_hex();
   compact_if_large();
   if (compaction_) {
     // What the stores settled after the replay has no other record: it is to be in the journal.

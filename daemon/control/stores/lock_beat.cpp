@@ -10,7 +10,7 @@
 
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
-#include "daemon/control/net/secret.h"
+#include "daemon/control/host/random_hex.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -77,7 +77,7 @@ LockBeat::LockBeat(fs::path file, const Times& times, std::function<void(const s
       times_(times),
       taken_(std::move(taken)),
       owner_(fmt::format("{}\nhost {}\nboot {}\nstart {}\n", ::getpid(), host_name(), boot_id(),
-                         random_secret())) {
+                         random_hex())) {
   watch();
   claim();
   ticker_ = std::make_unique<Ticker>(times_.beat, [this] { beat(); });

@@ -16,7 +16,8 @@ namespace meshloom::control {
 /// A file that its owner writes again and again: who it is and a number that grows. Who starts
 /// watches it first; one that moves is somebody else's. Every look opens the file anew and every
 /// beat is synced, so that hosts with caches of their own see it. It cannot tell a daemon that is
-/// stopped from one that is dead: one that goes on after another has begun hears of that by `taken`.
+/// stopped from one that is dead: one that goes on after another has begun hears of that by
+/// `taken`.
 class LockBeat {
  public:
   struct Times {
