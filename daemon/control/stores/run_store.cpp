@@ -15,8 +15,8 @@ namespace meshloom::control {
 
 namespace {
 
-/// With the folder of the state dir. Journals of earlier versions have it absolute, as it was before
-/// the state dir was moved.
+/// With the folder of the state dir. Journals of earlier versions have it absolute, as it was
+/// before the state dir was moved.
 v1::SavedWeights placed(v1::SavedWeights saved) {
   if (saved.folder().empty()) return saved;
   const WeightsName name = parse_weights_name(saved.name());
