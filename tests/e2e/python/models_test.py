@@ -88,12 +88,12 @@ class ModelsTest(unittest.TestCase):
         send_stream = connection.send_stream
         breaks = 0
 
-        def breaking(method, requests):
+        def breaking(method, requests, *rest):
             nonlocal breaks
             if breaks == 3:
-                return send_stream(method, requests)
+                return send_stream(method, requests, *rest)
             breaks += 1
-            send_stream(method, itertools.islice(requests, 5))
+            send_stream(method, itertools.islice(requests, 5), *rest)
             raise meshloom.Unavailable("the connection is lost", grpc.StatusCode.UNAVAILABLE)
 
         sent: list[int] = []
