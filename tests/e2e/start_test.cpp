@@ -264,9 +264,9 @@ TEST_F(StartE2e, AStateDirWhoseRunFillsARecordServesAndStops) {
   ASSERT_TRUE(eventually(20s, [&] {
     return client_json({"run", "show", "big"})["state"] == "ready";
   }));
-  submit({}, "behind");
+  submit({.steps = 2}, "behind");
   const auto refused = client({"run", "save-state", "big", "one-more", "--metadata",
-                               "of=" + std::string(2000, 'm'), "--token", token});
+                               "of=" + std::string(20'000, 'm'), "--token", token});
   EXPECT_NE(refused.errors.find("16777216"), std::string::npos) << refused.errors;
   EXPECT_NE(client({"run", "list"}).output.find(" 256 "), std::string::npos);
   EXPECT_EQ(client_json({"run", "states", "big"})["states"].size(), 256u);

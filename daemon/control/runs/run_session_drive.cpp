@@ -194,7 +194,10 @@ void RunSession::start_next(Lock& lock) {
     try {
       started.push_back(launch(ranks_, *verb, where));
       launched = true;
-      stop->arm(started.back().stop);
+      // Who has cancelled it meanwhile was told that its gradients do not count.
+      if (!stop->launched(started.back().stop) && adds_gradients(verb->request))
+        started.push_back(
+            poison({seq, fmt::format("verb {} ({}) was cancelled", seq, name_of(verb->request))}));
     } catch (...) {
       world_.operations.fail(verb->operation, to_details(std::current_exception()));
     }

@@ -34,22 +34,30 @@ struct VerbInFlight {
   std::function<bool()> stop = nullptr;
 };
 
-/// By which a verb is stopped that the ranks may not have yet. Any thread may call any method.
+/// By which a verb is stopped from the moment on that it is about to be launched. Any thread may
+/// call any method.
 class VerbStop {
  public:
-  /// False before the ranks have it, and where it is too late.
+  /// False where it is too late, or the verb is not left before its end.
   bool request() {
     const std::lock_guard lock(mutex_);
-    return stop_ && stop_();
+    if (launched_) return stop_ && stop_();
+    requested_ = true;
+    return true;
   }
-  void arm(std::function<bool()> stop) {
+  /// The ranks have the verb, whose VerbInFlight::stop this is. False where a stop was requested
+  /// before, and comes too late: the ranks have carried the verb out already.
+  bool launched(std::function<bool()> stop) {
     const std::lock_guard lock(mutex_);
+    launched_ = true;
     stop_ = std::move(stop);
+    return !requested_ || (stop_ && stop_());
   }
 
  private:
   std::mutex mutex_;
   std::function<bool()> stop_;
+  bool launched_ = false, requested_ = false;
 };
 
 /// What verbs that name files need to know of their run. `find_state` says which folder of the

@@ -169,7 +169,8 @@ class TrainingRun:
 
     def saved_states(self) -> list[SavedState]:
         """All saved states of the run, oldest first."""
-        pages = self._connection.pages(self._connection.runs.ListStates, run_service_pb2.ListStatesRequest(run=self.name))
+        request = run_service_pb2.ListStatesRequest(run=self.name)
+        pages = self._connection.pages(self._connection.runs.ListStates, request)
         return [shapes.saved_state(state) for page in pages for state in page.states]
 
     def load_state(self, state: str, *, with_optimizer: bool = True) -> Future[None]:

@@ -428,8 +428,9 @@ class FakeSteppedRun final : public FakeRunBase {
   }
 
  private:
-  /// For the time that it takes, unless it is stopped meanwhile.
+  /// For the time that it takes, unless it is stopped meanwhile. The other ranks follow rank 0.
   void compute() const {
+    if (!writes_) return;
     const auto end = std::chrono::steady_clock::now() + plan_.step_time.load();
     do {
       const bool over = std::chrono::steady_clock::now() >= end;

@@ -36,7 +36,7 @@ TEST(Operations, AResultStaysUntilItWasTold) {
 }
 
 TEST(Operations, AFailureStaysUntilItWasToldAndIsCounted) {
-  Operations operations(20'000);
+  Operations operations(200'000);
   v1::ErrorDetails error;
   error.set_message("what went wrong");
   int many = 0;
@@ -173,13 +173,13 @@ TEST(Operations, ALargeResultIsNotTakenAlong) {
 }
 
 TEST(Operations, OutcomesAreCountedAsTheyLieInMemory) {
-  // Many small messages: 2 bytes each on the wire, and more than 100 in memory.
+  // Many small messages: 2 bytes each on the wire, and many times that in memory.
   const auto outputs = [] {
     auto result = std::make_shared<v1::VerbResult>();
     for (int i = 0; i < 1000; ++i) result->mutable_loss()->add_outputs();
     return result;
   };
-  Operations operations(64 << 10);
+  Operations operations(16 << 10);
   operations.add("r", name_of(0), "forward");
   operations.succeed(name_of(0), outputs());
   EXPECT_LT(operations.peek(name_of(0)).result_bytes(), 4096);

@@ -64,6 +64,7 @@ TEST_F(RunLeasesTest, AnyCallForTheRunRenewsIt) {
     v1::ListOperationsRequest request;
     request.set_run(client.run_.name());
     grpc::ClientContext context;
+    context.AddMetadata(kRunTokenKey, client.token_);
     v1::ListOperationsResponse response;
     operations->ListOperations(&context, request, &response);
   });

@@ -121,7 +121,7 @@ TEST_F(RunStatesTest, AStateDirWhoseRunFillsARecordStartsWorksAndStops) {
   job.mutable_run()->mutable_training()->set_steps(1);
   daemon_->store().submit(job, job.run(), {});
   EXPECT_TRUE(daemon_->store().journal_troubles().empty());
-  const grpc::Status refused = client.save_state(257, save_of("more", 1000), 2);
+  const grpc::Status refused = client.save_state(257, save_of("more", 10'000), 2);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(info_of(refused).reason(), "STATES_FULL");
   EXPECT_EQ(info_of(refused).metadata().at("limit"), "16777216");

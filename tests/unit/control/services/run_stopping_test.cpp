@@ -69,6 +69,8 @@ TEST_F(RunStoppingTest, OneThatTheRanksHaveNotBegunIsLeftToo) {
   client.forward(3, {1});
   expect_soon([&] {
     for (const int seq : {3, 2, 1}) EXPECT_TRUE(client.cancel(seq).ok()) << seq;
+    for (const int seq : {3, 2, 1})
+      EXPECT_EQ(client.wait(seq).state(), v1::OPERATION_STATE_CANCELLED) << seq;
     plan_.step_time = 0ms;
     client.get_weight(4);
     EXPECT_EQ(client.wait(4).state(), v1::OPERATION_STATE_SUCCEEDED);

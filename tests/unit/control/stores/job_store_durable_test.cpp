@@ -56,9 +56,10 @@ TEST_F(JobStoreDurableTest, NotesAndSamplesAreRecordsOfTheirOwn) {
   move(*store, "a", v1::JOB_STATE_RUNNING);
   std::int64_t step = 1000;
   const auto cost = [&](const std::function<void()>& change) {
+    store->label("a", {}, {}, {});  // waits for what is before it
     const std::uintmax_t before = std::filesystem::file_size(journal);
     change();
-    store->label("a", {}, {}, {});  // waits for what is before it
+    store->label("a", {}, {}, {});
     return std::filesystem::file_size(journal) - before;
   };
   const auto note = [&] { store->add_note("a", std::string(500, 'n')); };
