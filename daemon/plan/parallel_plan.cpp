@@ -232,8 +232,8 @@ planner::MeshSizes make_mesh_sizes(const v1::Mesh& mesh) {
   const auto ranks = planner::rank_count(std::array{sizes.dp, sizes.fsdp, sizes.cp, sizes.tp});
   if (!ranks || *ranks > planner::kMostRanks)
     base::refuse_field("mesh", "{} has {} ranks, which are too many: expected at most {}",
-                       planner::to_string(sizes),
-                       ranks ? std::to_string(*ranks) : "more than 2^31", planner::kMostRanks);
+                       planner::to_string(sizes), ranks ? std::to_string(*ranks) : "more than 2^31",
+                       planner::kMostRanks);
   return sizes;
 }
 

@@ -166,10 +166,9 @@ void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest&
 grpc::ServerUnaryReactor* CheckpointServiceImpl::DeleteCheckpoint(
     grpc::CallbackServerContext* context, const v1::DeleteCheckpointRequest* request,
     v1::DeleteCheckpointResponse*) {
-  return deletions_.answer("DeleteCheckpoint", *context, *request,
-                           [=, this](const auto&) {
-                             delete_checkpoint(*request, client_name(*context));
-                           });
+  return deletions_.answer("DeleteCheckpoint", *context, *request, [=, this](const auto&) {
+    delete_checkpoint(*request, client_name(*context));
+  });
 }
 
 DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,

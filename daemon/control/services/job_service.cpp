@@ -109,8 +109,9 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
 grpc::ServerUnaryReactor* JobServiceImpl::SubmitJob(grpc::CallbackServerContext* context,
                                                     const v1::SubmitJobRequest* request,
                                                     v1::SubmitJobResponse* response) {
-  return submissions_.answer("SubmitJob", *context, *request,
-                             [=, this](const auto&) { *response = submit(*request, client_name(*context)); });
+  return submissions_.answer("SubmitJob", *context, *request, [=, this](const auto&) {
+    *response = submit(*request, client_name(*context));
+  });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,

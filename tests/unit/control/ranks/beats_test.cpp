@@ -111,7 +111,8 @@ TEST_F(BeatsTest, StrangersThatSendWithoutEndDelayNobody) {
   for (int i = 0; i < 4; ++i)
     strangers.emplace_back([&, i] {
       // Messages of no bytes, and the length of one that never comes.
-      const std::string piece = i % 2 == 0 ? std::string(1 << 16, '\0') : std::string("\x62\x00x", 3);
+      const std::string piece =
+          i % 2 == 0 ? std::string(1 << 16, '\0') : std::string("\x62\x00x", 3);
       while (!ending) {
         const base::UniqueFd fd = connect();
         ssize_t sent = 0;
