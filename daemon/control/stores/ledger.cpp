@@ -162,8 +162,7 @@ bool Ledger::wait_kept(Ticket ticket) {
 std::vector<std::string> Ledger::troubles() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> told;
-  if (!failing_.empty())
-    told.push_back(fmt::format("{} changes wait to be written: {}", queue_.size(), failing_));
+  if (!failing_.empty()) told.push_back(fmt::format("changes wait to be written: {}", failing_));
   for (const auto& [name, trouble] : troubles_) told.push_back(trouble);
   return told;
 }
@@ -193,11 +192,10 @@ std::int64_t Ledger::newest_epoch() const {
 
 void Ledger::run() {
   std::unique_lock lock(mutex_);
-  Ticket known = 0;  // when the last attempt began: what is new since then is tried at once
   while (true) {
     if (!failing_.empty() && !closing_)
       work_.wait_for(lock, kBetweenAttempts,
-                     [&] { return closing_ || last_ != known || compaction_ended(); });
+                     [&] { return closing_ || last_ != known_ || compaction_ended(); });
     else
       work_.wait(lock, [&] { return closing_ || !queue_.empty() || compaction_ended(); });
     if (compaction_ended()) {
@@ -210,7 +208,7 @@ void Ledger::run() {
       continue;
     }
     const bool last_attempt = closing_;
-    known = last_;
+    known_ = last_;
     std::vector<Item> batch;
     std::size_t bytes = 0;
     while (!queue_.empty() && (batch.empty() || bytes + queue_.front().bytes <= kLargestBatch)) {
@@ -309,13 +307,13 @@ void Ledger::set_aside(const Item& item, const Error& error) {
 
 void Ledger::keep(std::vector<Item> batch, const std::string& why,
                   const std::exception_ptr& error) {
-  std::vector<Item> behind;  // what is behind it cannot be written before it
-  Ticket upto = 0;
+  // What is behind it cannot be written before it; what came during the attempt gets its own.
+  std::vector<Item> behind;
   {
     const std::lock_guard lock(mutex_);
-    upto = last_;
     const auto first = std::stable_partition(
-        queue_.begin(), queue_.end(), [](const Item& item) { return !refusable(item.need); });
+        queue_.begin(), queue_.end(),
+        [this](const Item& item) { return !refusable(item.need) || item.ticket > known_; });
     behind.assign(std::make_move_iterator(first), std::make_move_iterator(queue_.end()));
     queue_.erase(first, queue_.end());
   }
@@ -327,7 +325,7 @@ void Ledger::keep(std::vector<Item> batch, const std::string& why,
   if (failing_.empty())
     spdlog::error("{}; {} changes wait and are tried again", why, queue_.size());
   failing_ = why;
-  tried_ = upto;
+  tried_ = known_;
   settled_.notify_all();
 }
 

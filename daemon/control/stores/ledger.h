@@ -195,6 +195,8 @@ class Ledger {
   /// By the names of the records that were set aside, until another of the name is on disk.
   std::map<std::string, std::string> troubles_;
   Ticket last_ = 0;
+  /// The last when the newest attempt began: what has come since is tried at once.
+  Ticket known_ = 0;
   Ticket durable_ = 0;
   Ticket tried_ = 0;     ///< an attempt to write up to here has failed
   std::string failing_;  ///< why what waits cannot be written; empty: it can
