@@ -16,10 +16,11 @@ namespace meshloom::control {
 /// Two things a client can do below all limits of gRPC: begin calls and reset them at once
 /// (RST_STREAM), each of which gRPC keeps until it has had its turn, and send one header without
 /// end (CONTINUATION), which is kept. The first shows in the counts that gRPC makes of each
-/// connection (channelz), the second in TCP's: so much was received and this side said nothing,
-/// where data of calls must be allowed by it bit by bit. What is looked at costs a system call for
-/// a connection on which nothing came, and some tens of microseconds for others. Used by one
-/// thread.
+/// connection (channelz), the second in TCP's: gRPC has read so much and this side said nothing,
+/// where data of calls must be allowed by it bit by bit. Both must be seen at several looks in a
+/// row, since on a busy host gRPC may have read what it has not looked at yet. What is looked at
+/// costs two system calls for a connection on which nothing came, and some tens of microseconds for
+/// others. Used by one thread.
 class ConnectionWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{100};
@@ -28,9 +29,10 @@ class ConnectionWatch {
   static constexpr std::int64_t kMostReset = 1000;
   /// Bytes that may come while this side says nothing: some windows of flow control, and what each
   /// call under way may send on top of them.
-  static constexpr std::int64_t kMostUnanswered = 4 << 20;
+  static constexpr std::int64_t kMostUnanswered = 8 << 20;
   static constexpr std::int64_t kMostUnansweredOfCall = 17 << 20;
   static constexpr std::int64_t kMostUnansweredInAll = 128 << 20;
+  static constexpr int kLooksInARow = 3;
 
   /// A connection that is to be shut down.
   struct Finding {
@@ -57,11 +59,12 @@ class ConnectionWatch {
     std::string client;
     std::string peer;           ///< client and port
     std::int64_t number = 0;    ///< of gRPC; 0: not known yet
-    std::int64_t received = 0;  ///< bytes, at the last look
+    std::int64_t received = 0;  ///< bytes that gRPC had read at the last look
     std::int64_t sent = 0;
     std::int64_t answered = 0;  ///< of those received when this side last said something
     std::int64_t calls = 0;     ///< that have begun and not ended
     bool has_moved = false;     ///< since the look before
+    int suspect_looks = 0;      ///< in a row, at which a bound was exceeded
     bool is_found = false;
   };
 
