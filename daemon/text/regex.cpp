@@ -22,9 +22,10 @@ constexpr std::uint64_t kSteps = 10'000'000, kStepsOfByte = 16;
 constexpr std::uint64_t kHeapKib = 64 << 10, kHeapBytesOfByte = 256;
 constexpr std::size_t kJitStackStart = 32 << 10, kJitStackMost = 64 << 20;
 
-/// Steps at each place, and places, of a search in code that counts nothing else.
-constexpr std::uint32_t kQuickSteps = 256;
-constexpr std::size_t kMostPlaces = 16;
+/// Steps at each place of a search in code that counts nothing else, and of all its places. Where
+/// nothing is found for long, many places are looked at with few steps.
+constexpr std::size_t kQuickSteps = 256, kSearchSteps = 4096;
+constexpr std::size_t kFewPlaces = kSearchSteps / kQuickSteps, kMostPlaces = 256;
 /// Of the thread's time that is not counted otherwise, so much is a step: many times what one
 /// takes, so that a slow machine refuses nothing that a fast one takes.
 constexpr std::uint64_t kStepNanoseconds = 50;
@@ -181,7 +182,8 @@ void Regex::for_each_match(std::string_view text,
   TimeMeter meter(budget, part);
 
   const auto quick_match = [&](std::size_t from, std::size_t last) {
-    matching.set(kQuickSteps, heap_kib, last);
+    const std::size_t quick = std::min(kQuickSteps, kSearchSteps / (last - from + 1));
+    matching.set(static_cast<std::uint32_t>(quick), heap_kib, last);
     const int found = pcre2_match(code_of(quick_), units(text), text.size(), from,
                                   PCRE2_NO_UTF_CHECK, data.get(), matching.get());
     meter.look();
@@ -206,7 +208,7 @@ void Regex::for_each_match(std::string_view text,
     int found = quick_match(from, last);
     const bool is_too_much = found == PCRE2_ERROR_MATCHLIMIT || found == PCRE2_ERROR_DEPTHLIMIT;
     if (is_too_much && last > from) {
-      places = 1;
+      places = places > kFewPlaces ? kFewPlaces : 1;
       continue;
     }
     if (is_too_much) found = counted_match(from);
@@ -219,9 +221,9 @@ void Regex::for_each_match(std::string_view text,
     }
     if (found < 0)
       throw ResourceExhausted(
-          fmt::format("the regular expression \"{}\" cannot be matched at byte {} of {}: {}",
-                      shown_expression(expression_), from, text.size(), message_of(found)),
-          "TOKENIZER_LIMIT", {{"expression", shown_expression(expression_)}});
+          fmt::format("{}: the regular expression \"{}\" cannot be matched at byte {} of {}: {}",
+                      part, shown_expression(expression_), from, text.size(), message_of(found)),
+          "TOKENIZER_LIMIT", {{"part", part}, {"expression", shown_expression(expression_)}});
     const PCRE2_SIZE* const ends = pcre2_get_ovector_pointer(data.get());
     const std::size_t begin = ends[0], end = ends[1];
     budget.spend(1 + end - std::min(from, begin), part);

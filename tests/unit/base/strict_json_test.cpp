@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <string>
 
 #include "kernels/base/error.h"
@@ -61,10 +61,10 @@ TEST(StrictJson, TakesTimeInProportionAndEndsWhereNobodyWantsIt) {
   std::string many = "[{}";
   for (int i = 0; i < 200'000; ++i) many += ",{}";
   many += "]";
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();
   EXPECT_EQ(parse_strict_json(many).size(), 200'001u);
   // Walking through the parent at each of them takes minutes.
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::clock() - begin, 5 * CLOCKS_PER_SEC);
   int asked = 0;
   const auto alive = [&] {
     if (++asked == 3) throw Cancelled("nobody wants it");
