@@ -54,9 +54,7 @@ class MergeTable {
   static std::uint64_t key_of(TokenId first, TokenId second) {
     return static_cast<std::uint64_t>(first) << 32 | static_cast<std::uint32_t>(second);
   }
-  std::size_t place_of(std::uint64_t key) const {
-    return key * multiplier_ >> shift_;
-  }
+  std::size_t place_of(std::uint64_t key) const { return key * multiplier_ >> shift_; }
 
   std::vector<Slot> slots_;  ///< open addressing, a power of two of them, at most half in use
   std::size_t size_ = 0;
