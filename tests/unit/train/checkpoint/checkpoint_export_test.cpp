@@ -110,12 +110,20 @@ TEST_F(CheckpointExportTest, AWeightThatTheDtypeDoesNotReachIsRefusedByItsName) 
 TEST_F(CheckpointExportTest, ADamagedOrInterruptedExportLeavesNothing) {
   const fs::path checkpoint = train({1, 2, 1});
   CheckpointExport options;
-  int calls = 0;
+  int calls = 0, last = 0;
   options.progress = [&](std::int64_t, std::int64_t) {
-    if (++calls == 4) throw Unavailable("stop", "STOPPING");
+    if (++calls == last) throw Unavailable("stop", "STOPPING");
   };
-  EXPECT_THROW(export_checkpoint(checkpoint, made_ / "stopped/hf", options), Unavailable);
-  EXPECT_TRUE(fs::is_empty(made_ / "stopped"));
+  export_checkpoint(checkpoint, made_ / "whole", options);
+  const int all = calls;
+  ASSERT_GT(all, 4);
+  // While files are read, and while they are written.
+  for (const int stopped_at : {1, 2, all / 2, all - 1}) {
+    last = stopped_at;
+    calls = 0;
+    EXPECT_THROW(export_checkpoint(checkpoint, made_ / "stopped/hf", options), Unavailable);
+    EXPECT_TRUE(!fs::exists(made_ / "stopped") || fs::is_empty(made_ / "stopped")) << stopped_at;
+  }
   EXPECT_THROW(export_checkpoint(made_ / "nothing", made_ / "hf", {}), NotFound);
 
   const fs::path shard = checkpoint / read_manifest(checkpoint).files[1].name;

@@ -363,7 +363,9 @@ TEST(HfFolder, BrokenIndexes) {
   fs::copy_file(kGolden / "gpt2_hf" / "config.json", folder / "config.json");
   fs::copy_file(kGolden / "gpt2_hf" / "model.safetensors", folder / "part.safetensors");
   const std::vector<std::pair<std::string, std::vector<std::string>>> cases = {
-      {"[", {"weight_map"}},
+      {"[", {"model.safetensors.index.json", "is not valid JSON"}},
+      {R"({"weight_map": {}, "weight_map": {}})", {"\"weight_map\" twice"}},
+      {"[]", {"weight_map"}},
       {R"({"weight_map": []})", {"weight_map"}},
       {R"({"weight_map": {"a": 3}})", {"'a'"}},
       {R"({"weight_map": {"a": "../part.safetensors"}})", {"../part.safetensors"}},
