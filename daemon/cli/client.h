@@ -101,7 +101,6 @@ class Client {
   /// What the daemon's health service says; it serves if all ranks have joined and none is
   /// frozen or stuck.
   Health health();
-  bool serving() { return health() == Health::kServing; }
 
  private:
   static constexpr int kAttempts = 4;

@@ -2,7 +2,6 @@
 #include "daemon/control/net/acceptor.h"
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,6 +13,7 @@
 #include <cstdint>
 
 #include "daemon/base/system_message.h"
+#include "daemon/control/host/memory.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -29,13 +29,11 @@ constexpr std::chrono::seconds kBar{2};
 // After a connection was shut down, memory of its calls is given back to the host.
 constexpr std::chrono::seconds kBeforeTidying{5};
 
-int port_of(int listener) {
+int bound_port(int listener) {
   SocketAddress bound;
   bound.size = sizeof bound.storage;
   ::getsockname(listener, reinterpret_cast<sockaddr*>(&bound.storage), &bound.size);
-  return bound.storage.ss_family == AF_INET6
-             ? ntohs(reinterpret_cast<const sockaddr_in6*>(&bound.storage)->sin6_port)
-             : ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
+  return port_of(bound);
 }
 
 void set_port(SocketAddress* address, int port) {
@@ -79,7 +77,7 @@ Acceptor::Acceptor(const ListenAddress& listen, int most_connections, bool watch
     if (port_ > 0) set_port(&address, port_);
     base::UniqueFd listener = listen_on(address);
     if (listener) {
-      port_ = port_of(listener.get());
+      port_ = bound_port(listener.get());
       listeners_.push_back(std::move(listener));
     } else {
       error = errno;
@@ -144,7 +142,7 @@ void Acceptor::look_at_connections() {
   const auto now = Clock::now();
   if (now >= tidy_at_) {
     tidy_at_ = Clock::time_point::max();
-    ::malloc_trim(0);
+    give_back_free_memory();
   }
   if (watch_.empty() || now < next_watch_) return;
   next_watch_ = now + watch_.period();

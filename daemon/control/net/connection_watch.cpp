@@ -22,8 +22,6 @@ namespace {
 
 using nlohmann::json;
 
-/// Calls that one connection may have at once (GRPC_ARG_MAX_CONCURRENT_STREAMS).
-constexpr std::int64_t kCallsAtOnce = 100;
 // Where the kernel's tcp_info has tcpi_bytes_received and tcpi_bytes_sent: that of glibc ends
 // before.
 constexpr std::size_t kReceivedAt = 128, kSentAt = 200;
@@ -52,13 +50,6 @@ void for_each_in(const json& answer, const char* list, const Body& body) {
   for (const json& item : answer[list]) body(item);
 }
 
-std::string port_text(const SocketAddress& peer) {
-  const auto port = peer.storage.ss_family == AF_INET6
-                        ? reinterpret_cast<const sockaddr_in6*>(&peer.storage)->sin6_port
-                        : reinterpret_cast<const sockaddr_in*>(&peer.storage)->sin_port;
-  return std::to_string(ntohs(port));
-}
-
 std::string peer_text(const std::string& client, const std::string& port) {
   return client + ' ' + port;
 }
@@ -72,8 +63,10 @@ ino_t socket_number(int fd) {
 
 void ConnectionWatch::add(int fd, ino_t socket, const SocketAddress& peer) {
   const std::string client = client_of(peer);
-  connections_.push_back(
-      {.fd = fd, .socket = socket, .client = client, .peer = peer_text(client, port_text(peer))});
+  connections_.push_back({.fd = fd,
+                          .socket = socket,
+                          .client = client,
+                          .peer = peer_text(client, std::to_string(port_of(peer)))});
 }
 
 bool ConnectionWatch::read_tcp(Connection& connection) {
@@ -146,7 +139,7 @@ std::vector<ConnectionWatch::Finding> ConnectionWatch::look() {
     else if (unanswered > most)
       cause = fmt::format("it sent {} bytes that belong to no call", unanswered);
     connection.suspect_looks = cause.empty() ? 0 : connection.suspect_looks + 1;
-    if (connection.suspect_looks < kLooksInARow) continue;
+    if (connection.suspect_looks < kLooksInARow && unanswered <= kFarBeyond * most) continue;
     connection.is_found = true;
     findings.push_back({connection.fd, connection.client, std::move(cause)});
   }

@@ -18,12 +18,15 @@ namespace meshloom::control {
 /// end (CONTINUATION), which is kept. The first shows in the counts that gRPC makes of each
 /// connection (channelz), the second in TCP's: gRPC has read so much and this side said nothing,
 /// where data of calls must be allowed by it bit by bit. Both must be seen at several looks in a
-/// row, since on a busy host gRPC may have read what it has not looked at yet. What is looked at
-/// costs two system calls for a connection on which nothing came, and some tens of microseconds for
-/// others. Used by one thread.
+/// row, since on a busy host gRPC may have read what it has not looked at yet; far beyond its bound
+/// a header is seen at once, since a fast client sends a hundred megabytes between looks. What is
+/// looked at costs two system calls for a connection on which nothing came, and some tens of
+/// microseconds for others. Used by one thread.
 class ConnectionWatch {
  public:
   static constexpr std::chrono::milliseconds kPeriod{100};
+  /// Calls that one connection may have at once (GRPC_ARG_MAX_CONCURRENT_STREAMS).
+  static constexpr int kCallsAtOnce = 100;
   /// Calls of one client that were begun, have not ended, and are more than its connections may
   /// have at once.
   static constexpr std::int64_t kMostReset = 1000;
@@ -33,6 +36,8 @@ class ConnectionWatch {
   static constexpr std::int64_t kMostUnansweredOfCall = 17 << 20;
   static constexpr std::int64_t kMostUnansweredInAll = 128 << 20;
   static constexpr int kLooksInARow = 3;
+  /// So many times the bytes that may come unanswered need no further look.
+  static constexpr std::int64_t kFarBeyond = 3;
 
   /// A connection that is to be shut down.
   struct Finding {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <climits>
 
+#include "daemon/control/net/connection_watch.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/net/unread_requests.h"
 #include "kernels/base/error.h"
@@ -25,7 +26,7 @@ void set_limits(const GrpcServerOptions& options, grpc::ServerBuilder* builder) 
   if (options.between_ranks) builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 100);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, ConnectionWatch::kCallsAtOnce);
   const int message_bytes = options.between_ranks ? kInnerMessageBytes : kPublicMessageBytes;
   builder->SetMaxReceiveMessageSize(message_bytes);
   builder->SetMaxSendMessageSize(message_bytes);

@@ -53,6 +53,12 @@ SocketAddress copy_of(const addrinfo& item) {
 
 }  // namespace
 
+int port_of(const SocketAddress& address) {
+  return address.storage.ss_family == AF_INET6
+             ? ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port)
+             : ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+}
+
 HostPort parse_host_port(const std::string& text, const std::string& what) {
   const auto colon = text.rfind(':');
   HostPort parsed;

@@ -22,6 +22,9 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
+/// In the byte order of the host.
+int port_of(const SocketAddress& address);
+
 /// Where to listen: every address that a name means.
 struct ListenAddress {
   std::string text;  ///< as the user gave it
