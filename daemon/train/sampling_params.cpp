@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/base/field_error.h"
 #include "daemon/base/given_number.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/utf8.h"
@@ -63,9 +64,7 @@ std::vector<text::TokenId> encoded(const std::string& text, const PromptLimits& 
   try {
     return limits.tokenizer->encode(text, true, stop);
   } catch (const ResourceExhausted& error) {
-    Error::Metadata metadata = error.metadata();
-    metadata["field"] = field;
-    throw ResourceExhausted(fmt::format("{}: {}", field, error.what()), error.reason(), metadata);
+    base::throw_with_field(error, field);
   }
 }
 

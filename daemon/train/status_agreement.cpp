@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/as_error.h"
+#include "daemon/base/throw_kind.h"
 #include "daemon/comm/failure.h"
 #include "kernels/base/error.h"
 
@@ -11,15 +12,6 @@ namespace meshloom::train {
 namespace {
 
 using Json = nlohmann::json;
-
-template <ErrorKind... Kinds>
-struct KindList {};
-using AllKinds =
-    KindList<ErrorKind::kInvalidArgument, ErrorKind::kNotFound, ErrorKind::kAlreadyExists,
-             ErrorKind::kFailedPrecondition, ErrorKind::kAborted, ErrorKind::kOutOfRange,
-             ErrorKind::kResourceExhausted, ErrorKind::kUnimplemented, ErrorKind::kDataLoss,
-             ErrorKind::kIo, ErrorKind::kComm, ErrorKind::kDeadlineExceeded, ErrorKind::kCancelled,
-             ErrorKind::kUnavailable, ErrorKind::kNumeric>;
 
 /// Tells errors that all ranks throw from those of one rank.
 struct AgreedMark {
@@ -34,11 +26,10 @@ struct Agreed final : ErrorOf<Kind>, Mark {
   using ErrorOf<Kind>::ErrorOf;
 };
 
-template <typename Mark, ErrorKind... Kinds>
-void throw_kind(KindList<Kinds...>, ErrorKind kind, const std::string& message,
-                const std::string& reason, const Error::Metadata& metadata) {
-  (void)((kind == Kinds ? throw Agreed<Kinds, Mark>(message, reason, metadata) : false) || ...);
-}
+template <ErrorKind Kind>
+using AgreedError = Agreed<Kind, AgreedMark>;
+template <ErrorKind Kind>
+using FailedAloneError = Agreed<Kind, FailedAloneMark>;
 
 template <typename Mark>
 bool has_mark(const std::exception_ptr& error) {
@@ -51,7 +42,7 @@ bool has_mark(const std::exception_ptr& error) {
   }
 }
 
-template <typename Mark>
+template <template <ErrorKind> typename Class>
 [[noreturn]] void throw_agreed(const Json& json, const std::string& prefix,
                                const Error::Metadata& more) {
   const auto kind = static_cast<ErrorKind>(json.at("kind").get<int>());
@@ -59,8 +50,7 @@ template <typename Mark>
   const auto reason = json.at("reason").get<std::string>();
   auto metadata = json.at("metadata").get<Error::Metadata>();
   metadata.insert(more.begin(), more.end());
-  throw_kind<Mark>(AllKinds{}, kind, message, reason, metadata);
-  throw Agreed<ErrorKind::kInternal, Mark>(message, reason, metadata);
+  base::throw_kind<Class>(kind, message, reason, metadata);
 }
 
 }  // namespace
@@ -94,12 +84,12 @@ std::string encode_error(const std::exception_ptr& error, int rank) {
 }
 
 void rethrow_encoded(const std::string& text) {
-  throw_agreed<AgreedMark>(Json::parse(text), {}, {});
+  throw_agreed<AgreedError>(Json::parse(text), {}, {});
 }
 
 void rethrow_failed_alone(const std::string& text, int rank) {
-  throw_agreed<FailedAloneMark>(Json::parse(text), fmt::format("rank {} failed alone: ", rank),
-                                {{"failed_rank", std::to_string(rank)}});
+  throw_agreed<FailedAloneError>(Json::parse(text), fmt::format("rank {} failed alone: ", rank),
+                                 {{"failed_rank", std::to_string(rank)}});
 }
 
 bool is_agreed(const std::exception_ptr& error) { return has_mark<AgreedMark>(error); }
