@@ -18,6 +18,13 @@ constexpr bool utf8_continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
+/// How many bytes of a text stay, `most` at most, where it is cut between two characters.
+constexpr std::size_t utf8_cut(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text.size();
+  while (most > 0 && utf8_continues(text[most])) --most;
+  return most;
+}
+
 /// Whether all of it is UTF-8.
 bool is_utf8(std::string_view bytes);
 

@@ -84,8 +84,7 @@ void print_sample(const v1::DataInspection& seen) {
   std::string sample = seen.sample();
   std::string cut;
   if (sample.size() > kShownBytes || seen.sample_is_cut()) {
-    std::size_t end = std::min(sample.size(), kShownBytes);
-    while (end > 0 && end < sample.size() && base::utf8_continues(sample[end])) --end;
+    const std::size_t end = base::utf8_cut(sample, kShownBytes);
     cut = fmt::format("\n... cut: {} of the sample are shown; --json has {}\n", bytes_text(end),
                       seen.sample_is_cut() ? "its first MiB" : "all of it");
     sample.resize(end);

@@ -58,14 +58,6 @@ class Sequence {
   bool has_text_;
 };
 
-/// Between two characters. False if it has no more bytes than `most`.
-bool cut_text(std::string* text, std::size_t most) {
-  if (text->size() <= most) return false;
-  while (most > 0 && base::utf8_continues((*text)[most])) --most;
-  text->resize(most);
-  return true;
-}
-
 }  // namespace
 
 JobSamples::JobSamples(const RunClient& run, const v1::SampleConfig& config,
@@ -104,7 +96,9 @@ JobSamples::Drawn JobSamples::draw(std::int64_t step, const std::function<bool()
     sample.set_step(step);
     sample.set_prompt(prompts_[i]);
     std::string text = of.finished();
-    drawn.cut = cut_text(&text, kMostSampleBytes / sequences.size()) || drawn.cut;
+    const std::size_t kept = base::utf8_cut(text, kMostSampleBytes / sequences.size());
+    drawn.cut = drawn.cut || kept < text.size();
+    text.resize(kept);
     sample.set_text(std::move(text));
     if (of.finish() != v1::FINISH_REASON_UNSPECIFIED)
       sample.set_finish_reason(

@@ -52,9 +52,7 @@ void tell_sample(const DataReading& reading, const std::vector<text::TokenId>& t
                            ? sample_text(*reading.tokenizer.tokenizer, tokens, alive)
                            : fmt::format("{}", fmt::join(tokens, " "));
   if (sample.size() > kMostSampleBytes) {
-    std::size_t end = kMostSampleBytes;
-    while (end > 0 && base::utf8_continues(sample[end])) --end;
-    sample.resize(end);
+    sample.resize(base::utf8_cut(sample, kMostSampleBytes));
     told->set_sample_is_cut(true);
   }
   told->set_sample(std::move(sample));
