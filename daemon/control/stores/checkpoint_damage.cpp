@@ -31,17 +31,13 @@ std::string error_of(const fs::path& folder, const Look& look) {
 
 std::string find_export_damage(const fs::path& folder, bool digests,
                                const std::function<void()>& go_on) {
-  std::vector<train::ManifestFile> files;
+  train::Manifest listed;
   std::string damage = error_of(folder, [&] {
-    train::Manifest listed;
-    listed.other_files = train::read_export_digests(folder).value_or(files);
+    if (auto files = train::read_export_digests(folder)) listed.other_files = *std::move(files);
     train::check_file_sizes(folder, listed);
     train::check_hf_folder(folder);
-    files = listed.other_files;
   });
   if (!digests || !damage.empty()) return damage;
-  train::Manifest listed;
-  listed.other_files = files;
   return error_of(folder, [&] { train::verify_other_files(folder, listed, go_on); });
 }
 

@@ -114,15 +114,19 @@ void JobStore::add_job_event(JobEntry& entry, Ledger::Ticket ticket) {
   changed_.notify_all();
 }
 
-v1::JournalRecord JobStore::state_record(JobEntry& entry) {
+v1::JournalRecord JobStore::promised_record(const JobEntry& entry) {
   v1::JournalRecord record;
-  entry.reserved_revision = entry.job.revision() + kRevisionBlock;
   *record.mutable_state() = without_parts(entry.job);
   record.set_without_parts(true);
   record.set_job_resumed(entry.resumed);
   record.set_job_furthest_step(entry.furthest_step);
   record.mutable_state()->set_revision(entry.reserved_revision);
   return record;
+}
+
+v1::JournalRecord JobStore::state_record(JobEntry& entry) {
+  entry.reserved_revision = entry.job.revision() + kRevisionBlock;
+  return promised_record(entry);
 }
 
 Ledger::Ticket JobStore::save(JobEntry& entry, const std::optional<v1::RequestRecord>& request) {
@@ -152,14 +156,6 @@ v1::JournalRecord JobStore::samples_record(const JobEntry& entry) {
   record.mutable_job_samples()->set_job(entry.job.name());
   *record.mutable_job_samples()->mutable_samples() = entry.job.samples();
   return record;
-}
-
-void JobStore::append_promise(JobEntry& entry) {
-  const std::int64_t promised = entry.reserved_revision;
-  v1::JournalRecord record = state_record(entry);
-  record.mutable_state()->set_revision(promised);
-  entry.reserved_revision = promised;
-  ledger_.append(std::move(record));
 }
 
 v1::Job JobStore::repeat(const v1::RequestRecord& record) const {
@@ -266,17 +262,10 @@ v1::JobState JobStore::state(const std::string& id) const {
 std::pair<std::vector<v1::Job>, std::int64_t> JobStore::list(std::int64_t position, int size,
                                                              const Labels& labels) const {
   const std::lock_guard lock(mutex_);
-  PageRoom room(size);
-  std::vector<v1::Job> jobs;
-  std::int64_t last = position;
-  for (auto item = entries_.upper_bound(position); item != entries_.end(); ++item) {
-    if (!has_labels(item->second->told().spec().labels(), labels)) continue;
-    v1::Job job = item->second->summary();
-    if (!room.take(job)) return {std::move(jobs), last};
-    jobs.push_back(std::move(job));
-    last = item->first;
-  }
-  return {std::move(jobs), 0};
+  return page_of(entries_, position, size, [&](const auto& item) {
+    return has_labels(item->told().spec().labels(), labels) ? std::optional(item->summary())
+                                                            : std::nullopt;
+  });
 }
 
 v1::Job JobStore::cancel(const std::string& id, const RequestKey& key) {

@@ -308,6 +308,9 @@ class JobStore {
   void set_unknown_aside() const;
   bool undecided(const std::string& id, const RequestKey& key) const;
   v1::Job repeat(const v1::RequestRecord& record) const;
+  /// The job as it is, with the revisions that are reserved already.
+  static v1::JournalRecord promised_record(const JobEntry& entry);
+  /// The same, with new ones.
   v1::JournalRecord state_record(JobEntry& entry);
   Ledger::Ticket save(JobEntry& entry, const std::optional<v1::RequestRecord>& request = {});
   /// The record of a part of the job alone, with its state if the next revisions are not reserved
@@ -316,8 +319,6 @@ class JobStore {
   /// What the job keeps of the note; its record, or none: it is not kept.
   std::optional<v1::JournalRecord> keep_note(JobEntry& entry, const std::string& note);
   static v1::JournalRecord samples_record(const JobEntry& entry);
-  /// Appends the job as it is. Nothing that is told waits for it, so no revision is promised by it.
-  void append_promise(JobEntry& entry);
   void add_event(JobEntry& entry, v1::JobEvent event, Ledger::Ticket ticket);
   void add_job_event(JobEntry& entry, Ledger::Ticket ticket);
   void ended(JobEntry& entry);

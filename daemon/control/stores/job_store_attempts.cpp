@@ -186,7 +186,8 @@ void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) 
   if (is_new) {
     target.job.set_stalled_attempts(0);
     target.furthest_step = promised_steps(step.step());
-    if (!save_it) append_promise(target);
+    // Nothing that is told waits for it, so no revision is promised by it.
+    if (!save_it) ledger_.append(promised_record(target));
   }
   v1::JobEvent event;
   *event.mutable_step() = step;

@@ -215,14 +215,11 @@ void JobStore::remove_leftovers() {
 }
 
 void JobStore::set_unknown_aside() const {
-  std::vector<std::filesystem::path> unknown;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(options_.jobs_dir, error), end;
-       !error && entry != end; entry.increment(error)) {
-    const std::string id = entry->path().filename().string();
-    if (by_id_.count(id) == 0 && removed_.count(id) == 0) unknown.push_back(entry->path());
-  }
-  LostFolder(options_.jobs_dir.parent_path()).take(unknown, "jobs");
+  const auto is_unknown = [&](const std::string& id) {
+    return !by_id_.contains(id) && !removed_.contains(id);
+  };
+  LostFolder(options_.jobs_dir.parent_path())
+      .take(entries_of(options_.jobs_dir, is_unknown), "jobs");
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {

@@ -12,4 +12,7 @@ namespace meshloom::control {
 /// one says all of it that is to be known.
 std::string record_name(const v1::JournalRecord& record);
 
+/// The job, run, upload, model or plan that the record deletes ("jobs/a"); empty: none.
+std::string deleted_resource(const v1::JournalRecord& record);
+
 }  // namespace meshloom::control

@@ -6,7 +6,6 @@
 #include "daemon/control/host/background_thread.h"
 #include "daemon/control/host/random_hex.h"
 #include "daemon/control/stores/journal_record.h"
-#include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -83,16 +82,8 @@ void Ledger::replay_one(const v1::JournalRecord& record, const Replay& rest) {
 }
 
 void Ledger::learn(const v1::JournalRecord& record) {
-  if (const std::string& id = record.deleted_job(); !id.empty())
-    requests_.forget_resource(job_resource(id));
-  if (const std::string& id = record.deleted_upload(); !id.empty())
-    requests_.forget_resource(upload_resource(id));
-  if (const std::string& id = record.deleted_model(); !id.empty())
-    requests_.forget_resource(model_resource(id));
-  if (const std::string& id = record.deleted_plan(); !id.empty())
-    requests_.forget_resource(plan_resource(id));
-  if (const std::string& id = record.deleted_run(); !id.empty())
-    requests_.forget_resource(run_resource(id));
+  if (const std::string gone = deleted_resource(record); !gone.empty())
+    requests_.forget_resource(gone);
   if (record.has_request()) requests_.remember(record.request());
 }
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <functional>
 #include <set>
 #include <utility>
 
@@ -72,18 +71,18 @@ void move_below(const fs::path& lost, const fs::path& state_dir, const fs::path&
   base::rename_file(path, target);
 }
 
-/// By name; none of what is no folder.
-std::vector<fs::path> entries_of(const fs::path& folder) {
+}  // namespace
+
+std::vector<fs::path> entries_of(const fs::path& folder,
+                                 const std::function<bool(const std::string& name)>& which) {
   std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error))
-    found.push_back(entry->path());
+    if (!which || which(entry->path().filename().string())) found.push_back(entry->path());
   std::sort(found.begin(), found.end());
   return found;
 }
-
-}  // namespace
 
 bool holds_bytes(const fs::path& path) {
   return !visit_files(

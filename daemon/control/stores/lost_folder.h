@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,12 @@ class LostFolder {
  private:
   std::filesystem::path root_;
 };
+
+/// What lies in a folder, under the names that `which` says so of if it is given; by name. Nothing
+/// where that is no folder or cannot be read.
+std::vector<std::filesystem::path> entries_of(
+    const std::filesystem::path& folder,
+    const std::function<bool(const std::string& name)>& which = {});
 
 struct FolderSize {
   std::int64_t files = 0;  ///< that are no folders

@@ -413,7 +413,7 @@ void ModelStore::settle_after_restart() {
   // What was being made has no record, and is told of by nobody.
   removed_.insert(kUnfinished);
   for (const std::string& id : std::exchange(removed_, {}))
-    try_removal("models/" + id, [&] { files.remove_all(options_.folder / id); });
+    try_removal(model_resource(id), [&] { files.remove_all(options_.folder / id); });
   std::vector<fs::path> unknown;
   for (const auto& entry : fs::directory_iterator(options_.folder))
     if (models_.find(entry.path().filename().string()) == nullptr) unknown.push_back(entry.path());

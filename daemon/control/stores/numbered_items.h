@@ -13,7 +13,8 @@
 
 namespace meshloom::control {
 
-/// Items with an id(), numbered by order of creation. Whoever has it guards it.
+/// Items with an id(), or a name() that is one, numbered by order of creation. Whoever has it
+/// guards it.
 template <typename Item>
 class NumberedItems {
  public:
@@ -32,7 +33,7 @@ class NumberedItems {
 
   /// One whose id is there takes the place of that.
   void put(const Item& item) {
-    const auto [place, fresh] = numbers_.try_emplace(item.id(), next_number_);
+    const auto [place, fresh] = numbers_.try_emplace(id_of(item), next_number_);
     if (fresh) ++next_number_;
     items_[place->second] = item;
   }
@@ -47,16 +48,8 @@ class NumberedItems {
   /// as `tell` tells them; the position to go on from, 0 at the end.
   template <typename Tell>
   auto page(std::int64_t position, int size, const Tell& tell) const {
-    std::vector<decltype(tell(std::declval<const Item&>()))> told;
-    PageRoom room(size);
-    std::int64_t last = position;
-    for (auto at = items_.upper_bound(position); at != items_.end(); ++at) {
-      auto one = tell(at->second);
-      if (!room.take(one)) return std::pair(std::move(told), last);
-      told.push_back(std::move(one));
-      last = at->first;
-    }
-    return std::pair(std::move(told), std::int64_t{0});
+    return page_of(items_, position, size,
+                   [&](const Item& item) { return std::optional(tell(item)); });
   }
 
   /// By number.
@@ -64,6 +57,13 @@ class NumberedItems {
   std::size_t size() const { return items_.size(); }
 
  private:
+  static const std::string& id_of(const Item& item) {
+    if constexpr (requires { item.id(); })
+      return item.id();
+    else
+      return item.name();
+  }
+
   std::map<std::int64_t, Item> items_;
   std::map<std::string, std::int64_t> numbers_;
   std::int64_t next_number_ = 1;

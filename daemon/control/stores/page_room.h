@@ -3,6 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace meshloom::control {
 
@@ -32,5 +37,24 @@ class PageRoom {
   int taken_ = 0;
   std::size_t bytes_ = 0;
 };
+
+/// Of what a map holds by position: a page of those behind `position` (0 at first), oldest first,
+/// as `tell` tells them, without those of which it tells nothing; the position to go on from, 0 at
+/// the end.
+template <typename Items, typename Tell>
+auto page_of(const Items& items, std::int64_t position, int size, const Tell& tell) {
+  using Told = typename std::invoke_result_t<Tell, const typename Items::mapped_type&>::value_type;
+  std::pair<std::vector<Told>, std::int64_t> page{{}, position};
+  PageRoom room(size);
+  for (auto at = items.upper_bound(position); at != items.end(); ++at) {
+    std::optional<Told> one = tell(at->second);
+    if (!one) continue;
+    if (!room.take(*one)) return page;
+    page.first.push_back(*std::move(one));
+    page.second = at->first;
+  }
+  page.second = 0;
+  return page;
+}
 
 }  // namespace meshloom::control

@@ -15,13 +15,8 @@ namespace fs = std::filesystem;
 /// Of the folder `place` of the state dir: what is in it and not in `known`.
 std::vector<fs::path> unknown_in(const fs::path& root, const std::string& place,
                                  const std::set<std::string>& known) {
-  std::vector<fs::path> unknown;
-  std::error_code error;
-  for (fs::directory_iterator entry(root / place, error), end; !error && entry != end;
-       entry.increment(error))
-    if (!known.contains(place + "/" + entry->path().filename().string()))
-      unknown.push_back(entry->path());
-  return unknown;
+  return entries_of(root / place,
+                    [&](const std::string& name) { return !known.contains(place + "/" + name); });
 }
 
 }  // namespace
@@ -31,11 +26,10 @@ void sweep_run_folders(const StateDir& state, RunStore& store) {
     try_removal(folder, [&] { fs::remove_all(state.root() / folder); });
   std::set<std::string> runs;
   std::vector<fs::path> unknown;
-  for (const auto& [id, record] : store.all()) {
+  for (const auto& [id, known] : store.folders()) {
     runs.insert(run_resource(id));
     try_removal(run_resource(id),
                 [&] { remove_run_leftovers(train::posix_file_system(), state.run(id)); });
-    const std::set<std::string> known = store.folders(id);
     for (const char* kind : {"states", "weights"})
       for (fs::path& folder : unknown_in(state.root(), run_resource(id) + "/" + kind, known))
         unknown.push_back(std::move(folder));

@@ -6,7 +6,6 @@
 
 #include "daemon/base/states.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_log.h"
 #include "daemon/control/stores/state_dir.h"
 #include "kernels/base/error.h"
@@ -48,7 +47,7 @@ template <typename Item>
 void RunStore::hold(SavedItems<Item>& items, const Item& item) {
   if (const Item* replaced = items.find(item.name())) forget_folder(replaced->folder());
   items.put(item);
-  if (!settled_) removed_.erase(item.folder());
+  removed_.erase(item.folder());
 }
 
 template <typename Item>
@@ -75,7 +74,7 @@ void RunStore::apply_run(const v1::JournalRecord& record) {
   }
   run.clear_saved();
   run.clear_weights();
-  if (!settled_) removed_.erase(run.name());
+  removed_.erase(run.name());
 }
 
 void RunStore::apply(const v1::JournalRecord& record) {
@@ -105,13 +104,14 @@ std::set<std::string> RunStore::take_removed() {
   return std::exchange(removed_, {});
 }
 
-std::set<std::string> RunStore::folders(const std::string& id) const {
-  std::set<std::string> folders;
+std::map<std::string, std::set<std::string>> RunStore::folders() const {
+  std::map<std::string, std::set<std::string>> folders;
   const std::lock_guard lock(mutex_);
-  const Kept* run = find(id);
-  if (!run) return folders;
-  for (const auto& [number, state] : run->states.items()) folders.insert(state.folder());
-  for (const auto& [number, weights] : run->weights.items()) folders.insert(weights.folder());
+  for (const auto& [id, run] : runs_) {
+    std::set<std::string>& of_run = folders[id];
+    for (const auto& [number, state] : run.states.items()) of_run.insert(state.folder());
+    for (const auto& [number, weights] : run.weights.items()) of_run.insert(weights.folder());
+  }
   return folders;
 }
 
@@ -223,6 +223,11 @@ std::optional<v1::SavedState> RunStore::find_state(const std::string& name) cons
   return state ? std::optional(*state) : std::nullopt;
 }
 
+v1::SavedState RunStore::state(const std::string& name) const {
+  if (auto found = find_state(name)) return *std::move(found);
+  throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
+}
+
 std::optional<v1::SavedState> RunStore::newest_readable_state(const std::string& id) const {
   const std::lock_guard lock(mutex_);
   const Kept* run = find(id);
@@ -256,16 +261,7 @@ std::pair<std::vector<v1::SavedState>, std::int64_t> RunStore::list_states(const
   const std::lock_guard lock(mutex_);
   const Kept* run = find(id);
   if (!run) return {};
-  PageRoom room(size);
-  std::vector<v1::SavedState> page;
-  std::int64_t last = position;
-  const auto& states = run->states.items();
-  for (auto item = states.upper_bound(position); item != states.end(); ++item) {
-    if (!room.take(item->second)) return {std::move(page), last};
-    page.push_back(item->second);
-    last = item->first;
-  }
-  return {std::move(page), 0};
+  return run->states.page(position, size, [](const v1::SavedState& state) { return state; });
 }
 
 void RunStore::tell_states(const StateRoom& room, v1::Run* run) const {

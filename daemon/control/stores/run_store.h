@@ -55,6 +55,8 @@ class RunStore final : public JournaledStore {
   /// As put_kept; nothing happens if there is none.
   void remove_state(const std::string& name);
   std::optional<v1::SavedState> find_state(const std::string& name) const;
+  /// The same. Throws NotFound (STATE_NOT_FOUND).
+  v1::SavedState state(const std::string& name) const;
   /// The newest that is not damaged, without user_metadata.
   std::optional<v1::SavedState> newest_readable_state(const std::string& id) const;
   std::int64_t count_states(const std::string& id) const;
@@ -94,8 +96,8 @@ class RunStore final : public JournaledStore {
   /// records have removed and none has made since. A daemon that died may have left them.
   std::set<std::string> take_removed();
 
-  /// Those of the saved states and of the weights on disk of a run, of the state dir.
-  std::set<std::string> folders(const std::string& id) const;
+  /// Those of saved states and of weights on disk, of the state dir, by the ids of runs.
+  std::map<std::string, std::set<std::string>> folders() const;
 
   void snapshot(const Ledger::Visit& append) const override;
 

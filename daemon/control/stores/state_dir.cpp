@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "daemon/base/files.h"
-#include "daemon/base/input_file.h"
 #include "daemon/base/system_message.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"

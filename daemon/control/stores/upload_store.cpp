@@ -248,17 +248,9 @@ std::pair<std::vector<v1::Upload>, std::int64_t> UploadStore::list(const std::st
                                                                    std::int64_t position,
                                                                    int size) const {
   const std::lock_guard lock(mutex_);
-  PageRoom room(size);
-  std::vector<v1::Upload> uploads;
-  std::int64_t last = position;
-  for (auto item = entries_.upper_bound(position); item != entries_.end(); ++item) {
-    if (item->second.record.client() != client) continue;
-    v1::Upload upload = told(item->second);
-    if (!room.take(upload)) return {std::move(uploads), last};
-    uploads.push_back(std::move(upload));
-    last = item->first;
-  }
-  return {std::move(uploads), 0};
+  return page_of(entries_, position, size, [&](const Entry& item) {
+    return item.record.client() == client ? std::optional(told(item)) : std::nullopt;
+  });
 }
 
 UploadStore::Content UploadStore::content(const std::string& client, const std::string& id) {

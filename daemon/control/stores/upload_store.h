@@ -109,7 +109,7 @@ class UploadStore final : public JournaledStore {
   /// Takes the place of what was known of it; null: forgets it.
   void put_blob(const std::string& sha256, const v1::StoredBlob* blob);
   /// Digests of blobs that may have to be collected, or told that they are needed or not.
-  std::vector<std::string> take_changed();
+  std::set<std::string> take_changed();
   void check_quota(const std::string& client, std::int64_t size) const;
 
   /// The record of a new upload; checks the quotas.

@@ -154,7 +154,7 @@ void UploadStore::upkeep() {
     discard(id);
   }
   transients_.end_idle(std::chrono::seconds(limits_.idle_seconds()));
-  const std::vector<std::string> digests = take_changed();
+  const std::set<std::string> digests = take_changed();
   try {
     for (const std::string& digest : digests) look_after_blob(digest);
   } catch (...) {
@@ -169,15 +169,13 @@ void UploadStore::upkeep() {
   commit(record_now(), Ledger::Need::kKept);
 }
 
-std::vector<std::string> UploadStore::take_changed() {
+std::set<std::string> UploadStore::take_changed() {
   const std::lock_guard lock(mutex_);
   const std::int64_t now = uptime();
   for (auto item = unneeded_.begin();
        item != unneeded_.end() && now - item->first >= limits_.keep_blobs_seconds(); ++item)
     changed_.insert(item->second);
-  std::vector<std::string> digests(changed_.begin(), changed_.end());
-  changed_.clear();
-  return digests;
+  return std::exchange(changed_, {});
 }
 
 void UploadStore::look_after_blob(const std::string& sha256) {
