@@ -32,12 +32,6 @@ v1::Operation Operations::Entry::view() const {
   return seen;
 }
 
-v1::Operation Operations::Entry::view_with_result() const {
-  v1::Operation seen = view();
-  if (outcome.result) *seen.mutable_result() = *outcome.result;
-  return seen;
-}
-
 Operations::Entry& Operations::entry(const std::string& name) {
   const auto found = entries_.find(name);
   if (found == entries_.end()) refuse_unknown(name);
@@ -214,16 +208,18 @@ v1::Operation Operations::cancel(const std::string& name) {
   return seen;
 }
 
-v1::Operation Operations::get(const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  Entry& asked = entry(name);
-  if (asked.has_ended() && !asked.outcome.serialised) make_spare(asked);
-  return asked.view_with_result();
-}
-
-v1::Operation Operations::peek(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
-  return entry(name).view_with_result();
+v1::Operation Operations::get(const std::string& name, bool of_holder) {
+  v1::Operation seen;
+  Result result;
+  {
+    const std::lock_guard lock(mutex_);
+    Entry& asked = entry(name);
+    if (of_holder && asked.has_ended() && !asked.outcome.serialised) make_spare(asked);
+    seen = asked.view();
+    result = asked.outcome.result;
+  }
+  if (result) *seen.mutable_result() = *result;
+  return seen;
 }
 
 bool Operations::has(const std::string& name) const {
@@ -285,19 +281,10 @@ std::pair<std::vector<v1::Operation>, std::int64_t> Operations::list(const std::
                                                                      std::int64_t position,
                                                                      int size) const {
   const std::lock_guard lock(mutex_);
-  PageRoom room(size);
-  std::vector<v1::Operation> seen;
   const auto found = runs_.find(run);
   if (found == runs_.end()) return {};
-  const auto& names = found->second.names;
-  std::int64_t last = position;
-  for (auto item = names.upper_bound(position); item != names.end(); ++item) {
-    v1::Operation operation = entry(item->second).view();
-    if (!room.take(operation)) return {std::move(seen), last};
-    seen.push_back(std::move(operation));
-    last = item->first;
-  }
-  return {std::move(seen), 0};
+  return page_of(found->second.names, position, size,
+                 [this](const std::string& name) { return std::optional(entry(name).view()); });
 }
 
 Operations::Result Operations::result(const std::string& name) const {

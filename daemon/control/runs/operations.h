@@ -58,10 +58,8 @@ class Operations {
   /// Throws FailedPrecondition (OPERATION_BEGUN, OPERATION_ENDED).
   v1::Operation cancel(const std::string& name);
 
-  /// With a result of at most kInlineBytes, which is then told.
-  v1::Operation get(const std::string& name);
-  /// The same for whoever does not hold the run: nothing is told by it.
-  v1::Operation peek(const std::string& name) const;
+  /// With a result of at most kInlineBytes, which is then told if its run's holder asks.
+  v1::Operation get(const std::string& name, bool of_holder = true);
   bool has(const std::string& name) const;
   /// It is kept, and has not ended.
   bool is_open(const std::string& name) const;
@@ -124,7 +122,6 @@ class Operations {
     bool may_go() const { return spare > 0 && waiters.empty(); }
     bool has_ended() const { return base::is_final(operation.state()); }
     v1::Operation view() const;
-    v1::Operation view_with_result() const;
   };
   struct OfRun {
     std::map<std::int64_t, std::string> names;  ///< by number

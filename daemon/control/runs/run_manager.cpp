@@ -74,7 +74,6 @@ RunManager::RunManager(const Parts& parts)
           parts.scheduler,
           parts.state,
           parts.data_dir,
-          [this](const std::string& name) { return find_state(name); },
           [this](const v1::RunConfig& resolved) { return parts_.admission.model_folder(resolved); },
           parts.uploads,
           [this](const v1::RunConfig& resolved) {
@@ -219,7 +218,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   }
   if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
   check_spec(spec);
-  if (!spec.state().empty()) find_state(spec.state());
+  if (!spec.state().empty()) parts_.store.state(spec.state());
   const Admitted admitted = parts_.admission.admit_run(spec);
   forget_oldest(client);
   v1::RunRecord record;
@@ -314,33 +313,16 @@ void RunManager::remove(const std::string& id, const std::string& client) {
 
 std::pair<std::vector<v1::Run>, std::int64_t> RunManager::list(std::int64_t position,
                                                                int size) const {
-  std::vector<std::pair<std::int64_t, SessionPtr>> sessions;
+  std::map<std::int64_t, SessionPtr> sessions;
   {
     const std::lock_guard lock(mutex_);
     const auto most = static_cast<std::size_t>(size) + 1;
     for (auto item = items_.upper_bound(position); item != items_.end() && sessions.size() < most;
          ++item)
-      sessions.emplace_back(item->first, item->second.session);
+      sessions.emplace(item->first, item->second.session);
   }
-  PageRoom room(size);
-  std::vector<v1::Run> runs;
-  std::int64_t last = position;
-  for (const auto& [number, session] : sessions) {
-    v1::Run run = session->summary();
-    if (!room.take(run)) return {std::move(runs), last};
-    runs.push_back(std::move(run));
-    last = number;
-  }
-  return {std::move(runs), 0};
-}
-
-v1::SavedState RunManager::find_state(const std::string& name) const {
-  const StateName parsed = parse_state_name(name);
-  try {
-    return find(parsed.run)->find_state(name);
-  } catch (const NotFound&) {
-    throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
-  }
+  return page_of(sessions, position, size,
+                 [](const SessionPtr& session) { return std::optional(session->summary()); });
 }
 
 RunManager::SessionPtr RunManager::session_of(const std::string& operation) const {
@@ -364,7 +346,7 @@ RunManager::SessionPtr RunManager::session_of(const std::string& operation) cons
 
 v1::Operation RunManager::operation(const std::string& name, bool of_holder) {
   const SessionPtr session = session_of(name);
-  v1::Operation operation = of_holder ? operations_.get(name) : operations_.peek(name);
+  v1::Operation operation = operations_.get(name, of_holder);
   if (operation.state() == v1::OPERATION_STATE_WAITING)
     operation.set_waits_for(session->waits_for(operation));
   return operation;

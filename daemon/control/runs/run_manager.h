@@ -90,7 +90,6 @@ class RunManager {
   void add(v1::RunRecord record);
   void drive(const SessionPtr& session);
   std::string free_id(const std::string& wanted) const;
-  v1::SavedState find_state(const std::string& name) const;
   void tick();
   void check_times() const;
   void collect_states() const;

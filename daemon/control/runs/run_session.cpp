@@ -200,7 +200,6 @@ v1::Operation RunSession::submit(Verb::Request request) {
   const v1::VerbId id = id_of(request);
   const std::string digest = digest_of(request);
   const std::size_t bytes = bytes_of(request);
-  const auto verb = std::make_shared<Verb>();
   const std::lock_guard lock(mutex_);
   if (auto saved = finished_save(request)) return *std::move(saved);
   check_open(id.epoch());
@@ -218,26 +217,19 @@ v1::Operation RunSession::submit(Verb::Request request) {
   }
   digests_[id.seq()] = digest;
   if (digests_.size() > kRemembered) digests_.erase(digests_.begin());
-  try {
-    check_verb(request);
-    check_room(request);
-    if (const std::string upload = upload_of(request); !upload.empty())
-      world_.uploads.check_complete(run_.name(), parse_upload_name(upload));
-    verb->memory = world_.waiting.take(id_, client_, bytes);
-    v1::Operation operation = world_.operations.add(id_, name, name_of(request));
-    verb->request = std::move(request);
-    verb->operation = name;
-    sequence_.add(id.seq(), verb, Clock::now());
-    changed_.notify_all();
-    return operation;
-  } catch (...) {
-    // Its number is used up, and nothing else is kept of it: those behind it go on.
-    verb->request = number_of(request);
-    verb->memory.reset();
-    sequence_.add(id.seq(), verb, Clock::now());
-    changed_.notify_all();
-    throw;
-  }
+  // Where it is refused its number is used up, and nothing else is kept of it: those behind it go
+  // on.
+  const auto verb = std::make_shared<Verb>(Verb{number_of(request), ""});
+  sequence_.add(id.seq(), verb, Clock::now());
+  changed_.notify_all();
+  check_verb(request);
+  if (const auto* state = std::get_if<v1::SaveStateRequest>(&request)) check_room(*state);
+  if (const std::string upload = upload_of(request); !upload.empty())
+    world_.uploads.check_complete(run_.name(), parse_upload_name(upload));
+  WaitingMemory::Hold memory = world_.waiting.take(id_, client_, bytes);
+  v1::Operation operation = world_.operations.add(id_, name, name_of(request));
+  *verb = {std::move(request), name, std::move(memory)};
+  return operation;
 }
 
 std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& request) const {

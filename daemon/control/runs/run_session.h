@@ -41,8 +41,6 @@ struct RunWorld {
   SampleScheduler& scheduler;
   const StateDir& state;
   std::filesystem::path data_dir;
-  /// Finds the saved state of any run by its name. Throws NotFound (STATE_NOT_FOUND).
-  std::function<v1::SavedState(const std::string& name)> find_state;
   /// As Admission::model_folder.
   std::function<std::filesystem::path(const v1::RunConfig& resolved)> model_folder;
   TransientUploads& uploads;
@@ -92,6 +90,11 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// lease: it has the token. Without one it is another's, with a wrong one it throws as
   /// check_token.
   bool is_of_holder(const std::string& token);
+  /// As hold_lease, for a call of the client that holds the run (see is_of_holder); null for
+  /// another's.
+  std::shared_ptr<const void> hold_lease_of(const std::string& token) {
+    return is_of_holder(token) ? hold_lease() : nullptr;
+  }
   /// A repeat of the creation: the token before it ends.
   void replace_token(const std::string& digest);
   /// Whoever lets a call through that has the token does so.
@@ -119,7 +122,6 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void drain();
   /// Removes a saved state. Throws NotFound.
   void delete_state(const std::string& name);
-  v1::SavedState find_state(const std::string& name) const;
   bool has_states() const { return world_.store.count_states(id_) > 0; }
   /// As RunStore::list_states.
   std::pair<std::vector<v1::SavedState>, std::int64_t> list_states(std::int64_t position,
@@ -172,7 +174,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::int64_t lease_left_ms() const;
   void check_open(std::int64_t epoch) const;
   /// Throws ResourceExhausted (STATES_FULL) for a state whose record there is no room for.
-  void check_room(const Verb::Request& request) const;
+  void check_room(const v1::SaveStateRequest& state) const;
   void check_not_ended_locked() const;
   /// The operation of an earlier epoch that has saved what `request` asks for; null: there is none.
   std::optional<v1::Operation> finished_save(const Verb::Request& request) const;
@@ -190,8 +192,10 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void set_state(v1::RunState state);
   void end_as(v1::RunState state);
   void persist();  ///< without the mutexes
-  v1::RunRecord durable_record() const;
   v1::SavedState keep_state(v1::SavedState saved);
+  /// Of a state or of weights that nothing knows of any more. What cannot be removed is told of in
+  /// the log, and goes at the next start.
+  void remove_saved(const std::string& folder) const;
   VerbPlace place();
   VerbPlace::Memory claim(const std::string& name) const;
   VerbPlace::Memory claim_weights(const std::string& name);

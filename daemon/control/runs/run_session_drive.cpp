@@ -101,7 +101,7 @@ void RunSession::create_on_ranks(const v1::SavedState* own) {
   command.set_model_folder(world_.model_folder(command.config()).string());
   if (command.state_folder().empty() && !run_.spec().state().empty())
     command.set_state_folder(
-        (world_.state.root() / world_.find_state(run_.spec().state()).folder()).string());
+        (world_.state.root() / world_.store.state(run_.spec().state()).folder()).string());
   const v1::CreateRunResult made = ranks_.create(std::move(command)).get();
   const std::lock_guard lock(mutex_);
   run_.set_step(made.step_count());
@@ -163,7 +163,7 @@ VerbPlace RunSession::place() {
           run_.epoch(),
           rules_,
           world_.uploads,
-          world_.find_state,
+          world_.store,
           [this](v1::SavedState saved) { return keep_state(std::move(saved)); },
           [this](const std::string& name) { return claim_weights(name); },
           [this](const std::string& name) { return keep_snapshot(name); },

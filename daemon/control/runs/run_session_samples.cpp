@@ -290,8 +290,7 @@ v1::SavedWeights RunSession::keep_weights_on_disk(v1::SavedWeights saved) {
     world_.store.put_weights(saved);
   } catch (...) {
     // Else the name could not be used again.
-    std::error_code error;
-    std::filesystem::remove_all(world_.state.root() / saved.folder(), error);
+    remove_saved(saved.folder());
     throw;
   }
   const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 #include "daemon/base/timestamp.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_session.h"
+#include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
 
@@ -61,11 +62,6 @@ Error RunSession::no_state_left() const {
   return DataLoss(text, "STATES_DAMAGED", {{"run", id_}});
 }
 
-v1::SavedState RunSession::find_state(const std::string& name) const {
-  if (auto state = world_.store.find_state(name)) return *std::move(state);
-  throw NotFound(fmt::format("{} does not exist", name), "STATE_NOT_FOUND", {{"state", name}});
-}
-
 std::pair<std::vector<v1::SavedState>, std::int64_t> RunSession::list_states(std::int64_t position,
                                                                              int size) const {
   auto page = world_.store.list_states(id_, position, size);
@@ -79,12 +75,6 @@ void RunSession::set_expiry(v1::SavedState& state) const {
       std::max<std::int64_t>(0, state.saved_at() + state.ttl_seconds() - world_.uptime()));
 }
 
-v1::RunRecord RunSession::durable_record() const {
-  v1::RunRecord record = record_;
-  record.mutable_run()->clear_weights();
-  return record;
-}
-
 void RunSession::forget() {
   const std::lock_guard one(persist_mutex_);
   forgotten_ = true;
@@ -96,32 +86,29 @@ void RunSession::persist() {
   v1::RunRecord record;
   {
     const std::lock_guard lock(mutex_);
-    record = durable_record();
+    record = record_;
     record.mutable_run()->set_next_seq(sequence_.next());
   }
   world_.store.put_kept(record);
 }
 
-void RunSession::check_room(const Verb::Request& request) const {
+void RunSession::check_room(const v1::SaveStateRequest& state) const {
   constexpr std::size_t kOwn = 256;  // of a record, beside what the client has given
-  if (const auto* state = std::get_if<v1::SaveStateRequest>(&request))
-    world_.store.check_state_room(state_resource(id_, state->name()), state->ByteSizeLong() + kOwn);
+  world_.store.check_state_room(state_resource(id_, state.name()), state.ByteSizeLong() + kOwn);
 }
 
 v1::SavedState RunSession::keep_state(v1::SavedState saved) {
   const std::lock_guard one(persist_mutex_);
   saved.set_saved_at(world_.uptime());
   const auto replaced = world_.store.find_state(saved.name());
-  std::error_code error;
   try {
     world_.store.put_state(saved);
   } catch (...) {
     // Nobody was told of it.
-    std::filesystem::remove_all(world_.state.root() / saved.folder(), error);
+    remove_saved(saved.folder());
     throw;
   }
-  if (replaced && replaced->folder() != saved.folder())
-    std::filesystem::remove_all(world_.state.root() / replaced->folder(), error);
+  if (replaced && replaced->folder() != saved.folder()) remove_saved(replaced->folder());
   return saved;
 }
 
@@ -135,10 +122,13 @@ void RunSession::mark_damaged(const std::string& name, const Error& damage) {
 
 void RunSession::delete_state(const std::string& name) {
   const std::lock_guard one(persist_mutex_);
-  const std::string folder = find_state(name).folder();
+  const std::string folder = world_.store.state(name).folder();
   world_.store.remove_state(name);
-  std::error_code error;
-  std::filesystem::remove_all(world_.state.root() / folder, error);
+  remove_saved(folder);
+}
+
+void RunSession::remove_saved(const std::string& folder) const {
+  try_removal(folder, [&] { std::filesystem::remove_all(world_.state.root() / folder); });
 }
 
 std::string RunSession::needed_state() const {

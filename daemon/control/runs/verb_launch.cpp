@@ -79,7 +79,7 @@ Finish start(const RunClient& run, const v1::OptimStepRequest& verb, const VerbP
 
 Finish start(const RunClient& run, const v1::SaveStateRequest& verb, const VerbPlace& place) {
   const std::string name = state_resource(place.run, verb.name());
-  if (!verb.overwrite() && place.state_exists(name))
+  if (!verb.overwrite() && place.store.find_state(name))
     throw AlreadyExists(fmt::format("{} exists already; choose another name, or overwrite", name),
                         "STATE_EXISTS", {{"state", name}, {"field", "name"}});
   place.check_state_room(verb);
@@ -104,7 +104,7 @@ Finish start(const RunClient& run, const v1::SaveStateRequest& verb, const VerbP
 }
 
 Finish start(const RunClient& run, const v1::LoadStateRequest& verb, const VerbPlace& place) {
-  const v1::SavedState state = place.find_state(verb.state());
+  const v1::SavedState state = place.store.state(verb.state());
   return finish_nothing(
       run.load_state(place.state.root() / state.folder(), verb.without_optimizer()));
 }
@@ -165,21 +165,12 @@ Finish start(const RunClient&, const v1::SkipRequest&, const VerbPlace&) {
 
 }  // namespace
 
-bool VerbPlace::state_exists(const std::string& name) const {
-  try {
-    find_state(name);
-    return true;
-  } catch (const NotFound&) {
-    return false;
-  }
-}
-
 VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place) {
   VerbInFlight launched{verb.operation, id_of(verb.request).seq(), adds_gradients(verb.request)};
   launched.drops_gradients = std::holds_alternative<v1::LoadStateRequest>(verb.request) ||
                              std::holds_alternative<v1::SetParametersRequest>(verb.request);
   if (const auto* load = std::get_if<v1::LoadStateRequest>(&verb.request))
-    launched.loaded_step = load->without_optimizer() ? 0 : place.find_state(load->state()).step();
+    launched.loaded_step = load->without_optimizer() ? 0 : place.store.state(load->state()).step();
   if (const std::string upload = upload_of(verb.request); !upload.empty()) {
     launched.upload_bytes =
         place.uploads.size_of(run_resource(place.run), parse_upload_name(upload));

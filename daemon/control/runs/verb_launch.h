@@ -12,6 +12,7 @@
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/runs/run_snapshot.h"
 #include "daemon/control/runs/verb.h"
+#include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/state_dir.h"
 #include "daemon/control/stores/transient_uploads.h"
 
@@ -60,15 +61,14 @@ class VerbStop {
   bool launched_ = false, requested_ = false;
 };
 
-/// What verbs that name files need to know of their run. `find_state` says which folder of the
-/// state dir a saved state has; it throws NotFound.
+/// What verbs that name files need to know of their run.
 struct VerbPlace {
   const StateDir& state;
   std::string run;
   std::int64_t epoch = 0;
   const RunClient::BatchRules& rules;
   TransientUploads& uploads;
-  std::function<v1::SavedState(const std::string& name)> find_state;
+  const RunStore& store;
   /// Makes a state that the ranks have written durable, and returns it complete. Throws where the
   /// disk is full.
   std::function<v1::SavedState(v1::SavedState saved)> keep_state;
@@ -87,7 +87,6 @@ struct VerbPlace {
   std::function<v1::SavedWeights(v1::SavedWeights saved,
                                  std::shared_ptr<const RunSnapshot> snapshot)>
       keep_weights;
-  bool state_exists(const std::string& name) const;
 };
 
 /// Gives the ranks the verb's commands. Throws AlreadyExists for the name of a state or of weights

@@ -22,8 +22,10 @@ void give_back(Amounts& amounts, const std::string& key, std::size_t bytes) {
 
 WaitingMemory::Hold WaitingMemory::take(const std::string& run, const std::string& client,
                                         std::size_t bytes) {
-  const auto check = [&](const std::string& whose, std::size_t waiting, std::size_t most) {
+  const auto check = [&](const char* kind, const std::string& name, std::size_t waiting,
+                         std::size_t most) {
     if (waiting + bytes <= most) return;
+    const std::string whose = name.empty() ? kind : fmt::format("{} \"{}\"", kind, name);
     throw ResourceExhausted(
         fmt::format("{} bytes of verbs and samples of {} wait for the ranks already, {} may; this "
                     "one takes {}",
@@ -32,10 +34,9 @@ WaitingMemory::Hold WaitingMemory::take(const std::string& run, const std::strin
         {{"run", run}, {"bytes", std::to_string(bytes)}, {"limit", std::to_string(most)}});
   };
   const std::lock_guard lock(taken_->mutex);
-  check(fmt::format("run \"{}\"", run), taken_of(taken_->of_run, run), bounds_.of_run);
-  check(fmt::format("client \"{}\"", client), taken_of(taken_->of_client, client),
-        bounds_.of_client);
-  check("all runs", taken_->of_all, bounds_.of_all);
+  check("run", run, taken_of(taken_->of_run, run), bounds_.of_run);
+  check("client", client, taken_of(taken_->of_client, client), bounds_.of_client);
+  check("all runs", "", taken_->of_all, bounds_.of_all);
   taken_->of_run[run] += bytes;
   taken_->of_client[client] += bytes;
   taken_->of_all += bytes;

@@ -29,15 +29,15 @@ class CallHost::Call final : public grpc::ServerUnaryReactor,
   const std::string& client() const { return client_; }
   void keep_until_done() { self_ = shared_from_this(); }
 
-  void run() {
-    const grpc::Status status = guarded(method_, [this] {
+  grpc::Status carry_out() {
+    grpc::Status status = guarded(method_, [this] {
       body_([this] {
         if (host_.stopping_) refuse_stopping();
         if (gone_) throw Cancelled("the client has gone", "CANCELLED_BY_CLIENT");
       });
     });
     body_ = nullptr;
-    Finish(status);
+    return status;
   }
 
  private:
@@ -130,8 +130,7 @@ void CallHost::work() {
     ++running_;
     client->second.served = ++begun_;
     lock.unlock();
-    call->run();
-    call.reset();
+    const grpc::Status status = call->carry_out();
     lock.lock();
     --client->second.running;
     --running_;
@@ -139,6 +138,11 @@ void CallHost::work() {
     forget_if_idle(client);
     // One of this client's may have its turn now.
     changed_.notify_one();
+    lock.unlock();
+    // Its place is free by now: who has heard of the end may begin the next call.
+    call->Finish(status);
+    call.reset();
+    lock.lock();
   }
 }
 

@@ -184,8 +184,7 @@ DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,
     throw FailedPrecondition(
         fmt::format("{} are in memory: save weights on disk to download them", name),
         "WEIGHTS_IN_MEMORY", {{"weights", name}});
-  return {state_.root() / saved.folder(),
-          run->is_of_holder(run_token) ? run->hold_lease() : nullptr};
+  return {state_.root() / saved.folder(), run->hold_lease_of(run_token)};
 }
 
 }  // namespace meshloom::control

@@ -34,15 +34,14 @@ bool is_run_gone(const std::exception_ptr& error) {
 /// What is wrong with the files of a model is said of the field that names them.
 [[noreturn]] void rethrow_of_source(const std::exception_ptr& error,
                                     const v1::GenerateRequest& request) {
-  const auto rethrow = [&] { std::rethrow_exception(error); };
   try {
-    rethrow();
-  } catch (const InvalidArgument&) {
-    base::with_field(source_field(request), rethrow);
-  } catch (const Unimplemented&) {
-    base::with_field(source_field(request), rethrow);
+    std::rethrow_exception(error);
+  } catch (const Error& wrong) {
+    const bool is_of_files =
+        wrong.kind() == ErrorKind::kInvalidArgument || wrong.kind() == ErrorKind::kUnimplemented;
+    if (!is_of_files || wrong.metadata().contains("field")) throw;
+    base::throw_with_field(wrong, source_field(request));
   }
-  throw InternalError("generate: an error of the source has been lost");
 }
 
 }  // namespace

@@ -29,13 +29,12 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
     if (!opened_) {
       opened_ = true;
       const auto session = runs_.session_of(request_.name());
-      if (session->is_of_holder(token_)) lease_ = session->hold_lease();
-      const v1::Operation operation = runs_.operation(request_.name(), false);
-      if (operation.state() != v1::OPERATION_STATE_SUCCEEDED)
-        throw FailedPrecondition(
-            fmt::format("operation \"{}\" has no result: it is {}", request_.name(),
-                        v1::OperationState_Name(operation.state())),
-            "OPERATION_NOT_SUCCEEDED", {{"operation", request_.name()}});
+      lease_ = session->hold_lease_of(token_);
+      const auto state = runs_.operations().look(request_.name()).operation.state();
+      if (state != v1::OPERATION_STATE_SUCCEEDED)
+        throw FailedPrecondition(fmt::format("operation \"{}\" has no result: it is {}",
+                                             request_.name(), v1::OperationState_Name(state)),
+                                 "OPERATION_NOT_SUCCEEDED", {{"operation", request_.name()}});
       bytes_ = runs_.operations().serialised(request_.name());
       if (request_.offset() < 0 || static_cast<std::size_t>(request_.offset()) > bytes_->size())
         throw OutOfRange(fmt::format("offset {} is not inside the result of {} bytes",

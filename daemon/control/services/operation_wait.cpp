@@ -37,10 +37,8 @@ void OperationWait::wait(std::int64_t timeout_ms) {
   const std::int64_t waiter = runs_.operations().when_ended(name_, [weak = weak_from_this()] {
     // Locks of the run may be held here, so that only the operations are asked.
     if (const auto self = weak.lock())
-      self->answer_with([&] {
-        Operations& operations = self->runs_.operations();
-        return self->of_holder_ ? operations.get(self->name_) : operations.peek(self->name_);
-      });
+      self->answer_with(
+          [&] { return self->runs_.operations().get(self->name_, self->of_holder_); });
   });
   if (waiter == 0) return;  // it had ended
   bool done = false;

@@ -39,7 +39,7 @@ std::string RunServiceImpl::own_open_run(const grpc::ServerContextBase& context,
 std::shared_ptr<const void> RunServiceImpl::hold_lease(const grpc::ServerContextBase& context,
                                                        const std::string& name) const {
   const auto run = runs_.find(parse_run_name(name));
-  return run->is_of_holder(metadata_of(context, kRunTokenKey)) ? run->hold_lease() : nullptr;
+  return run->hold_lease_of(metadata_of(context, kRunTokenKey));
 }
 
 template <typename Request, typename Response>

@@ -182,7 +182,7 @@ TEST(Operations, OutcomesAreCountedAsTheyLieInMemory) {
   Operations operations(16 << 10);
   operations.add("r", name_of(0), "forward");
   operations.succeed(name_of(0), outputs());
-  EXPECT_LT(operations.peek(name_of(0)).result_bytes(), 4096);
+  EXPECT_LT(operations.get(name_of(0), false).result_bytes(), 4096);
   EXPECT_THROW(operations.add("r", name_of(1), "forward"), ResourceExhausted);
   operations.get(name_of(0));
   operations.add("r", name_of(1), "forward");
@@ -193,7 +193,8 @@ TEST(Operations, WhoOnlyLooksIsNotTold) {
   Operations operations(1000);
   operations.add("r", name_of(0), "forward");
   operations.succeed(name_of(0), result_of(2000));
-  EXPECT_EQ(operations.peek(name_of(0)).result().parameters().parameters(0).data().size(), 2000u);
+  EXPECT_EQ(operations.get(name_of(0), false).result().parameters().parameters(0).data().size(),
+            2000u);
   EXPECT_THROW(operations.add("r", name_of(1), "forward"), ResourceExhausted);
   EXPECT_TRUE(operations.has(name_of(0)));
 }
