@@ -188,25 +188,11 @@ Decoder read_decoder_step(const JsonPart& part, const std::string& type) {
   part.not_offered(fmt::format("the decoder \"{}\" is not known", type));
 }
 
-/// The steps of sequences in sequences, one behind the other.
-void add_decoders(const JsonPart& part, std::vector<Decoder>& steps) {
-  const std::string type = part.text("type");
-  if (type != "Sequence") {
-    if (steps.size() == kMostSteps)
-      part.too_large(fmt::format("is behind {} others, expected at most {} decoders", steps.size(),
-                                 kMostSteps));
-    steps.push_back(read_decoder_step(part, type));
-    return;
-  }
-  part.allow_only({"type", "decoders"});
-  for (const JsonPart& step : part.elements("decoders")) add_decoders(step, steps);
-}
-
 }  // namespace
 
 Decoder read_decoder(const JsonPart& part) {
   std::vector<Decoder> steps;
-  add_decoders(part, steps);
+  add_steps(part, "decoders", read_decoder_step, steps);
   return [steps](std::vector<std::string>& texts, Budget& budget) {
     for (const Decoder& step : steps) {
       std::uint64_t bytes = 0;

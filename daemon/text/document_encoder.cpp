@@ -20,8 +20,7 @@
 namespace meshloom::text {
 namespace {
 
-/// Text that is held at once for each thread, and for all of them at most: progress is told, and
-/// may end the work, between two batches.
+/// Text that is held at once for each thread, and for all of them at most.
 constexpr std::uint64_t kThreadBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMostBatchBytes = std::uint64_t{64} << 20;
 
@@ -178,13 +177,11 @@ class PartBatch {
     read_ += line.bytes;
     if (read_ < batch_bytes_) return;
     read_ = 0;
-    if (options_.progress) options_.progress(summary_.bytes);
+    tell_progress();
   }
 
   void flush() {
-    std::vector<Encoded> encoded = encoder_.encode(parts_, [this] {
-      if (options_.progress) options_.progress(summary_.bytes);
-    });
+    std::vector<Encoded> encoded = encoder_.encode(parts_, [this] { tell_progress(); });
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       is_replaced_ = is_replaced_ || encoded[i].is_replaced;
       if (parts_[i].is_last) {
@@ -197,6 +194,10 @@ class PartBatch {
     }
     parts_.clear();
     held_ = 0;
+    tell_progress();
+  }
+
+  void tell_progress() const {
     if (options_.progress) options_.progress(summary_.bytes);
   }
 

@@ -93,9 +93,16 @@ void JsonPart::not_offered(const std::string& text) const {
   base::field_not_offered(path_, "{}", text);
 }
 
-void JsonPart::too_large(const std::string& text) const {
-  throw ResourceExhausted(fmt::format("{}: {}", path_, text), "TOKENIZER_LIMIT",
-                          {{"field", path_}});
+void JsonPart::too_large(const std::string& text) const { throw_too_large(path_, text); }
+
+void JsonPart::check_step(std::size_t before, const char* kinds) const {
+  if (before == kMostSteps)
+    too_large(
+        fmt::format("is behind {} others, expected at most {} {}", before, kMostSteps, kinds));
+}
+
+void throw_too_large(const std::string& path, const std::string& text) {
+  throw ResourceExhausted(fmt::format("{}: {}", path, text), "TOKENIZER_LIMIT", {{"field", path}});
 }
 
 nlohmann::json parse_json(std::string_view text, const std::string& path, const StopCheck& stop) {
@@ -104,8 +111,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& path, const 
   } catch (const InvalidArgument& error) {
     base::refuse_field(path, "{}", error.what());
   } catch (const ResourceExhausted& error) {
-    throw ResourceExhausted(fmt::format("{}: {}", path, error.what()), "TOKENIZER_LIMIT",
-                            {{"field", path}});
+    throw_too_large(path, error.what());
   }
 }
 

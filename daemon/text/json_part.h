@@ -34,7 +34,7 @@ class JsonPart {
   bool has(std::string_view key) const;
   /// The value of a key that must be there.
   JsonPart at(std::string_view key) const;
-  /// The elements of an array under a key, of which there are `most`.
+  /// The elements of an array under a key, at most `most`.
   std::vector<JsonPart> elements(std::string_view key,
                                  std::size_t most = std::numeric_limits<std::size_t>::max()) const;
 
@@ -53,6 +53,9 @@ class JsonPart {
   /// Throws ResourceExhausted (TOKENIZER_LIMIT): the part is larger than any that is of use.
   [[noreturn]] void too_large(const std::string& text) const;
 
+  /// Throws ResourceExhausted (TOKENIZER_LIMIT) where kMostSteps steps are before this part.
+  void check_step(std::size_t before, const char* kinds) const;
+
  private:
   const Json* json_;
   std::string path_;
@@ -62,6 +65,24 @@ class JsonPart {
 inline constexpr std::size_t kMostPartBytes = 4096;
 /// Steps that a normalizer, a pre-tokenizer, a decoder or a post-processor has together.
 inline constexpr std::size_t kMostSteps = 32;
+
+/// Throws ResourceExhausted (TOKENIZER_LIMIT): what is at the path is larger than what is of use.
+[[noreturn]] void throw_too_large(const std::string& path, const std::string& text);
+
+/// Appends what `read` makes of a part and its type; of a "Sequence", what it makes of the parts
+/// under the key `kinds`, also of sequences in it, one behind the other.
+template <typename Step, typename Read>
+void add_steps(const JsonPart& part, const char* kinds, const Read& read,
+               std::vector<Step>& steps) {
+  const std::string type = part.text("type");
+  if (type == "Sequence") {
+    part.allow_only({"type", kinds});
+    for (const JsonPart& step : part.elements(kinds)) add_steps(step, kinds, read, steps);
+    return;
+  }
+  part.check_step(steps.size(), kinds);
+  steps.push_back(read(part, type));
+}
 
 /// Parses a file's text; `path` is for errors. Refuses values that are nested deeper than 64
 /// levels, an object with a key twice, and more values than a vocabulary has. `stop` is asked now

@@ -205,25 +205,11 @@ Normalizer read_normalizer_step(const JsonPart& part, const std::string& type) {
   return at->second;
 }
 
-/// The steps of sequences in sequences, one behind the other.
-void add_normalizers(const JsonPart& part, std::vector<Normalizer>& steps) {
-  const std::string type = part.text("type");
-  if (type != "Sequence") {
-    if (steps.size() == kMostSteps)
-      part.too_large(fmt::format("is behind {} others, expected at most {} normalizers",
-                                 steps.size(), kMostSteps));
-    steps.push_back(read_normalizer_step(part, type));
-    return;
-  }
-  part.allow_only({"type", "normalizers"});
-  for (const JsonPart& step : part.elements("normalizers")) add_normalizers(step, steps);
-}
-
 }  // namespace
 
 Normalizer read_normalizer(const JsonPart& part) {
   std::vector<Normalizer> steps;
-  add_normalizers(part, steps);
+  add_steps(part, "normalizers", read_normalizer_step, steps);
   return [steps](NormalText& text, Budget& budget) {
     for (const Normalizer& step : steps) {
       if (text.text.empty()) return;

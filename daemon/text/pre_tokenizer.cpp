@@ -78,9 +78,7 @@ PreTokenizer read_split(const JsonPart& part) {
 }
 
 void add_step(const JsonPart& part, PreTokenizers& out, PreTokenizer step) {
-  if (out.steps.size() == kMostSteps)
-    part.too_large(fmt::format("is behind {} others, expected at most {} pre-tokenizers",
-                               out.steps.size(), kMostSteps));
+  part.check_step(out.steps.size(), "pre-tokenizers");
   out.steps.push_back(std::move(step));
 }
 

@@ -30,9 +30,6 @@ constexpr std::size_t kFewPlaces = kSearchSteps / kQuickSteps, kMostPlaces = 256
 /// takes, so that a slow machine refuses nothing that a fast one takes.
 constexpr std::uint64_t kStepNanoseconds = 50;
 
-/// A class of letters takes 10 KB of what is compiled, of which there may be 64 KB.
-constexpr std::size_t kMostPatternBytes = std::size_t{1} << 20;
-
 template <auto Free>
 struct Deleter {
   template <typename T>
@@ -163,7 +160,7 @@ const pcre2_code* code_of(const std::shared_ptr<const void>& code) {
 }  // namespace
 
 Regex::Regex(std::string_view expression) : expression_(expression) {
-  const std::string pattern = to_pcre2(expression, kMostPatternBytes);
+  const std::string pattern = to_pcre2(expression);
   quick_ = compiled(pattern, 0, expression);
   counting_ = compiled(pattern, PCRE2_AUTO_CALLOUT, expression);
 }

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,9 +15,8 @@ namespace meshloom::text {
 /// The expression for PCRE2: classes of characters (\p{..}, \s, \d, \w) are written out from our
 /// own tables, so that the library's version of Unicode plays no part. Throws Unimplemented naming
 /// what the two syntaxes do not share or what this program does not know, ResourceExhausted where
-/// that is more than `most` bytes.
-std::string to_pcre2(std::string_view expression,
-                     std::size_t most = std::numeric_limits<std::size_t>::max());
+/// that is more than 1 MiB.
+std::string to_pcre2(std::string_view expression);
 
 /// May be used by several threads at once, each with a budget.
 ///

@@ -13,6 +13,9 @@
 namespace meshloom::text {
 namespace {
 
+/// A class of letters takes 10 KB of what is compiled, of which there may be 64 KB.
+constexpr std::size_t kMostPatternBytes = std::size_t{1} << 20;
+
 constexpr std::size_t kMostShown = 80;
 
 using Ranges = std::vector<std::pair<char32_t, char32_t>>;
@@ -49,8 +52,7 @@ std::string written_out(const Ranges& ranges) {
 
 class Translator {
  public:
-  Translator(std::string_view expression, std::size_t most)
-      : all_(expression), rest_(expression), most_(most) {}
+  explicit Translator(std::string_view expression) : all_(expression), rest_(expression) {}
 
   std::string run() {
     while (!rest_.empty()) {
@@ -86,7 +88,7 @@ class Translator {
 
   /// Classes are written out, so that it may grow a thousandfold.
   void check_size() const {
-    if (out_.size() <= most_) return;
+    if (out_.size() <= kMostPatternBytes) return;
     const std::string all = base::printable_text(all_, kMostShown, false);
     throw ResourceExhausted(fmt::format("the regular expression \"{}\" is too large", all),
                             "TOKENIZER_LIMIT", {{"expression", all}});
@@ -235,14 +237,11 @@ class Translator {
   }
 
   std::string_view all_, rest_;
-  std::size_t most_;
   std::string out_;
 };
 
 }  // namespace
 
-std::string to_pcre2(std::string_view expression, std::size_t most) {
-  return Translator(expression, most).run();
-}
+std::string to_pcre2(std::string_view expression) { return Translator(expression).run(); }
 
 }  // namespace meshloom::text

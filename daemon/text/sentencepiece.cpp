@@ -17,6 +17,7 @@
 #include "daemon/base/utf8.h"
 #include "daemon/text/added_tokens.h"
 #include "daemon/text/character_map.h"
+#include "daemon/text/json_part.h"
 #include "daemon/text/merge_table.h"
 #include "daemon/text/sentencepiece_model.pb.h"
 #include "daemon/text/unigram.h"
@@ -338,9 +339,7 @@ void check_pieces(std::string_view bytes, const std::string& path, Budget& budge
     budget.spend(1, "tokenizer.model");
     pieces += WireFormatLite::GetTagFieldNumber(tag) == model::Model::kPiecesFieldNumber;
     if (pieces >= kMostTokens)
-      throw ResourceExhausted(
-          fmt::format("{}: has {} pieces and more, expected less", path, kMostTokens),
-          "TOKENIZER_LIMIT", {{"field", path}});
+      throw_too_large(path, fmt::format("has {} pieces and more, expected less", kMostTokens));
     if (!WireFormatLite::SkipField(&input, tag)) return;  // which the parser refuses
   }
 }

@@ -75,8 +75,7 @@ void parse_eos(const JsonReader& json, ModelConfig& config) {
 /// A size that transformers takes by either name, the common one before GPT-2's own.
 std::int64_t gpt2_size(const JsonReader& json, const char* own, const char* common,
                        std::int64_t fallback, std::int64_t most, ModelConfig& config) {
-  const bool is_own = json.has(own) || !json.written(common);
-  const char* key = is_own ? json.either(own, common) : common;
+  const char* key = !json.has(own) && json.written(common) ? common : json.either(own, common);
   const std::int64_t size = json.size(key, fallback, most);
   if (key == common && json.has(own) && json.at(own) != json.at(common))
     config.notes.push_back(fmt::format("config.json: {} {} counts, not {} {}, as in transformers",
@@ -160,9 +159,7 @@ void check_sizes(const JsonReader& json, const ModelConfig& config) {
 nlohmann::json parse_model_json(const std::string& text) {
   try {
     return base::parse_strict_json(text);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("config.json: {}", error.what()), "INVALID_MODEL_CONFIG");
-  } catch (const ResourceExhausted& error) {
+  } catch (const Error& error) {
     throw InvalidArgument(fmt::format("config.json: {}", error.what()), "INVALID_MODEL_CONFIG");
   }
 }
