@@ -204,6 +204,30 @@ std::map<int, double> DaemonTest::step_losses(const std::string& name) const {
   return losses;
 }
 
+void DaemonTest::cancel(const std::string& name) const {
+  EXPECT_EQ(client({"job", "cancel", name}).exit_code, 0);
+  ASSERT_TRUE(reaches(name, "cancelled")) << job(name).dump(2);
+}
+
+void DaemonTest::export_first(const fs::path& folder) {
+  TinyJob first;
+  first.steps = 2;
+  first.extra = "  export: {hf_folder: hf}\n";
+  submit(first, "first");
+  ASSERT_TRUE(reaches("first", "succeeded")) << job("first").dump(2);
+  const auto copied = client({"checkpoint", "download", "checkpoints/first/hf", folder.string()});
+  ASSERT_EQ(copied.exit_code, 0) << copied.errors;
+}
+
+int DaemonTest::port() const { return std::stoi(address_.substr(address_.rfind(':') + 1)); }
+
+std::vector<int> DaemonTest::ports_for_ranks() const {
+  std::vector<int> ports;
+  for (const std::string& listener : tcp_listeners(pids_.at(0)))
+    if (port_of(listener) != port()) ports.push_back(port_of(listener));
+  return ports;
+}
+
 void DaemonTest::expect_same_losses(const std::string& name, const std::string& other) const {
   const std::map<int, double> expected = step_losses(other);
   int compared = 0;

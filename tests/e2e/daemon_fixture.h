@@ -79,6 +79,11 @@ class DaemonTest : public ::testing::Test {
   std::string create_run(const std::string& name,
                          const std::string& model = "{preset: byte_gpt_tiny}",
                          const std::string& more = "") const;
+  /// Cancels a job and waits until it has ended so.
+  void cancel(const std::string& name) const;
+  /// Copies the Hugging Face folder that a job "first" of two steps exports to this one, which must
+  /// not exist.
+  void export_first(const std::filesystem::path& folder);
   Json job(const std::string& name) const;
   /// The loss of every step of the job's own in its metrics, by step.
   std::map<int, double> step_losses(const std::string& name) const;
@@ -91,6 +96,10 @@ class DaemonTest : public ::testing::Test {
                     std::chrono::milliseconds timeout = 60s) const;
 
   std::vector<pid_t> rank_pids() const;
+  /// That of address_.
+  int port() const;
+  /// Those on which rank 0 listens for the other ranks and their heartbeats.
+  std::vector<int> ports_for_ranks() const;
   std::unique_ptr<v1::JobService::Stub> jobs() const;
   std::unique_ptr<v1::WorkerService::Stub> workers() const;
   std::string daemon_log() const { return read_file(folder_ / "daemon.log"); }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that are frozen, stuck or never come: named at once, given up in time, and as before where
 // they wake.
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/loopback.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -122,16 +122,11 @@ TEST_F(FrozenE2e, AStrangersByteInMpiIsNoticedByTheWatch) {
   ASSERT_TRUE(reaches_step("job", 5));
   const auto listeners = tcp_listeners(pids_[1]);
   ASSERT_FALSE(listeners.empty());
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-  to.sin_port = ::htons(static_cast<std::uint16_t>(port_of(listeners[0])));
-  ASSERT_EQ(::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
-  ASSERT_EQ(::send(socket, "x", 1, 0), 1);
+  const base::UniqueFd socket = test::connect_to_loopback(port_of(listeners[0]));
+  ASSERT_TRUE(socket);
+  ASSERT_EQ(::send(socket.get(), "x", 1, 0), 1);
   EXPECT_TRUE(becomes(1, "stuck", 10s)) << daemon_log();
   EXPECT_NE(wait_for_end(40s), 0);
-  ::close(socket);
   EXPECT_THAT(daemon_log(), HasSubstr("inside one call of the transport"));
 }
 

@@ -63,16 +63,6 @@ class HostileTokenizersE2e : public DaemonTest {
     std::ofstream(data_ / name / "tokenizer.json") << tokenizer;
     std::ofstream(data_ / name / "tokenizer_config.json") << R"({"eos_token": "<eos>"})";
   }
-  void export_model() {
-    TinyJob first;
-    first.steps = 2;
-    first.extra = "  export: {hf_folder: hf}\n";
-    submit(first, "first");
-    ASSERT_TRUE(reaches("first", "succeeded")) << job("first").dump(2);
-    const auto copied =
-        client({"checkpoint", "download", "checkpoints/first/hf", (folder_ / "hf").string()});
-    ASSERT_EQ(copied.exit_code, 0) << copied.errors;
-  }
   void expect_limited(const Arguments& arguments) const {
     SCOPED_TRACE(fmt::format("{}", fmt::join(arguments, " ")));
     Arguments all = arguments;
@@ -83,25 +73,13 @@ class HostileTokenizersE2e : public DaemonTest {
     EXPECT_NE(result.output.find("TOKENIZER_LIMIT"), std::string::npos)
         << result.output << result.errors;
   }
-  void expect_same_losses_as(const std::string& name, const std::string& other) const {
-    const auto alone = step_losses(other);
-    int compared = 0;
-    for (const auto& [step, loss] : step_losses(name)) {
-      const auto found = alone.find(step);
-      if (found == alone.end()) continue;
-      EXPECT_EQ(loss, found->second) << step;
-      ++compared;
-    }
-    EXPECT_GE(compared, 3);
-  }
 };
 
 TEST_F(HostileTokenizersE2e, EndTheRequestsThatNameThemAlone) {
   start();
-  ASSERT_NO_FATAL_FAILURE(export_model());
+  ASSERT_NO_FATAL_FAILURE(export_first(folder_ / "hf"));
   submit_endless("dp2", "undisturbed", 1000);
-  EXPECT_EQ(client({"job", "cancel", "undisturbed"}).exit_code, 0);
-  ASSERT_TRUE(reaches("undisturbed", "cancelled")) << job("undisturbed").dump(2);
+  ASSERT_NO_FATAL_FAILURE(cancel("undisturbed"));
   std::ofstream(data_ / "letters.txt") << std::string(100'000, 'a');
   submit_endless("dp2", "beside", 3);
 
@@ -135,15 +113,14 @@ TEST_F(HostileTokenizersE2e, EndTheRequestsThatNameThemAlone) {
                      "PROMPT_TOO_LONG");
 
   EXPECT_EQ(job("beside")["state"], "running");
-  EXPECT_EQ(client({"job", "cancel", "beside"}).exit_code, 0);
-  ASSERT_TRUE(reaches("beside", "cancelled")) << job("beside").dump(2);
-  expect_same_losses_as("beside", "undisturbed");
+  ASSERT_NO_FATAL_FAILURE(cancel("beside"));
+  expect_same_losses("beside", "undisturbed");
   shut_down();
 }
 
 TEST_F(HostileTokenizersE2e, AStopEndsATextThatTakesLong) {
   start(1);
-  ASSERT_NO_FATAL_FAILURE(export_model());
+  ASSERT_NO_FATAL_FAILURE(export_first(folder_ / "hf"));
   // Within its budget for many seconds: a third of a microsecond at each place.
   make_folder("slow", tokenizer_of_letters("pre_tokenizer", split_at("(?:a?){2}a{200}b")).dump());
   std::ofstream(data_ / "large.txt") << std::string(60'000'000, 'a');

@@ -316,12 +316,6 @@ class Driver {
 
 class KillsE2e : public DaemonTest {
  protected:
-  std::string weights(RunClient& client) const {
-    const Outcome saved = client.save_weights("end");
-    EXPECT_TRUE(saved.ok()) << saved.message;
-    return read_file(state_ / saved.operation.result().saved_weights().folder() /
-                     "model.safetensors");
-  }
   std::string undisturbed_weights() {
     RunClient client(address_);
     EXPECT_TRUE(client.create(spec_of("undisturbed")));
@@ -329,7 +323,7 @@ class KillsE2e : public DaemonTest {
       EXPECT_TRUE(client.forward_backward(batch_of(step)).ok());
       EXPECT_TRUE(client.optim_step().ok());
     }
-    const std::string bytes = weights(client);
+    const std::string bytes = client.weights(state_);
     EXPECT_TRUE(client.close().ok());
     return bytes;
   }
@@ -380,7 +374,7 @@ TEST_F(KillsE2e, NothingAcknowledgedIsLostAndEverybodyGoesOn) {
   client.name = made.name;
   client.token = made.token;
   ASSERT_TRUE(client.wait_ready());
-  EXPECT_TRUE(weights(client) == expected);
+  EXPECT_TRUE(client.weights(state_) == expected);
   EXPECT_TRUE(client.close().ok());
   shut_down();
 }

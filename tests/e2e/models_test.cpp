@@ -15,17 +15,6 @@ namespace fs = std::filesystem;
 
 class ModelsE2e : public DaemonTest {
  protected:
-  /// A Hugging Face folder that a job has exported, copied out of the daemon: DATA_DIR/hf.
-  void make_folder() {
-    TinyJob first;
-    first.steps = 2;
-    first.extra = "  export: {hf_folder: hf}\n";
-    submit(first, "first");
-    ASSERT_TRUE(reaches("first", "succeeded")) << job("first").dump(2);
-    const auto copied =
-        client({"checkpoint", "download", "checkpoints/first/hf", (data_ / "hf").string()});
-    ASSERT_EQ(copied.exit_code, 0) << copied.errors;
-  }
   std::map<int, double> losses_from(const std::string& model, const std::string& name) {
     TinyJob tiny;
     tiny.steps = 5;
@@ -58,7 +47,7 @@ class ModelsE2e : public DaemonTest {
 
 TEST_F(ModelsE2e, AnUploadedModelTrainsAsTheSameFolder) {
   start(2);
-  make_folder();
+  export_first(data_ / "hf");
   const auto made = client({"model", "create", "mine", (data_ / "hf").string()});
   ASSERT_EQ(made.exit_code, 0) << made.errors;
   EXPECT_NE(made.errors.find("model.safetensors"), std::string::npos) << made.errors;
@@ -92,7 +81,7 @@ TEST_F(ModelsE2e, AnUploadedModelTrainsAsTheSameFolder) {
 
 TEST_F(ModelsE2e, AJournalThatWasMovedAwayFindsEverythingWhenItIsPutBack) {
   start(1);
-  make_folder();
+  export_first(data_ / "hf");
   ASSERT_EQ(client({"model", "create", "mine", (data_ / "hf").string()}).exit_code, 0);
   const auto expected = losses_from("{name: mine}", "before");
   EXPECT_EQ(client_json({"status"}).value("lost", Json::array()).size(), 0u);
@@ -150,7 +139,7 @@ TEST_F(ModelsE2e, AKilledDaemonGoesOnFromWhatIsCommitted) {
 
 TEST_F(ModelsE2e, RefusalsLeaveATrainingJobAlone) {
   start_with("uploads: {client_bytes: 3000000}");
-  make_folder();
+  export_first(data_ / "hf");
   submit_endless("dp2", "beside", 3);
   TinyJob second;
   second.steps = 1'000'000;

@@ -119,6 +119,13 @@ bool is_alive(pid_t pid) {
   return stat && !stat->has_ended();
 }
 
+std::int64_t status_number(pid_t pid, const std::string& name) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1));
+  return 0;
+}
+
 std::vector<std::string> tcp_listeners(pid_t pid) {
   const std::string process = "/proc/" + std::to_string(pid);
   std::set<std::string> sockets;  // "socket:[INODE]"

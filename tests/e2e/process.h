@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -47,6 +48,9 @@ std::string read_file(const std::filesystem::path& path);
 
 /// False for a process that has ended, whether or not somebody has waited for it.
 bool is_alive(pid_t pid);
+
+/// A number of /proc/PID/status, such as "VmRSS" (KiB) or "Threads"; 0 if it is not there.
+std::int64_t status_number(pid_t pid, const std::string& name);
 
 /// Local addresses of the TCP sockets, of both families, on which a process listens: "IP:PORT" as
 /// /proc writes them, in hexadecimal ("0100007F:1CFC" is 127.0.0.1:7420).

@@ -3,7 +3,6 @@
 // has its code and reason, and a job that trains meanwhile keeps its losses.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <functional>
 #include <limits>
 
@@ -164,12 +163,7 @@ Refusals of_plans(const std::string& address) {
   };
 }
 
-std::int64_t resident_mib(pid_t pid) {
-  std::ifstream status(fmt::format("/proc/{}/status", pid));
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6)) / 1024;
-  return 0;
-}
+std::int64_t resident_mib(pid_t pid) { return status_number(pid, "VmRSS") / 1024; }
 
 class RefusedBesideE2e : public DaemonTest {
  protected:
@@ -202,24 +196,20 @@ class RefusedBesideE2e : public DaemonTest {
   }
   /// What no client library sends, over connections that are shut down for it.
   void send_raw_http2() const {
-    const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
     const std::string method = "/meshloom.v1.JobService/ListJobs";
     std::int64_t sent = 0;
-    test::RawHttp2 resetting(port);
+    test::RawHttp2 resetting(port());
     EXPECT_TRUE(test::reset_rapidly(resetting, method, 20s, &sent)) << sent << " calls";
     EXPECT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
     sleep_ms(2000);  // for so long no connection is taken from here
     sent = 0;
-    test::RawHttp2 endless(port);
+    test::RawHttp2 endless(port());
     EXPECT_TRUE(test::continue_headers(endless, method, 20s, &sent)) << sent << " bytes";
     EXPECT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
   }
   /// At the ports for the other ranks and for their heartbeats.
   void send_as_strangers() const {
-    std::vector<int> ports;
-    for (const std::string& listener : tcp_listeners(pids_[0]))
-      if (port_of(listener) != std::stoi(address_.substr(address_.rfind(':') + 1)))
-        ports.push_back(port_of(listener));
+    const std::vector<int> ports = ports_for_ranks();
     ASSERT_EQ(ports.size(), 2u);
     const Strangers strangers(ports, 4);
     sleep_ms(3000);
@@ -292,8 +282,7 @@ void look_as_a_stranger(const std::string& address) {
 TEST_F(RefusedBesideE2e, AJobThatTrainsKeepsItsLosses) {
   start();
   submit_endless("dp2", "undisturbed", 2000);
-  EXPECT_EQ(client({"job", "cancel", "undisturbed"}).exit_code, 0);
-  ASSERT_TRUE(reaches("undisturbed", "cancelled")) << job("undisturbed").dump(2);
+  ASSERT_NO_FATAL_FAILURE(cancel("undisturbed"));
   RunClient closed(address_), queued(address_);
   ASSERT_TRUE(closed.create(spec("closed")));
   ASSERT_TRUE(closed.save_weights("kept").ok());
@@ -315,8 +304,7 @@ TEST_F(RefusedBesideE2e, AJobThatTrainsKeepsItsLosses) {
   EXPECT_EQ(daemon_log().find("nothing was heard"), std::string::npos) << daemon_log();
   EXPECT_EQ(queued.get().state(), v1::RUN_STATE_QUEUED);
   EXPECT_EQ(job("beside")["state"], "running");
-  EXPECT_EQ(client({"job", "cancel", "beside"}).exit_code, 0);
-  ASSERT_TRUE(reaches("beside", "cancelled")) << job("beside").dump(2);
+  ASSERT_NO_FATAL_FAILURE(cancel("beside"));
   expect_same_losses("beside", "undisturbed");
   // The run comes to its turn with nothing but used up numbers behind it.
   ASSERT_TRUE(queued.wait_ready());

@@ -78,11 +78,7 @@ TEST_F(RequestsE2e, MalformedConfigsAreRefusedWithPlaceAndReason) {
 /// Bytes that the processes have used at most.
 std::int64_t peak_memory(const std::vector<pid_t>& pids) {
   std::int64_t sum = 0;
-  for (const pid_t pid : pids) {
-    std::ifstream file(fmt::format("/proc/{}/status", pid));
-    for (std::string line; std::getline(file, line);)
-      if (line.rfind("VmHWM:", 0) == 0) sum += std::stoll(line.substr(6)) * 1024;
-  }
+  for (const pid_t pid : pids) sum += status_number(pid, "VmHWM") * 1024;
   EXPECT_GT(sum, 0);
   return sum;
 }

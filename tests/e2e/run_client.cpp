@@ -134,6 +134,13 @@ Outcome RunClient::save_weights(const std::string& folder) {
   return run(&Runs::SaveWeights, request);
 }
 
+std::string RunClient::weights(const std::filesystem::path& state_dir) {
+  const Outcome saved = save_weights("end");
+  EXPECT_TRUE(saved.ok()) << saved.message;
+  return read_file(state_dir / saved.operation.result().saved_weights().folder() /
+                   "model.safetensors");
+}
+
 Outcome RunClient::sample(const v1::SampleRequest& given) {
   v1::SampleRequest request = given;
   if (request.run().empty()) request.set_run(name);

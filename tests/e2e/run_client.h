@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -99,6 +100,8 @@ class RunClient {
   Outcome optim_step(const v1::OptimStepParams& params = {});
   Outcome save_state(const std::string& state);
   Outcome save_weights(const std::string& folder);
+  /// Saves the weights as "end"; the bytes of their file below the daemon's state dir.
+  std::string weights(const std::filesystem::path& state_dir);
   Outcome sample(const v1::SampleRequest& request);
   Outcome wait(const std::string& operation);
   Outcome cancel(const std::string& operation);

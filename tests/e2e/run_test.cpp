@@ -106,13 +106,6 @@ class RunE2e : public DaemonTest {
     return stepped.operation.result().optim_step().loss();
   }
 
-  std::string weights(RunClient& client) const {
-    const Outcome saved = client.save_weights("end");
-    EXPECT_TRUE(saved.ok()) << saved.message;
-    return read_file(state_ / saved.operation.result().saved_weights().folder() /
-                     "model.safetensors");
-  }
-
   void submit_job(const v1::Mesh& mesh, const std::string& name) {
     const std::string file =
         write_text(name + ".yaml", fmt::format(R"(run:
@@ -149,7 +142,7 @@ class RunE2e : public DaemonTest {
       ASSERT_TRUE(client.create(run_spec(mesh, way + id)));
       for (int i = 0; i < kRunSteps; ++i)
         EXPECT_EQ(step(client, data[static_cast<std::size_t>(i)]), expected.at(i + 1)) << i;
-      EXPECT_TRUE(weights(client) == whole);
+      EXPECT_TRUE(client.weights(state_) == whole);
       EXPECT_TRUE(client.close().ok());
     }
   }
@@ -283,7 +276,7 @@ TEST_F(RunE2e, AfterKillOfEverythingAClientGoesOnFromTheNamedStateToTheSameWeigh
     RunClient client(address_);
     ASSERT_TRUE(client.create(run_spec(mesh, "undisturbed")));
     for (const auto& batch : data) step(client, batch);
-    undisturbed = weights(client);
+    undisturbed = client.weights(state_);
     EXPECT_TRUE(client.close().ok());
   }
   RunClient client(address_);
@@ -309,7 +302,7 @@ TEST_F(RunE2e, AfterKillOfEverythingAClientGoesOnFromTheNamedStateToTheSameWeigh
   EXPECT_EQ(again.next_seq, again.get().saved(0).next_seq());
   EXPECT_EQ(again.get().step(), 3);
   for (std::size_t i = 3; i < data.size(); ++i) step(again, data[i]);
-  EXPECT_TRUE(weights(again) == undisturbed);
+  EXPECT_TRUE(again.weights(state_) == undisturbed);
   EXPECT_TRUE(again.close().ok());
   shut_down();
 }

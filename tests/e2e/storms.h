@@ -2,9 +2,7 @@
 // Hostile clients: storms of unary calls, and strangers that send bytes without end.
 #pragma once
 
-#include <arpa/inet.h>
 #include <grpcpp/grpcpp.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/base/unique_fd.h"
+#include "tests/support/loopback.h"
 
 namespace meshloom::e2e {
 
@@ -117,13 +115,9 @@ class Strangers {
  private:
   void run(int port) {
     const std::string zeros(1 << 16, '\0');
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(static_cast<std::uint16_t>(port));
     while (!ending_) {
-      const base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-      ssize_t sent = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
+      const base::UniqueFd fd = test::connect_to_loopback(port);
+      ssize_t sent = fd ? 0 : -1;
       while (!ending_ && sent >= 0) {
         sent = ::send(fd.get(), zeros.data(), zeros.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent > 0) bytes_ += sent;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <cstring>
 #include <fstream>
 #include <mutex>
 #include <thread>
@@ -35,16 +34,11 @@ struct Figures {
   }
 };
 
-int status_field(const std::string& status, const char* name) {
-  const auto at = status.find(name);
-  return at == std::string::npos ? 0 : std::atoi(status.c_str() + at + std::strlen(name));
-}
-
 Figures figures_of(pid_t pid) {
-  const std::string status = read_file(fmt::format("/proc/{}/status", pid));
   const fs::directory_iterator open(fmt::format("/proc/{}/fd", pid));
   return {static_cast<int>(std::distance(begin(open), end(open))),
-          status_field(status, "\nThreads:"), status_field(status, "\nVmRSS:") / 1024};
+          static_cast<int>(status_number(pid, "Threads")),
+          static_cast<int>(status_number(pid, "VmRSS") / 1024)};
 }
 
 /// The first flood prints the head of the table.
@@ -96,18 +90,16 @@ class Floods : public DaemonTest {
     EXPECT_LE(after.resident_mib, before_.resident_mib + 200);
   }
 
-  std::shared_ptr<grpc::Channel> own_channel() const { return e2e::own_channel(address_); }
-
   /// Opens `count` streams that nobody reads, ten to a connection, and waits until those with a
   /// place have been cut off: as many newcomers as have places must be served within a minute.
   template <typename Open>
   int hold_unread(int count, Open open) {
     std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
-    using Reader = decltype(open(own_channel(), nullptr));
+    using Reader = decltype(open(own_channel(address_), nullptr));
     std::vector<Reader> readers;
     std::shared_ptr<grpc::Channel> channel;
     for (int i = 0; i < count; ++i) {
-      if (i % 10 == 0) channel = own_channel();
+      if (i % 10 == 0) channel = own_channel(address_);
       contexts.push_back(std::make_unique<grpc::ClientContext>());
       readers.push_back(open(channel, contexts.back().get()));
     }
@@ -116,7 +108,7 @@ class Floods : public DaemonTest {
       ++tries;
       grpc::ClientContext context;
       context.set_deadline(std::chrono::system_clock::now() + 2s);
-      const auto reader = open(own_channel(), &context);
+      const auto reader = open(own_channel(address_), &context);
       return read_one(reader.get());
     });
     EXPECT_TRUE(served) << "no place was given back";
@@ -232,7 +224,7 @@ TEST_F(Floods, UnaryCalls) {
     const Storm<v1::CheckpointService, v1::DeleteCheckpointRequest, v1::DeleteCheckpointResponse>
         removals(address_, 200, remove,
                  [](auto& stub, auto... call) { stub.async()->DeleteCheckpoint(call...); });
-    const auto stub = v1::JobService::NewStub(own_channel());
+    const auto stub = v1::JobService::NewStub(own_channel(address_));
     longest = longest_answer(100, [&] {
       most_.raise_to(figures_of(pids_[0]));
       grpc::ClientContext context;
@@ -280,10 +272,7 @@ TEST_F(Floods, Readers) {
 }
 
 TEST_F(Floods, Strangers) {
-  std::vector<int> ports;
-  for (const std::string& listener : tcp_listeners(pids_[0]))
-    if (port_of(listener) != std::stoi(address_.substr(address_.rfind(':') + 1)))
-      ports.push_back(port_of(listener));
+  const std::vector<int> ports = ports_for_ranks();
   ASSERT_EQ(ports.size(), 2u);
   std::int64_t mib = 0;
   {
@@ -296,13 +285,12 @@ TEST_F(Floods, Strangers) {
 }
 
 TEST_F(Floods, RawHttp2) {
-  const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
   const std::string method = "/meshloom.v1.JobService/ListJobs";
   std::int64_t calls = 0, bytes = 0;
   int ended = 0;
   const auto end = std::chrono::steady_clock::now() + 30s;
   while (std::chrono::steady_clock::now() < end) {
-    test::RawHttp2 hostile(port);
+    test::RawHttp2 hostile(port());
     if (hostile.ends_within(20ms)) continue;  // none is taken from here yet
     ended += ended % 2 == 0 ? test::reset_rapidly(hostile, method, 20s, &calls)
                             : test::continue_headers(hostile, method, 20s, &bytes);

@@ -2,8 +2,6 @@
 // HTTP/2 by hand, for what no client library sends.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -12,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/base/unique_fd.h"
+#include "tests/support/loopback.h"
 
 namespace meshloom::test {
 
@@ -23,12 +21,8 @@ class RawHttp2 {
   static constexpr std::uint8_t kEndOfHeaders = 4;
 
   explicit RawHttp2(int port) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    to.sin_port = htons(static_cast<std::uint16_t>(port));
-    socket_ = base::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    open_ = ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+    socket_ = connect_to_loopback(port);
+    open_ = static_cast<bool>(socket_);
     send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(kSettings, 0, 0, ""));
   }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Heartbeats over real sockets: both ways, anew after a loss, and not with strangers.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -10,6 +9,7 @@
 
 #include "daemon/control/ranks/beat_client.h"
 #include "daemon/control/ranks/beat_server.h"
+#include "tests/support/loopback.h"
 
 namespace meshloom::control {
 namespace {
@@ -41,12 +41,8 @@ class BeatsTest : public ::testing::Test {
   }
   /// A stranger's connection.
   base::UniqueFd connect() {
-    base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
-    to.sin_port = ::htons(static_cast<std::uint16_t>(server_->port()));
-    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    base::UniqueFd fd = test::connect_to_loopback(server_->port());
+    EXPECT_TRUE(fd);
     return fd;
   }
   static bool is_closed_within(const base::UniqueFd& fd, std::chrono::milliseconds time) {
