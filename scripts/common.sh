@@ -36,11 +36,10 @@ allow_mpi_as_root() {
 }
 
 # Open MPI kills the ranks that are left a second after one has died; the cause that a survivor finds comes at its
-# deadline or at the next look. Open MPI 4 reads the first variable, Open MPI 5 (PRRTE) the second. mpirun then ends up
-# to twice so many seconds after the ranks.
+# deadline or at the next look. mpirun then ends up to twice so many seconds after the ranks. Open MPI 5 gives them half
+# a second, and has no variable for it.
 let_survivors_tell() {
   export OMPI_MCA_odls_base_sigkill_timeout="${OMPI_MCA_odls_base_sigkill_timeout:-8}"
-  export PRTE_MCA_odls_base_sigkill_timeout="${PRTE_MCA_odls_base_sigkill_timeout:-8}"
 }
 
 # Cores this process may use: affinity mask and cgroup quota, at least 1.

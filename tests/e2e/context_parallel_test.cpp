@@ -32,16 +32,13 @@ class ContextParallelE2e : public DaemonTest, public ::testing::WithParamInterfa
     // mpirun leaves the others time to tell who died, and ends up to twice that time after them; a
     // collective gives up before the watch does.
     ::setenv("OMPI_MCA_odls_base_sigkill_timeout", "4", 1);
-    ::setenv("PRTE_MCA_odls_base_sigkill_timeout", "4", 1);
     start_with("collective_timeout_ms: 1000\nrank_timeout_ms: 20000\n", kRanks);
     ::unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
-    ::unsetenv("PRTE_MCA_odls_base_sigkill_timeout");
   }
   std::string told_by_others() const {
     std::string told;
     for (const int rank : {0, 2})
-      told += read_file(state_ / fmt::format("logs/rank-{}.log", rank)) +
-              read_file(state_ / fmt::format("logs/flight-rank-{}.txt", rank));
+      told += log_of(rank) + read_file(state_ / fmt::format("logs/flight-rank-{}.txt", rank));
     return told;
   }
   /// Sends rank 1 a signal at `step` of the job; the others say what became of its process.

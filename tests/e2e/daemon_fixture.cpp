@@ -52,6 +52,10 @@ DaemonTest::~DaemonTest() {
   fs::remove_all(folder_);
 }
 
+std::string DaemonTest::log_of(int rank) const {
+  return read_file(state_ / fmt::format("logs/rank-{}.log", rank));
+}
+
 std::unique_ptr<Process> DaemonTest::launch(int ranks, const Arguments& flags,
                                             const std::string& log) {
   Arguments arguments = launcher_;

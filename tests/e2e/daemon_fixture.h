@@ -103,6 +103,8 @@ class DaemonTest : public ::testing::Test {
   std::unique_ptr<v1::JobService::Stub> jobs() const;
   std::unique_ptr<v1::WorkerService::Stub> workers() const;
   std::string daemon_log() const { return read_file(folder_ / "daemon.log"); }
+  /// The log file of a rank of this host, which has what mpirun no longer printed.
+  std::string log_of(int rank) const;
 
   Arguments launcher_;  ///< put before mpirun
   std::filesystem::path folder_;

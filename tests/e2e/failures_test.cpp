@@ -50,7 +50,7 @@ TEST_F(FailuresE2e, WithTensorParallelTheNextJobTrainsAsOnAFreshDaemon) {
   }
   // Every rank tells it in its log.
   for (const int rank : {0, 1}) {
-    const std::string log = read_file(state_ / fmt::format("logs/rank-{}.log", rank));
+    const std::string log = log_of(rank);
     EXPECT_NE(log.find("rank 1 failed alone: step 6"), std::string::npos) << log;
   }
   const std::string status = client({"status"}).output;

@@ -41,9 +41,6 @@ class FrozenE2e : public DaemonTest {
   bool becomes(int rank, const std::string& state, std::chrono::milliseconds timeout) const {
     return eventually(timeout, [&] { return worker_state(rank) == state; });
   }
-  std::string log_of(int rank) const {
-    return read_file(state_ / fmt::format("logs/rank-{}.log", rank));
-  }
   std::string notes_of(const std::string& name) const {
     const Json shown = job(name);
     return shown.contains("notes") ? shown["notes"].dump() : "";

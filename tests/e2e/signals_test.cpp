@@ -100,9 +100,7 @@ class Trial : public DaemonTest {
   /// On the state folder of the last one, if there was one: the job goes on from its checkpoint.
   void begin(bool patient) {
     // Ranks that mpirun ends are given the time that README.md's start gives them.
-    launcher_ = patient ? Arguments{"env", "OMPI_MCA_odls_base_sigkill_timeout=8",
-                                    "PRTE_MCA_odls_base_sigkill_timeout=8"}
-                        : Arguments{};
+    launcher_ = patient ? Arguments{"env", "OMPI_MCA_odls_base_sigkill_timeout=8"} : Arguments{};
     const int before = newest();
     // No attempt may come further than the last one, and the job is not at fault.
     start(2, {"--max-stalled-attempts", "1000"});
@@ -141,7 +139,10 @@ class Trial : public DaemonTest {
     return read_file(fmt::format("/proc/{}/wchan", daemon_->pid()));
   }
   bool mpirun_is_stopped() const { return is_stopped(daemon_->pid()); }
-  bool says(const std::string& text) const { return daemon_log().find(text) != std::string::npos; }
+  /// A launcher of Open MPI 5 that ends its ranks prints no more of what they say.
+  bool says(const std::string& text) const {
+    return (daemon_log() + log_of(0)).find(text) != std::string::npos;
+  }
   /// Whether steps are done. The daemon is not asked: its rank 0 may be stopped.
   bool trains() const {
     const std::size_t before = steps();
@@ -235,7 +236,7 @@ TEST(SignalsE2e, AMpirunThatIsToldToStopIsHeardBeforeItsSigterm) {
   if (trial.waits_of_mpirun() == "0") GTEST_SKIP() << "the kernel does not tell what it waits for";
   trial.send({"TERM", SIGTERM, kMpirun, ""});
   EXPECT_EQ(trial.end(), "saved");
-  EXPECT_TRUE(trial.says("ends its ranks")) << "8 seconds of sleep were not used";
+  EXPECT_TRUE(trial.says("ends its ranks")) << "its sleep before SIGTERM was not used";
 }
 
 /// Several daemons at once, since each start and end is mostly a wait.

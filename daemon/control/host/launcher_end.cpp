@@ -17,18 +17,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kLooks = 50;
-/// A launcher that only looks after its events may be asleep for a moment.
-constexpr int kLooksInARow = 8;
+constexpr int kLooks = 100;
+/// A launcher of Open MPI 4 that only looks after its events may be asleep for a moment.
+constexpr int kLooksInARow = 16;
+/// One of Open MPI 5 is never asleep otherwise, and its ranks have half a second in all.
+constexpr int kLooksInARowOfPrrte = 3;
 
 /// mpirun and its other names start ranks on the first host, orted and prted do on the others.
-constexpr std::array<std::string_view, 10> kLaunchers = {
-    "mpirun",  "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun", "oshrun", "orted",
-    "prterun", "prte",    "prted"};
+constexpr std::array<std::string_view, 7> kLaunchers = {
+    "mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.openmpi", "orterun", "oshrun", "orted"};
+/// These are the names that Open MPI 5 has, whose mpirun executes prterun.
+constexpr std::array<std::string_view, 3> kPrrteLaunchers = {"prterun", "prte", "prted"};
 
-bool is_launcher(pid_t pid) {
+/// How often in a row it must be found asleep; 0: it is none.
+int looks_needed(pid_t pid) {
   const auto stat = base::read_process_stat(pid);
-  return stat && std::find(kLaunchers.begin(), kLaunchers.end(), stat->name) != kLaunchers.end();
+  if (!stat) return 0;
+  const auto is_one_of = [&](const auto& names) {
+    return std::find(names.begin(), names.end(), stat->name) != names.end();
+  };
+  if (is_one_of(kPrrteLaunchers)) return kLooksInARowOfPrrte;
+  return is_one_of(kLaunchers) ? kLooksInARow : 0;
 }
 
 /// Whether a thread of the process is in sleep().
@@ -47,16 +56,18 @@ bool is_asleep(pid_t pid) {
 }  // namespace
 
 void LauncherEnd::suspect(pid_t sender) {
-  if (sender != ::getppid() || !is_launcher(sender)) return;
+  if (sender != ::getppid()) return;
+  looks_needed_ = looks_needed(sender);
+  if (looks_needed_ == 0) return;
   launcher_ = sender;
   looks_left_ = kLooks;
-  asleep_ = 0;
+  looks_asleep_ = 0;
 }
 
 bool LauncherEnd::look() {
   --looks_left_;
-  asleep_ = is_asleep(launcher_) ? asleep_ + 1 : 0;
-  if (asleep_ < kLooksInARow) return false;
+  looks_asleep_ = is_asleep(launcher_) ? looks_asleep_ + 1 : 0;
+  if (looks_asleep_ < looks_needed_) return false;
   looks_left_ = 0;
   return true;
 }

@@ -10,14 +10,16 @@ namespace meshloom::control {
 
 /// The launcher of this process sends a SIGCONT when it begins to end its ranks, and one when it
 /// passes on a SIGCONT that it got itself, as from a scheduler that resumes a suspended job. It
-/// ends them by a SIGCONT, a sleep of odls_base_sigkill_timeout, and SIGTERM; a launcher that does
-/// not end its ranks waits for events and never sleeps. Where the kernel does not tell what a
-/// process waits for (/proc/PID/wchan), no end is found here, and SIGTERM is the first that is
-/// heard of it. Used by one thread.
+/// ends them by a SIGCONT, a sleep, and SIGTERM; a launcher that does not end its ranks waits for
+/// events and never sleeps for long. Open MPI 4 sleeps for odls_base_sigkill_timeout, Open MPI 5
+/// (PRRTE) for a quarter of a second before SIGTERM and before SIGKILL, which nothing lengthens and
+/// a rank that ends shortens. Where the kernel does not tell what a process waits for
+/// (/proc/PID/wchan), no end is found here, and SIGTERM is the first that is heard of it. Used by
+/// one thread.
 class LauncherEnd {
  public:
   /// Between two looks.
-  static constexpr std::chrono::milliseconds kInterval{20};
+  static constexpr std::chrono::milliseconds kInterval{10};
 
   /// A SIGCONT has come from this process. Nothing is looked for unless it is a launcher of Open
   /// MPI by its name (mpirun, orted, prterun, prted and their other names) and the parent of this
@@ -32,7 +34,8 @@ class LauncherEnd {
  private:
   pid_t launcher_ = -1;
   int looks_left_ = 0;
-  int asleep_ = 0;  ///< looks in a row that have found it asleep
+  int looks_asleep_ = 0;  ///< in a row, that have found it asleep
+  int looks_needed_ = 0;
 };
 
 }  // namespace meshloom::control
