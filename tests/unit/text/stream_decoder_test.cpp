@@ -164,7 +164,9 @@ TEST(StreamDecoder, ACharacterThatThePromptBeginsIsNewOnceItIsWhole) {
       EXPECT_EQ(behind(tokenizer, euro, prompt), "\xE2\x82\xAC");
     // What the prompt leaves unfinished is told as the prompt's own.
     const std::vector<std::int64_t> broken = {euro[0], euro[0], euro[1], euro[2]};
-    if (byte_level) EXPECT_EQ(behind(tokenizer, broken, 3), "\xE2\x82\xAC");
+    if (byte_level) {
+      EXPECT_EQ(behind(tokenizer, broken, 3), "\xE2\x82\xAC");
+    }
     const auto word = static_cast<std::int64_t>(byte_level ? *tokenizer->find("a") : 2);
     const std::string text = byte_level ? "a" : " blue";
     EXPECT_EQ(behind(tokenizer, std::vector<std::int64_t>{euro[0], word}, 1), text);

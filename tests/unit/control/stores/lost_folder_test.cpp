@@ -221,7 +221,7 @@ TEST_F(LostFolderTest, WhatIsUnknownIsKeptButNotWhatARecordHasRemoved) {
   EXPECT_EQ(lost()[0].bytes, 5 + 7 + 2);
   EXPECT_EQ(file_text(at(lost()[0].folder) / "blobs" / std::string(64, 'b')), "bytes");
   EXPECT_EQ(file_text(at(lost()[0].folder) / "models/other/model.safetensors"), "weights");
-  for (const std::string name :
+  for (const std::string& name :
        {"blobs/incoming/" + gone, "blobs/incoming/" + id, std::string("blobs/incoming/99"),
         "blobs/" + std::string(64, 'a'), std::string("jobs/empty"), std::string("jobs/other")})
     EXPECT_FALSE(fs::exists(at(name))) << name;

@@ -80,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
                                5.916923999},
                       TiedCase{"bert_hf", "bert.embeddings.word_embeddings.weight",
                                "cls.predictions.decoder.weight", 5.542932510}),
-    [](const auto& info) { return std::string(info.param.golden); });
+    [](const auto& tested) { return std::string(tested.param.golden); });
 
 TEST_P(HfTie, AHeadOfItsOwnIsKeptWithANoteAndExportedUntied) {
   const TiedCase& c = GetParam();
