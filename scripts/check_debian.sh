@@ -82,7 +82,7 @@ run_inside() {
       mount --bind "$packages" "$root/var/cache/apt/archives"
     fi
     exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-      TERM=dumb ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
+      LANG=C.UTF-8 TERM=dumb ${http_proxy:+"http_proxy=$http_proxy"} ${https_proxy:+"https_proxy=$https_proxy"} \
       bash -c "cd /root/meshloom && exec \"\$@\"" inside "$@"' \
     unshared "$root" "$cache" "$@" </dev/null
 }
