@@ -125,8 +125,8 @@ TEST_P(GoldenRope, IsWrittenAsItWasRead) {
 std::vector<Json> cases() { return {golden()["cases"].begin(), golden()["cases"].end()}; }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenRope, ::testing::ValuesIn(cases()),
-                         [](const ::testing::TestParamInfo<Json>& info) {
-                           return info.param["name"].get<std::string>();
+                         [](const ::testing::TestParamInfo<Json>& tested) {
+                           return tested.param["name"].get<std::string>();
                          });
 
 }  // namespace
