@@ -194,18 +194,22 @@ class RefusedBesideE2e : public DaemonTest {
     EXPECT_EQ(client({"status"}).exit_code, 0);
     EXPECT_GT(lists.refused() + estimates.refused(), 0) << "one client has its share of places";
   }
+  void expect_served() const {
+    const auto status = client({"status", "--wait", "20"});
+    EXPECT_EQ(status.exit_code, 0) << status.output;
+  }
   /// What no client library sends, over connections that are shut down for it.
   void send_raw_http2() const {
     const std::string method = "/meshloom.v1.JobService/ListJobs";
     std::int64_t sent = 0;
     test::RawHttp2 resetting(port());
     EXPECT_TRUE(test::reset_rapidly(resetting, method, 20s, &sent)) << sent << " calls";
-    EXPECT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
+    expect_served();
     sleep_ms(2000);  // for so long no connection is taken from here
     sent = 0;
     test::RawHttp2 endless(port());
     EXPECT_TRUE(test::continue_headers(endless, method, 20s, &sent)) << sent << " bytes";
-    EXPECT_EQ(client({"status", "--wait", "20"}).exit_code, 0);
+    expect_served();
   }
   /// At the ports for the other ranks and for their heartbeats.
   void send_as_strangers() const {

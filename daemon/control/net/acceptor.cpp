@@ -13,7 +13,6 @@
 #include <cstdint>
 
 #include "daemon/base/system_message.h"
-#include "daemon/control/host/memory.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -24,10 +23,6 @@ constexpr std::chrono::milliseconds kPause{20};
 constexpr std::chrono::seconds kLogPause{10};
 // Of one listener; then a stop is heard and the other listeners have their turn.
 constexpr int kMostInARow = 64;
-// For how long no connections are taken of a client whose connection was shut down.
-constexpr std::chrono::seconds kBar{2};
-// After a connection was shut down, memory of its calls is given back to the host.
-constexpr std::chrono::seconds kBeforeTidying{5};
 
 int bound_port(int listener) {
   SocketAddress bound;
@@ -69,7 +64,7 @@ base::UniqueFd open_reserve() { return base::UniqueFd(::open("/dev/null", O_RDON
 
 Acceptor::Acceptor(const ListenAddress& listen, int most_connections, bool watches)
     : slots_("connections", most_connections),
-      watches_(watches),
+      guard_(watches ? std::make_unique<ConnectionGuard>() : nullptr),
       reserve_(open_reserve()),
       wake_(::eventfd(0, EFD_CLOEXEC)) {
   int error = 0;
@@ -115,9 +110,10 @@ void Acceptor::run() {
   std::vector<pollfd> watched{{wake_.get(), POLLIN, 0}};
   for (const auto& listener : listeners_) watched.push_back({listener.get(), POLLIN, 0});
   while (true) {
-    const int ready = ::poll(watched.data(), static_cast<nfds_t>(watched.size()), time_to_wait());
+    const int time =
+        refused_.count > 0 ? static_cast<int>(std::chrono::milliseconds(kLogPause).count()) : -1;
+    const int ready = ::poll(watched.data(), static_cast<nfds_t>(watched.size()), time);
     if (watched[0].revents != 0) return;
-    look_at_connections();
     if (refused_.count > 0 && Clock::now() - refused_.since >= kLogPause) {
       if (refused_.count > 1) spdlog::warn("{} connections were refused", refused_.count);
       refused_.count = 0;
@@ -128,39 +124,6 @@ void Acceptor::run() {
       }
     }
   }
-}
-
-int Acceptor::time_to_wait() const {
-  std::chrono::milliseconds time = std::chrono::milliseconds::max();
-  if (refused_.count > 0) time = kLogPause;
-  if (tidy_at_ != Clock::time_point::max()) time = kBeforeTidying;
-  if (!watch_.empty()) time = watch_.period();
-  return time == std::chrono::milliseconds::max() ? -1 : static_cast<int>(time.count());
-}
-
-void Acceptor::look_at_connections() {
-  const auto now = Clock::now();
-  if (now >= tidy_at_) {
-    tidy_at_ = Clock::time_point::max();
-    give_back_free_memory();
-  }
-  if (watch_.empty() || now < next_watch_) return;
-  next_watch_ = now + watch_.period();
-  for (const ConnectionWatch::Finding& found : watch_.look()) {
-    spdlog::warn("a connection from {} is shut down: {}; none is taken from there for {} s",
-                 found.client, found.cause, kBar.count());
-    ::shutdown(found.fd, SHUT_RDWR);
-    barred_[found.client] = now + kBar;
-    if (tidy_at_ == Clock::time_point::max()) tidy_at_ = now + kBeforeTidying;
-  }
-}
-
-bool Acceptor::is_barred(const std::string& client) {
-  const auto found = barred_.find(client);
-  if (found == barred_.end()) return false;
-  if (Clock::now() < found->second) return true;
-  barred_.erase(found);
-  return false;
 }
 
 bool Acceptor::accept_one(int listener) {
@@ -184,7 +147,7 @@ bool Acceptor::accept_one(int listener) {
 
 void Acceptor::admit(int listener, base::UniqueFd connection, const SocketAddress& peer) {
   const std::string client = client_of(peer);
-  if (is_barred(client)) return;
+  if (guard_ && guard_->is_barred(client)) return;
   auto slot = slots_.try_take(client);
   if (!slot) {
     // A flood must not make the search for those that were closed the work of the host.
@@ -199,7 +162,7 @@ void Acceptor::admit(int listener, base::UniqueFd connection, const SocketAddres
   const int on = 1;
   ::setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   open_.push_back({connection.get(), socket_number(connection.get()), std::move(*slot)});
-  if (watches_) watch_.add(connection.get(), open_.back().socket, peer);
+  if (guard_) guard_->add(connection.get(), open_.back().socket, peer);
   on_connection_(listener, connection.release());
 }
 

@@ -6,14 +6,13 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/base/unique_fd.h"
-#include "daemon/control/net/connection_watch.h"
+#include "daemon/control/net/connection_guard.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/net/slots.h"
 
@@ -27,7 +26,7 @@ class Acceptor {
   using OnConnection = std::function<void(int listener, int connection)>;
 
   /// Binds; nobody is accepted before start(). `watches`: connections are given to gRPC, and those
-  /// that a ConnectionWatch finds are shut down. Throws FailedPrecondition (CANNOT_LISTEN).
+  /// that a ConnectionGuard finds are shut down. Throws FailedPrecondition (CANNOT_LISTEN).
   Acceptor(const ListenAddress& listen, int most_connections, bool watches = false);
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
@@ -59,11 +58,6 @@ class Acceptor {
   void admit(int listener, base::UniqueFd connection, const SocketAddress& peer);
   void refuse_without_descriptor(int listener);
   void note_refusal(const std::string& client);
-  /// Milliseconds for which nothing is due, -1 for ever.
-  int time_to_wait() const;
-  /// Shuts down what the watch finds, and bars its client for a moment.
-  void look_at_connections();
-  bool is_barred(const std::string& client);
 
   std::vector<base::UniqueFd> listeners_;
   int port_ = 0;
@@ -72,11 +66,7 @@ class Acceptor {
   std::vector<Connection> open_;
   Clock::time_point last_look_;  ///< for connections that were closed
   Refused refused_;
-  const bool watches_;
-  ConnectionWatch watch_;
-  Clock::time_point next_watch_;
-  std::map<std::string, Clock::time_point> barred_;  ///< clients, and until when
-  Clock::time_point tidy_at_ = Clock::time_point::max();
+  std::unique_ptr<ConnectionGuard> guard_;  ///< null: connections are not watched
   base::UniqueFd reserve_;  ///< given up to refuse a connection when no descriptor is left
   base::UniqueFd wake_;
   std::thread thread_;
