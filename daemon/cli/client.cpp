@@ -5,6 +5,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <random>
+#include <thread>
 
 namespace meshloom::cli {
 namespace {
@@ -92,11 +93,20 @@ Client::Client(const std::string& address, std::string name, std::string run_tok
       runs_(v1::RunService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)) {}
 
-std::chrono::milliseconds Client::pause_before(int attempt) {
+bool Client::wait_to_repeat(const grpc::Status& status, int attempt) {
+  const bool is_full = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+                       status.error_message() == "Server Threadpool Exhausted";
+  if (attempt >= kAttempts || (status.error_code() != grpc::StatusCode::UNAVAILABLE && !is_full))
+    return false;
   static thread_local std::minstd_rand random{std::random_device{}()};
-  const int base = 50 << attempt;
-  return std::chrono::milliseconds(base / 2 +
-                                   static_cast<int>(random() % static_cast<unsigned>(base)));
+  const int base = 100 << attempt;
+  const std::chrono::milliseconds pause(base / 2 +
+                                        static_cast<int>(random() % static_cast<unsigned>(base)));
+  if (is_full)
+    std::this_thread::sleep_for(pause);
+  else
+    wait_for_connection(pause);
+  return true;
 }
 
 void Client::fail(const grpc::Status& status) const {

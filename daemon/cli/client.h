@@ -47,9 +47,10 @@ class Client {
   v1::RunService::Stub& runs() { return *runs_; }
   v1::OperationService::Stub& operations() { return *operations_; }
 
-  /// A unary call with a deadline. UNAVAILABLE alone is tried again, kAttempts times in all, with
-  /// growing pauses. Mutating requests carry a request_id or a number, so that a repeat is
-  /// harmless.
+  /// A unary call with a deadline. What may do a moment later is tried again, kAttempts times in
+  /// all, with growing pauses: UNAVAILABLE, and what gRPC refuses before any handler since all of
+  /// the daemon's threads have calls. Mutating requests carry a request_id or a number, so that a
+  /// repeat is harmless.
   template <typename Stub, typename Request, typename Response>
   Response call(Stub& stub,
                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
@@ -61,9 +62,7 @@ class Client {
       Response response;
       const grpc::Status status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
-      if (status.error_code() != grpc::StatusCode::UNAVAILABLE || attempt >= kAttempts)
-        fail(status);
-      wait_for_connection(pause_before(attempt + 1));
+      if (!wait_to_repeat(status, attempt)) fail(status);
     }
   }
 
@@ -104,7 +103,8 @@ class Client {
 
  private:
   static constexpr int kAttempts = 4;
-  static std::chrono::milliseconds pause_before(int attempt);
+  /// False at once if the call is not to be tried again.
+  bool wait_to_repeat(const grpc::Status& status, int attempt);
 
   std::string address_;
   std::string name_;

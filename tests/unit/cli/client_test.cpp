@@ -4,6 +4,12 @@
 #include <gmock/gmock.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+#include <vector>
 
 namespace meshloom::cli {
 namespace {
@@ -68,6 +74,49 @@ TEST(Client, TellsABusyDaemonFromOneThatWaitsForItsRanks) {
   EXPECT_EQ(Client(address).health(), Client::Health::kServing);
   ready->Shutdown(std::chrono::system_clock::now());
   EXPECT_EQ(Client(address).health(), Client::Health::kUnreachable);
+}
+
+/// Keeps the thread of each call until the gate is opened.
+class GateService final : public v1::WorkerService::Service {
+ public:
+  grpc::Status ListWorkers(grpc::ServerContext*, const v1::ListWorkersRequest*,
+                           v1::ListWorkersResponse*) override {
+    while (!open) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return grpc::Status::OK;
+  }
+  std::atomic<bool> open = false;
+};
+
+TEST(Client, ADaemonWhoseThreadsAllHaveCallsIsAskedAgain) {
+  GateService gate;
+  grpc::ResourceQuota quota("few threads");
+  quota.SetMaxThreads(3);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&gate).SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  const auto server = builder.BuildAndStart();
+  Client client("127.0.0.1:" + std::to_string(port));
+  const auto list = [&] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    v1::ListWorkersResponse response;
+    return client.workers().ListWorkers(&context, v1::ListWorkersRequest(), &response);
+  };
+  std::vector<std::future<grpc::Status>> calls;
+  for (int i = 0; i < 6; ++i) calls.push_back(std::async(std::launch::async, list));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(list().error_message(), "Server Threadpool Exhausted");
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    gate.open = true;
+  });
+  EXPECT_NO_THROW(client.call(client.workers(), &v1::WorkerService::Stub::ListWorkers,
+                              v1::ListWorkersRequest()));
+  opener.join();
+  for (auto& call : calls) call.wait();
+  server->Shutdown(std::chrono::system_clock::now());
 }
 
 }  // namespace
