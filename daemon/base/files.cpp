@@ -117,9 +117,9 @@ void ReplacementFile::write(std::string_view bytes) {
   if (buffer_.size() >= kAtOnce) flush();
 }
 
-UniqueFd ReplacementFile::commit() {
+UniqueFd ReplacementFile::commit(Outlives outlives) {
   flush();
-  sync_file(fd_.get(), next_);
+  if (outlives == Outlives::kMachine) sync_file(fd_.get(), next_);
   rename_file(next_, path_);
   return std::move(fd_);
 }
@@ -130,11 +130,12 @@ void ReplacementFile::flush() {
   buffer_.clear();
 }
 
-void replace_file(const fs::path& path, std::string_view text, unsigned mode) {
+void replace_file(const fs::path& path, std::string_view text, unsigned mode, Outlives outlives) {
   ReplacementFile next(path, mode);
   next.write(text);
-  next.commit();
-  sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  next.commit(outlives);
+  if (outlives == Outlives::kMachine)
+    sync_folder(path.has_parent_path() ? path.parent_path() : fs::path("."));
 }
 
 }  // namespace meshloom::base

@@ -42,6 +42,9 @@ void sync_data(int fd, const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& folder);
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
+/// What a replaced file outlives once the call has returned. A disk can take seconds to sync.
+enum class Outlives { kMachine, kProcess };
+
 /// A new file that becomes `path` with commit(), whole or not at all. Until then, and for ever
 /// without it, `path` is what it was. Written as PATH.new, which no link may stand for.
 class ReplacementFile {
@@ -54,9 +57,9 @@ class ReplacementFile {
   int fd() const { return fd_.get(); }
   std::uint64_t size() const { return written_ + buffer_.size(); }
   void write(std::string_view bytes);
-  /// Syncs the file and names it; the caller syncs the folder. Returns it open: who held the
-  /// old file must not go on writing to what has no name any more.
-  UniqueFd commit();
+  /// Syncs the file for kMachine and names it; the caller syncs the folder. Returns it open: who
+  /// held the old file must not go on writing to what has no name any more.
+  UniqueFd commit(Outlives outlives = Outlives::kMachine);
 
  private:
   void flush();
@@ -68,7 +71,9 @@ class ReplacementFile {
   std::string buffer_;
 };
 
-/// `path` holds `text` or what it held before, also after a crash of the machine.
-void replace_file(const std::filesystem::path& path, std::string_view text, unsigned mode = 0600);
+/// `path` holds `text` or what it held before, also after a crash of the machine or, with kProcess,
+/// of this process alone.
+void replace_file(const std::filesystem::path& path, std::string_view text, unsigned mode = 0600,
+                  Outlives outlives = Outlives::kMachine);
 
 }  // namespace meshloom::base

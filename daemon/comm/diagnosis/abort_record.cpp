@@ -70,6 +70,13 @@ bool AbortBoard::claim(std::uint64_t epoch, const AbortRecord& mine) {
   return false;
 }
 
+void AbortBoard::wait_until_told(std::uint64_t epoch, std::chrono::milliseconds longest) const {
+  const auto until = std::chrono::steady_clock::now() + longest;
+  while (told_.load(std::memory_order_acquire) < epoch + 1 &&
+         std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 std::optional<AbortRecord> AbortBoard::read(std::uint64_t epoch) const {
   if (!written(epoch)) return std::nullopt;
   return newest();

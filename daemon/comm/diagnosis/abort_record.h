@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -35,6 +36,10 @@ class AbortBoard {
   /// shortened. A record of another one can be read on return, unless its writer died in the
   /// middle.
   bool claim(std::uint64_t epoch, const AbortRecord& mine);
+  /// The writer of the epoch's record has told it: where `claim` said true, this must follow.
+  void tell(std::uint64_t epoch) { told_.store(epoch + 1, std::memory_order_release); }
+  /// Waits until the record was told, for `longest` at most, since its writer may have died.
+  void wait_until_told(std::uint64_t epoch, std::chrono::milliseconds longest) const;
   /// Whether the epoch has a record: one load.
   bool written(std::uint64_t epoch) const {
     return written_.load(std::memory_order_acquire) == epoch + 1;
@@ -48,6 +53,7 @@ class AbortBoard {
 
   alignas(64) std::atomic<std::uint64_t> claimed_;  ///< epoch + 1 of who writes or has written
   std::atomic<std::uint64_t> written_;              ///< epoch + 1 of what can be read
+  std::atomic<std::uint64_t> told_;
   std::atomic<std::uint64_t> bytes_;
   std::array<std::atomic<std::uint64_t>, kBytes / 8> words_;
 };

@@ -98,9 +98,15 @@ void RankGroups::raise(const std::string& error, std::uint64_t verb) {
 
 AbortRecord RankGroups::abort(const AbortRecord& mine) {
   AbortBoard& board = flight_->abort_board();
-  if (!board.claim(epoch_, mine)) return board.read(epoch_).value_or(mine);
-  if (on_abort_) on_abort_(mine);
-  return mine;
+  if (board.claim(epoch_, mine)) {
+    if (on_abort_) on_abort_(mine);
+    board.tell(epoch_);
+    return mine;
+  }
+  // A rank that leaves first has its launcher kill the one that writes down who failed.
+  constexpr auto kLongestTelling = std::chrono::seconds(1);
+  board.wait_until_told(epoch_, kLongestTelling);
+  return board.read(epoch_).value_or(mine);
 }
 
 void RankGroups::after_drop(const std::string& why) noexcept {

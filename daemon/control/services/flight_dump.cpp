@@ -99,7 +99,7 @@ void write_flight_file(const comm::FlightField& flight, const std::filesystem::p
         path,
         fmt::format("{}: {}\n{}{}", base::now_rfc3339(), cause,
                     comm::to_text(comm::read_flight_report(flight), kEntries), earlier_dumps(path)),
-        0600);
+        0600, base::Outlives::kProcess);  // the launcher kills this rank in a second
     spdlog::critical("{}; the collectives of all ranks are in {}", cause, path.string());
   } catch (const Error& error) {
     spdlog::critical("{}; the collectives of all ranks could not be written: {}", cause,

@@ -5,12 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "daemon/comm/diagnosis/flight_field.h"
 
 namespace meshloom::comm {
 namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 FlightEntry numbered(std::uint32_t group, std::uint64_t sequence) {
   FlightEntry entry;
@@ -110,6 +114,30 @@ TEST(FlightLog, ASnapshotNeverHoldsHalfAnEntry) {
   stop = true;
   writer.join();
   EXPECT_GT(seen, 0u);
+}
+
+TEST(AbortBoard, OtherRanksLeaveAfterTheWriterHasTold) {
+  const auto field = make_private_flight_field(0, 1, "");
+  AbortBoard& board = field->abort_board();
+  for (const std::uint64_t epoch : {0u, 3u}) {
+    ASSERT_TRUE(board.claim(epoch, AbortRecord{}));
+    std::atomic<bool> told{false};
+    std::thread writer([&] {
+      std::this_thread::sleep_for(50ms);
+      told = true;
+      board.tell(epoch);
+    });
+    EXPECT_FALSE(board.claim(epoch, AbortRecord{}));
+    board.wait_until_told(epoch, 10s);
+    EXPECT_TRUE(told);
+    writer.join();
+  }
+  // The writer died in the middle.
+  ASSERT_TRUE(board.claim(4, AbortRecord{}));
+  const auto begin = Clock::now();
+  board.wait_until_told(4, 30ms);
+  EXPECT_GE(Clock::now() - begin, 30ms);
+  EXPECT_LT(Clock::now() - begin, 5s);
 }
 
 TEST(AbortBoard, OneOfManyStandsAndAllReadIt) {
