@@ -8,140 +8,16 @@
 #include <cctype>
 #include <vector>
 
+#include "daemon/base/familiar_words.h"
+#include "daemon/base/job_fields.h"
+
 namespace meshloom::base {
 namespace {
 
+using familiar::Familiar;
+using familiar::kFamiliar;
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
-
-struct Familiar {
-  std::string_view key;
-  const char* place;
-};
-
-constexpr const char* kDtype = "run.plan.dtype: float32, bfloat16 or auto";
-constexpr const char* kMicro =
-    "run.training.micro_batch_size, samples that a rank computes at once";
-constexpr const char* kGlobal =
-    "run.training.global_batch_size, samples of an optimizer step over all ranks";
-constexpr const char* kAccumulation =
-    "run.training.global_batch_size: how often gradients are accumulated follows from it and "
-    "micro_batch_size";
-constexpr const char* kSteps = "run.training.steps: a job is told by its optimizer steps";
-constexpr const char* kSeqLen = "run.training.seq_len";
-constexpr const char* kMaxNorm = "run.training.max_norm";
-constexpr const char* kFullyShard = "run.plan.fully_shard: true, which is ZeRO stage 3";
-constexpr const char* kCheckpointing = "run.plan.activation_checkpoint: none, selective or full";
-constexpr const char* kFolder = "run.model.hf_folder, a folder below --data-dir";
-constexpr const char* kData = "run.data.path, a file or folder below --data-dir";
-constexpr const char* kDecayType = "run.lr_scheduler.decay_type: constant, linear, cosine or wsd";
-constexpr const char* kPipeline =
-    "not offered: there is no pipeline parallelism, take tp, fsdp or cp";
-constexpr const char* kAdapters = "not offered: all parameters are trained";
-
-// Of Hugging Face's Trainer, DeepSpeed, Megatron-LM, torchtitan, nanotron and nanoGPT.
-constexpr Familiar kFamiliar[] = {
-    {"learning_rate", "run.optimizer.lr"},
-    {"max_learning_rate", "run.optimizer.lr"},
-    {"adam_beta1", "run.optimizer.beta1"},
-    {"adam_beta2", "run.optimizer.beta2"},
-    {"betas", "run.optimizer.beta1 and run.optimizer.beta2"},
-    {"adam_epsilon", "run.optimizer.eps"},
-    {"adam_eps", "run.optimizer.eps"},
-    {"epsilon", "run.optimizer.eps"},
-    {"optim", "run.optimizer.type: adamw, adam or sgd"},
-    {"optimizer_type", "run.optimizer.type: adamw, adam or sgd"},
-    {"batch_size", kGlobal},
-    {"train_batch_size", kGlobal},
-    {"per_device_train_batch_size", kMicro},
-    {"per_device_eval_batch_size", kMicro},
-    {"train_micro_batch_size_per_gpu", kMicro},
-    {"local_batch_size", kMicro},
-    {"microbatch_size", kMicro},
-    {"gradient_accumulation_steps", kAccumulation},
-    {"accumulate_grad_batches", kAccumulation},
-    {"epochs", kSteps},
-    {"num_epochs", kSteps},
-    {"num_train_epochs", kSteps},
-    {"max_steps", kSteps},
-    {"max_iters", kSteps},
-    {"train_iters", kSteps},
-    {"train_steps", kSteps},
-    {"num_steps", kSteps},
-    {"iterations", kSteps},
-    {"total_steps", kSteps},
-    {"max_seq_length", kSeqLen},
-    {"max_seq_len", kSeqLen},
-    {"max_length", kSeqLen},
-    {"seq_length", kSeqLen},
-    {"sequence_length", kSeqLen},
-    {"block_size", kSeqLen},
-    {"context_length", kSeqLen},
-    {"max_grad_norm", kMaxNorm},
-    {"gradient_clipping", kMaxNorm},
-    {"grad_clip", kMaxNorm},
-    {"clip_grad", kMaxNorm},
-    {"clip_grad_norm", kMaxNorm},
-    {"warmup_iters", "run.lr_scheduler.warmup_steps"},
-    {"warmup_ratio", "run.lr_scheduler.warmup_steps, a number of steps"},
-    {"lr_warmup_iters", "run.lr_scheduler.warmup_steps"},
-    {"scheduler", kDecayType},
-    {"lr_scheduler_type", kDecayType},
-    {"lr_decay_style", kDecayType},
-    {"min_lr", "run.lr_scheduler.min_lr_factor, the lowest lr / lr"},
-    {"fp16", kDtype},
-    {"bf16", kDtype},
-    {"precision", kDtype},
-    {"mixed_precision", kDtype},
-    {"torch_dtype", kDtype},
-    {"zero_stage", kFullyShard},
-    {"zero_optimization", kFullyShard},
-    {"tensor_parallel_size", "run.mesh.tp"},
-    {"tensor_parallel_degree", "run.mesh.tp"},
-    {"tensor_model_parallel_size", "run.mesh.tp"},
-    {"context_parallel_size", "run.mesh.cp"},
-    {"context_parallel_degree", "run.mesh.cp"},
-    {"data_parallel_size", "run.mesh.dp"},
-    {"data_parallel_replicate_degree", "run.mesh.dp"},
-    {"data_parallel_shard_degree", "run.mesh.fsdp"},
-    {"pp", kPipeline},
-    {"pipeline_parallel_size", kPipeline},
-    {"pipeline_parallel_degree", kPipeline},
-    {"pipeline_model_parallel_size", kPipeline},
-    {"lora", kAdapters},
-    {"peft", kAdapters},
-    {"gradient_checkpointing", kCheckpointing},
-    {"activation_checkpointing", kCheckpointing},
-    {"recompute_activations", kCheckpointing},
-    {"save_steps", "run.checkpoint.interval"},
-    {"save_interval", "run.checkpoint.interval"},
-    {"save_total_limit", "run.checkpoint.keep_latest_k"},
-    {"load_best_model_at_end", "run.checkpoint.keep_best, a number of checkpoints"},
-    {"save_top_k", "run.checkpoint.keep_best"},
-    {"early_stopping_patience", "run.training.early_stopping.patience"},
-    {"early_stopping_threshold", "run.training.early_stopping.min_delta"},
-    {"resume_from_checkpoint", "run.checkpoint.resume_from"},
-    {"eval_steps", "run.validation.interval"},
-    {"eval_interval", "run.validation.interval"},
-    {"eval_iters", "run.validation.steps"},
-    {"logging_steps", "not needed: metrics.jsonl has every step"},
-    {"log_interval", "not needed: metrics.jsonl has every step"},
-    {"output_dir",
-     "not a job's: folders are below the daemon's --state-dir, and \"checkpoint "
-     "download\" copies them"},
-    {"out_dir",
-     "not a job's: folders are below the daemon's --state-dir, and \"checkpoint "
-     "download\" copies them"},
-    {"dataset", kData},
-    {"dataset_path", kData},
-    {"data_path", kData},
-    {"train_file", kData},
-    {"train_data", kData},
-    {"validation_file", "run.data.validation_path"},
-    {"model_name_or_path", kFolder},
-    {"model_path", kFolder},
-    {"pretrained_model", kFolder},
-};
 
 std::string plain(std::string_view key) {
   std::string text(key);
@@ -162,16 +38,57 @@ void find_places(const Descriptor& type, const std::string& key, const std::stri
   }
 }
 
+/// The key that a RunConfig stands under: "run" of a job, "config" of a run that is driven step by
+/// step; empty where there is none.
+std::string section_of(const Descriptor& root) {
+  for (const char* name : {"run", "config"}) {
+    const FieldDescriptor* field = root.FindFieldByName(name);
+    if (field && field->message_type() && field->message_type()->name() == "RunConfig") return name;
+  }
+  return "";
+}
+
 /// What another trainer calls so; null if none does, or where `root` has no run.
 const Familiar* find_familiar(const std::string& key, const Descriptor& root) {
-  if (!root.FindFieldByName("run")) return nullptr;
+  if (section_of(root).empty()) return nullptr;
   const auto known = std::find_if(std::begin(kFamiliar), std::end(kFamiliar),
                                   [&](const Familiar& item) { return item.key == key; });
   return known == std::end(kFamiliar) ? nullptr : known;
 }
 
-bool names_a_place(const Familiar& known) {
-  return std::string_view(known.place).substr(0, 4) == "run.";
+bool is_a_sentence(const Familiar& known) {
+  return std::string_view(known.place).starts_with("not ");
+}
+
+/// Returns the path below a job, without what stands behind it.
+std::string path_of(const Familiar& known) {
+  const std::string_view place = known.place;
+  return std::string(place.substr(0, place.find_first_of(":, ")));
+}
+
+/// Returns whether files of type `root` have no use for a field, by its path below a job.
+bool is_for_jobs_alone(const std::string& path, const Descriptor& root) {
+  if (!path.starts_with("run.")) return root.FindFieldByName(path) == nullptr;
+  const std::string below = path.substr(4) + ".";
+  return section_of(root) == "config" &&
+         std::any_of(std::begin(kJobFields), std::end(kJobFields), [&](std::string_view field) {
+           return below.starts_with(std::string(field) + ".");
+         });
+}
+
+/// Returns the words with all paths below `section` in the place of "run".
+std::string in_section(std::string words, const std::string& section) {
+  const std::string run = "run.", wanted = section + ".";
+  for (auto at = words.find(run); at != std::string::npos; at = words.find(run, at + wanted.size()))
+    words.replace(at, run.size(), wanted);
+  return words;
+}
+
+std::string words_of(const Familiar& known, const Descriptor& root) {
+  if (is_a_sentence(known)) return known.place;
+  if (is_for_jobs_alone(path_of(known), root))
+    return fmt::format("only a job has it, as {}", known.place);
+  return "here it is " + in_section(known.place, section_of(root));
 }
 
 /// The places of fields of this name, unless there are so many that they say nothing.
@@ -179,6 +96,10 @@ std::vector<std::string> few_places(const std::string& key, const Descriptor& ro
   constexpr std::size_t kMostPlaces = 3;
   std::vector<std::string> places;
   find_places(root, key, "", &places);
+  if (section_of(root) == "config")
+    std::erase_if(places, [&](const std::string& place) {
+      return place.starts_with("config.") && is_for_jobs_alone("run." + place.substr(7), root);
+    });
   if (places.size() > kMostPlaces) places.clear();
   return places;
 }
@@ -187,8 +108,7 @@ std::vector<std::string> few_places(const std::string& key, const Descriptor& ro
 
 std::string familiar_key(std::string_view key, const Descriptor& root) {
   const std::string wanted = plain(key);
-  if (const Familiar* known = find_familiar(wanted, root))
-    return (names_a_place(*known) ? "here it is " : "") + std::string(known->place);
+  if (const Familiar* known = find_familiar(wanted, root)) return words_of(*known, root);
   const auto places = few_places(wanted, root);
   return places.empty() ? "" : fmt::format("here it is {}", fmt::join(places, " or "));
 }
@@ -197,10 +117,9 @@ std::vector<std::string> familiar_fields(std::string_view key, const Descriptor&
   const std::string wanted = plain(key);
   const Familiar* known = find_familiar(wanted, root);
   if (!known) return few_places(wanted, root);
-  // Behind the path is how its value is told, if anything.
-  const std::string_view place = known->place;
-  if (!names_a_place(*known)) return {};
-  return {std::string(place.substr(0, place.find_first_of(":, ")))};
+  const std::string path = path_of(*known);
+  if (!path.starts_with("run.")) return {};
+  return {path};
 }
 
 }  // namespace meshloom::base

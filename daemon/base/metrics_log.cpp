@@ -19,6 +19,12 @@ using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+/// Of a step, a validation or a set; null where the bytes are not known.
+template <typename Metrics>
+Json bits_of(const Metrics& metrics) {
+  return metrics.has_bits_per_byte() ? number(metrics.bits_per_byte()) : Json(nullptr);
+}
+
 struct Kept {
   std::vector<std::string> lines;     ///< the complete ones of steps up to a last one
   bool all = true;                    ///< there is nothing else in the file
@@ -79,6 +85,7 @@ void MetricsLog::step(const v1::StepMetrics& metrics,
                       const std::map<std::string, double>& seconds) {
   Json line = line_of(metrics.step());
   line["loss"] = number(metrics.loss());
+  line["bits_per_byte"] = bits_of(metrics);
   line["grad_norm"] = number(metrics.grad_norm());
   line["lr"] = number(metrics.lr());
   line["tokens_per_second"] = number(metrics.tokens_per_second());
@@ -93,9 +100,11 @@ void MetricsLog::validation(const v1::ValidationMetrics& metrics) {
   Json line = line_of(metrics.step());
   line["validation_loss"] = number(metrics.loss());
   line["perplexity"] = number(std::exp(metrics.loss()));
+  line["validation_bits_per_byte"] = bits_of(metrics);
   for (const v1::SetLoss& set : metrics.sets()) {
     line["validation_loss_" + set.set()] = number(set.loss());
     line["perplexity_" + set.set()] = number(std::exp(set.loss()));
+    line["validation_bits_per_byte_" + set.set()] = bits_of(set);
   }
   last_validation_ = metrics.step();
   write(std::move(line));

@@ -27,8 +27,9 @@ struct MetricsOrigin {
 
 /// Each line has "step", "time" (RFC 3339 with milliseconds), "elapsed" (seconds that the job had
 /// the ranks, all attempts together), "job" and "attempt"; that of a step also its metrics and, as
-/// "seconds_PHASE", where its time went; that of a validation "validation_loss" and "perplexity",
-/// and "validation_loss_SET" and "perplexity_SET" of each validation set. Used by one thread. A
+/// "seconds_PHASE", where its time went; that of a validation "validation_loss", "perplexity" and
+/// "validation_bits_per_byte", and the same with "_SET" behind them of each validation set. Bits by
+/// byte of text are null where it is not known. Used by one thread. A
 /// line is written whole or not at all; a full disk costs metrics, never the job: the log tells of
 /// the first that is lost, and the next line that is written has "lost_lines", how many are missing
 /// before it.

@@ -40,4 +40,22 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best;
 }
 
+std::string nearest_hint(std::string_view name, const std::vector<std::string>& candidates) {
+  const std::string nearest = nearest_name(name, candidates);
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
+std::string nearest_hint(const std::filesystem::path& missing, Beside beside) {
+  constexpr std::size_t kMostNames = 1000;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(missing.parent_path(), error), end;
+       !error && entry != end && names.size() < kMostNames; entry.increment(error))
+    if (std::error_code unread; beside == Beside::kAnything || entry->is_directory(unread))
+      names.push_back(entry->path().filename().string());
+  const std::string nearest = nearest_name(missing.filename().string(), names);
+  return nearest.empty() ? ""
+                         : "; did you mean " + (missing.parent_path() / nearest).string() + "?";
+}
+
 }  // namespace meshloom::base

@@ -12,6 +12,7 @@
 #include "daemon/base/familiar_keys.h"
 #include "daemon/base/nearest_name.h"
 #include "daemon/base/system_message.h"
+#include "daemon/base/yaml_problem.h"
 #include "daemon/base/yaml_scalar.h"
 #include "kernels/base/error.h"
 
@@ -228,7 +229,9 @@ int line_with_tab(const std::string& text) {
 
 YAML::Node parse_document(const std::string& text, const std::string& name) {
   try {
-    auto documents = YAML::LoadAll(text);
+    // yaml-cpp takes a quote that is never closed for closed where the text ends with a line end: a
+    // comment behind that changes nothing else.
+    auto documents = YAML::LoadAll(text.ends_with('\n') ? text + '#' : text);
     check(documents.size() <= 1, "{}: holds {} YAML documents, expected one", name,
           documents.size());
     return documents.empty() ? YAML::Node() : documents[0];
@@ -238,7 +241,7 @@ YAML::Node parse_document(const std::string& text, const std::string& name) {
           fmt::format("{}:{}: begins with a tab; YAML is indented by spaces", name, tab),
           "CONFIG_INVALID", {{"file", name}});
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
-    throw InvalidArgument(fmt::format("{}:{}: not YAML: {}", name, line, error.msg),
+    throw InvalidArgument(fmt::format("{}:{}: not YAML: {}", name, line, yaml_problem(error, text)),
                           "CONFIG_INVALID", {{"file", name}});
   }
 }
@@ -284,6 +287,20 @@ SourceLines read_yaml_file(const std::filesystem::path& path, Message* message,
     throw IoError(fmt::format("{}: reading it failed", path.string()), "IO_ERROR",
                   {{"file", path.string()}});
   return read_yaml(text, path.string(), message, limits);
+}
+
+std::vector<std::string> top_keys(const std::string& text, const YamlLimits& limits) {
+  std::vector<std::string> keys;
+  if (text.size() > limits.bytes || text.find('\0') != std::string::npos) return keys;
+  try {
+    const YAML::Node root = parse_document(text, "");
+    if (!root.IsMap()) return keys;
+    for (const auto& entry : root)
+      if (entry.first.IsScalar()) keys.push_back(entry.first.Scalar());
+  } catch (const InvalidArgument&) {
+    // The reader of the whole file tells what is wrong with it.
+  }
+  return keys;
 }
 
 }  // namespace meshloom::base

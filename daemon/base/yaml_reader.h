@@ -37,4 +37,8 @@ SourceLines read_yaml(const std::string& text, const std::string& name,
 SourceLines read_yaml_file(const std::filesystem::path& path, google::protobuf::Message* message,
                            const YamlLimits& limits = {});
 
+/// The keys at the top of a file, whatever they are. None of text that read_yaml refuses as no
+/// YAML.
+std::vector<std::string> top_keys(const std::string& text, const YamlLimits& limits = {});
+
 }  // namespace meshloom::base

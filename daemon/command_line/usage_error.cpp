@@ -105,8 +105,18 @@ std::string wrong_choice(const CLI::App& command) {
   return "";
 }
 
+std::string unknown_command_text(const CLI::App& command, const Understood& words,
+                                 const std::string& seen, const CommandHint& hint) {
+  const std::string text = fmt::format("unknown command \"{}\"", seen);
+  if (hint)
+    if (const std::string known = hint(path_of(command), seen); !known.empty())
+      return text + "; " + known;
+  return text + base::nearest_hint(seen, words.commands);
+}
+
 std::string reason_of(const CLI::App& command, const std::vector<std::string>& left_over,
-                      const CLI::ParseError& error, const OptionHint& hint) {
+                      const CLI::ParseError& error, const OptionHint& hint,
+                      const CommandHint& command_hint) {
   const bool incomplete = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   const Understood words = understood_by(command);
   if (std::string swallowed = swallowed_option(command, words); !swallowed.empty())
@@ -115,7 +125,7 @@ std::string reason_of(const CLI::App& command, const std::vector<std::string>& l
     const std::string& seen = left_over.front();
     if (looks_like_option(seen)) return unknown_option_text(command, words, left_over, hint);
     if (words.commands.empty()) return fmt::format("\"{}\" is one argument too many", seen);
-    return fmt::format("unknown command \"{}\"", seen) + nearest_hint(seen, words.commands);
+    return unknown_command_text(command, words, seen, command_hint);
   }
   if (incomplete && command.get_require_subcommand_min() > 0 && command.get_subcommands().empty())
     return fmt::format("a command is needed: {}", fmt::join(words.commands, ", "));
@@ -125,12 +135,13 @@ std::string reason_of(const CLI::App& command, const std::vector<std::string>& l
 
 }  // namespace
 
-std::string usage_text(const CLI::App& app, const CLI::ParseError& error, const OptionHint& hint) {
+std::string usage_text(const CLI::App& app, const CLI::ParseError& error, const OptionHint& hint,
+                       const CommandHint& command_hint) {
   const CLI::App& command = command_of(app);
   const std::string path = path_of(command);
   return fmt::format("{}\nRun \"{}{}{} --help\" for what there is.",
-                     reason_of(command, app.remaining(true), error, hint), app.get_name(),
-                     path.empty() ? "" : " ", path);
+                     reason_of(command, app.remaining(true), error, hint, command_hint),
+                     app.get_name(), path.empty() ? "" : " ", path);
 }
 
 }  // namespace meshloom::command_line

@@ -130,7 +130,7 @@ std::string wrong_value(const CLI::Option& option) {
   if (expected.whole && expected.range.empty() && digits_alone)
     return fmt::format("{}: is {}, expected a smaller whole number", option.get_name(), seen);
   return fmt::format("{}: is {}, expected {}{}", option.get_name(), seen, text,
-                     nearest_hint(seen, expected.names));
+                     base::nearest_hint(seen, expected.names));
 }
 
 /// One that has no value where it needs one, or several where it takes one.
@@ -163,11 +163,6 @@ std::string value_problem(const CLI::App& command, const CLI::ParseError& error)
   // Checks of this tree say themselves what they expect.
   const bool says_so = std::string(error.what()).find("expected") != std::string::npos;
   return says_so ? "" : wrong_value(*option);
-}
-
-std::string nearest_hint(const std::string& seen, const std::vector<std::string>& candidates) {
-  const std::string nearest = base::nearest_name(seen, candidates);
-  return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
 }
 
 }  // namespace meshloom::command_line

@@ -16,7 +16,4 @@ std::vector<const CLI::Option*> options_of(const CLI::App& command);
 /// the refusal is about something else, or says so itself.
 std::string value_problem(const CLI::App& command, const CLI::ParseError& error);
 
-/// "; did you mean NAME?", or nothing where none of the candidates is near.
-std::string nearest_hint(const std::string& seen, const std::vector<std::string>& candidates);
-
 }  // namespace meshloom::command_line

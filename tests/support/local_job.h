@@ -37,6 +37,7 @@ class LocalJob {
   const v1::RunConfig& config() const { return config_; }
   std::int64_t step() const { return run_->step(); }
   const std::vector<std::string>& notes() const { return run_->notes(); }
+  train::DataSize data_size() const { return run_->data_size(); }
   std::string plan_text() const { return run_->plan_text(); }
   v1::ValidationProgress validation_progress() const { return run_->job_progress().validation; }
   /// Of the last step.

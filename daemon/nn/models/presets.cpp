@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "daemon/base/nearest_name.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::nn {
@@ -18,11 +19,25 @@ std::vector<std::string> preset_names() {
   return names;
 }
 
+namespace {
+
+/// A near name; else the first that goes on where the name ends.
+std::string preset_hint(const std::string& name) {
+  const std::vector<std::string> names = preset_names();
+  if (std::string near = base::nearest_hint(name, names); !near.empty() || name.empty())
+    return near;
+  for (const std::string& preset : names)
+    if (preset.starts_with(name)) return "; did you mean " + preset + "?";
+  return "";
+}
+
+}  // namespace
+
 const std::string& preset_text(const std::string& name) {
   const auto found = compiled_presets().find(name);
   if (found == compiled_presets().end())
-    throw NotFound(fmt::format("there is no model preset '{}'; the presets are {}", name,
-                               fmt::join(preset_names(), ", ")),
+    throw NotFound(fmt::format("there is no model preset '{}'{}; the presets are {}", name,
+                               preset_hint(name), fmt::join(preset_names(), ", ")),
                    "PRESET_NOT_FOUND", {{"preset", name}});
   return found->second;
 }

@@ -69,6 +69,29 @@ TEST(MetricsLog, AValidationIsOneLineWithAllSets) {
   EXPECT_TRUE(lines[0]["validation_loss_code"].is_null());
 }
 
+TEST(MetricsLog, BitsByByteAreNullWhereTheyAreNotKnown) {
+  const test::TempFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  MetricsLog log(path, 0);
+  v1::StepMetrics step;
+  log.step(step, {});
+  step.set_bits_per_byte(1.25);
+  log.step(step, {});
+  v1::ValidationMetrics validation;
+  validation.set_bits_per_byte(2.5);
+  validation.add_sets()->set_set("known");
+  validation.mutable_sets(0)->set_bits_per_byte(3.5);
+  validation.add_sets()->set_set("tokens");
+  log.validation(validation);
+  const auto lines = lines_of(path);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_TRUE(lines[0].at("bits_per_byte").is_null());
+  EXPECT_EQ(lines[1]["bits_per_byte"], 1.25);
+  EXPECT_EQ(lines[2]["validation_bits_per_byte"], 2.5);
+  EXPECT_EQ(lines[2]["validation_bits_per_byte_known"], 3.5);
+  EXPECT_TRUE(lines[2].at("validation_bits_per_byte_tokens").is_null());
+}
+
 TEST(MetricsLog, LinesSayWhenAndOfWhichAttempt) {
   const test::TempFolder folder;
   const auto path = folder / "metrics.jsonl";

@@ -133,6 +133,30 @@ INSTANTIATE_TEST_SUITE_P(
         BadYaml{"name: a\n---\nname: b\n", "job.yaml", "2 YAML documents"},
         BadYaml{"", "job.yaml", "is empty"}, BadYaml{"# nothing\n", "job.yaml", "is empty"}));
 
+TEST(YamlReader, SaysInItsOwnWordsWhatIsNoYaml) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"run: [\n", "job.yaml:"},
+      {"run: {training: {steps: 3}\nname: a\n", "a { is not closed by }"},
+      {"decay: [a, b\nname: c\n", "a [ is not closed by ]"},
+      {"name: \"a\nrun: 3\n", "a quote is not closed"},
+      {"name: a\n  run: 3\n", "line the keys up: \"run: 3\""},
+      {"run:\n  training:\n    steps: 3\n   seed: 4\n", "indented otherwise"},
+      {"name: @a\n", "put it in quotes: \"name: @a\""},
+      {"name: *a\n", "a value that begins with * or & must stand in quotes"},
+      {"name: a: b\n", "a second \": \" stands in a value"},
+      {"name: \"C:\\data\"\n", "a backslash begins an escape"},
+      {"name: a ]\nrun: }\n", "job.yaml:"},
+      {"training\n  steps: 3\n", "job.yaml:"},
+  };
+  for (const auto& [yaml, expected] : mistakes) {
+    const std::string text = error_of(yaml);
+    EXPECT_THAT(text, HasSubstr(expected)) << yaml;
+    for (const char* own : {"illegal", "bad ", "end of", "token", "not found"})
+      EXPECT_THAT(text, Not(HasSubstr(own))) << yaml;
+  }
+  EXPECT_THAT(error_of(std::string(100'000, '[')), HasSubstr("nested too deep"));
+}
+
 TEST(YamlReader, GathersAllProblems) {
   const auto text = error_of("run:\n  training: {steps: x}\n  optimizer: {lrr: 1}\n");
   EXPECT_THAT(text, AllOf(HasSubstr("job.yaml:2: run.training.steps"),

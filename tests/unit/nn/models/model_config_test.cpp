@@ -466,6 +466,15 @@ TEST(Presets, UnknownNameListsTheNames) {
 }
 
 TEST(Presets, QuickstartModel) {
+  const ModelConfig config = preset_config("bpe_gpt_0_5m");
+  EXPECT_EQ(config.num_layers, 2);
+  EXPECT_EQ(config.hidden_size, 128);
+  EXPECT_EQ(config.max_position_embeddings, 128);
+  EXPECT_EQ(config.vocab_size, 1024);
+  EXPECT_EQ(parameter_count(config), 544'256);
+}
+
+TEST(Presets, ModelOfBytes) {
   const ModelConfig config = preset_config("byte_gpt_1m");
   EXPECT_EQ(config.num_layers, 4);
   EXPECT_EQ(config.num_heads, 4);

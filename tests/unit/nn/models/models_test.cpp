@@ -297,7 +297,8 @@ TEST_P(Models, WrongBatchesAreRefused) {
 }
 
 TEST(InitialLoss, IsNearLogOfTheVocabulary) {
-  for (const char* name : {"byte_gpt_tiny", "byte_gpt_1m", "byte_gpt_10m", "llama_tiny"}) {
+  for (const char* name :
+       {"byte_gpt_tiny", "byte_gpt_1m", "byte_gpt_10m", "bpe_gpt_0_5m", "llama_tiny"}) {
     ExecutionContext context;
     const ModelConfig config = preset_config(name);
     const auto model = make_model(context, config, DType::kFloat32);

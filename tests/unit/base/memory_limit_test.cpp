@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/control/host/memory.h"
+#include "daemon/base/memory_limit.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/temp_folder.h"
 
-namespace meshloom::control {
+namespace meshloom::base {
 namespace {
 
 class MemoryLimitTest : public ::testing::Test {
@@ -54,4 +54,4 @@ TEST_F(MemoryLimitTest, Version1HasAMountForMemory) {
 }
 
 }  // namespace
-}  // namespace meshloom::control
+}  // namespace meshloom::base
