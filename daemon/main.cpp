@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "daemon/base/env.h"
+#include "daemon/base/quiet_threads.h"
 #include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_runtime.h"
 #include "daemon/control/config_agreement.h"
@@ -20,6 +21,7 @@
 #include "daemon/control/host/standard_streams.h"
 #include "daemon/control/host/stop_signal.h"
 #include "daemon/control/net/grpc_server.h"
+#include "daemon/control/start_check.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -118,6 +120,7 @@ int answer(const control::ParsedDaemonOptions& parsed) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  base::use_quiet_threads(argv);
   control::keep_standard_streams();
   // Whatever a daemon writes is its user's alone.
   ::umask(077);
@@ -126,6 +129,10 @@ int main(int argc, char** argv) {
     auto parsed = control::parse_daemon_options(argc, argv, base::read_environment());
     if (parsed.exit_code) return answer(parsed);
     control::check_address_space();
+    if (parsed.flags.check) {
+      std::fputs(control::check_start(parsed).c_str(), stdout);
+      return 0;
+    }
     const control::DaemonEnd end = run(std::move(parsed));
     // A thread that hangs in a file system must not see the objects of the process go.
     if (end.hanging) std::_Exit(end.exit_code);

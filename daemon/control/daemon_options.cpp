@@ -9,6 +9,7 @@
 
 #include "daemon/base/config.h"
 #include "daemon/base/input_file.h"
+#include "daemon/base/nearest_name.h"
 #include "daemon/base/utf8.h"
 #include "daemon/command_line/documentation.h"
 #include "daemon/command_line/usage_error.h"
@@ -180,8 +181,21 @@ void check_data_dir(const v1::DaemonConfig& config) {
   std::error_code error;
   for (const fs::path& folder : train::data_folders(config.data_dir()))
     if (!fs::is_directory(folder, error))
-      throw NotFound(fmt::format("--data-dir {}: no such folder", folder.string()),
+      throw NotFound(fmt::format("--data-dir {}: no such folder{}", folder.string(),
+                                 base::nearest_hint(folder, base::Beside::kFolders)),
                      "DATA_DIR_MISSING");
+}
+
+ListenAddress checked_listen(const v1::DaemonConfig& config) {
+  ListenAddress listen = resolve_listen_address(config.listen(), "--listen");
+  if (is_loopback(listen) || config.insecure()) return listen;
+  throw InvalidArgument(
+      fmt::format(
+          "--listen {}: other machines could reach this address, and calls are neither encrypted "
+          "nor "
+          "authenticated; listen on 127.0.0.1, or add --insecure where the network is closed",
+          config.listen()),
+      "LISTEN_INSECURE");
 }
 
 void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
@@ -226,6 +240,9 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
                  "over several hosts. none: all ranks are on one host");
   app.add_option("--log-level", flags.log_level,
                  "trace, debug, info, warning or error. Default info");
+  app.add_flag("--check", flags.check,
+               "Say whether it could start with these settings, without MPI, and end: the state "
+               "folder and what else follows from them in JSON, or why not");
   app.add_flag("--print-manual", flags.print_manual, "Print the manual page, in roff, and end");
   app.add_option("--print-completion", flags.print_completion,
                  "Print a script by which this shell completes options, and end")

@@ -9,6 +9,7 @@
 
 #include "daemon/base/env.h"
 #include "daemon/control/daemon.h"
+#include "daemon/control/net/listen_address.h"
 
 namespace CLI {
 class App;
@@ -25,6 +26,7 @@ struct DaemonFlags {
   std::optional<std::int64_t> max_stalled_attempts;
   bool no_resume = false;
   bool insecure = false;
+  bool check = false;
   bool print_manual = false;
   std::string print_completion;  ///< a shell; empty: not asked for
 };
@@ -61,5 +63,8 @@ void take_config_text(const std::string& text, ParsedDaemonOptions* parsed);
 /// Throws NotFound (DATA_DIR_MISSING) unless all folders of the data dir are there. For rank 0,
 /// whose disk the data are on; other hosts need not have them.
 void check_data_dir(const v1::DaemonConfig& config);
+/// Where to listen. Throws as resolve_listen_address(), and InvalidArgument (LISTEN_INSECURE) for
+/// an address that other machines reach, unless the user has allowed that.
+ListenAddress checked_listen(const v1::DaemonConfig& config);
 
 }  // namespace meshloom::control
