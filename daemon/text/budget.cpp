@@ -7,10 +7,9 @@
 
 namespace meshloom::text {
 
-void Budget::allow(std::size_t bytes) {
+void Budget::allow_steps(std::size_t bytes) {
   given_ += bytes;
   left_ += kStepsOfByte * bytes;
-  most_bytes_ += kBytesOfByte * bytes;
 }
 
 void Budget::look(std::uint64_t steps, const char* part) {
@@ -29,12 +28,13 @@ void Budget::look(std::uint64_t steps, const char* part) {
 }
 
 void Budget::throw_bytes(std::uint64_t bytes, const char* part) const {
+  const std::uint64_t given = (most_bytes_ - kBytes) / kBytesOfByte;
   throw ResourceExhausted(
       fmt::format("{}: {} bytes become more than {} bytes of text: a tokenizer or a text that is "
                   "made to take memory without end",
-                  part, given_, most_bytes_),
+                  part, given, most_bytes_),
       "TOKENIZER_LIMIT",
-      {{"part", part}, {"bytes", std::to_string(given_)}, {"becomes", std::to_string(bytes)}});
+      {{"part", part}, {"bytes", std::to_string(given)}, {"becomes", std::to_string(bytes)}});
 }
 
 }  // namespace meshloom::text

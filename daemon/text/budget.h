@@ -29,7 +29,14 @@ class Budget {
   }
 
   /// More was given, which may be paid for.
-  void allow(std::size_t bytes);
+  void allow(std::size_t bytes) {
+    allow_steps(bytes);
+    allow_bytes(bytes);
+  }
+  /// The two parts of it, for what is worked on several times: each time takes steps, but no more
+  /// text is held at once than the first time.
+  void allow_steps(std::size_t bytes);
+  void allow_bytes(std::size_t bytes) { most_bytes_ += kBytesOfByte * bytes; }
 
   /// Pays for steps before or after they are done. `part` says in errors whose they are. Throws
   /// ResourceExhausted (TOKENIZER_LIMIT) if there are no more, and what the stop check throws.
@@ -75,7 +82,7 @@ class Budget {
   [[noreturn]] void throw_bytes(std::uint64_t bytes, const char* part) const;
 
   StopCheck stop_;
-  std::uint64_t given_ = 0;           ///< bytes
+  std::uint64_t given_ = 0;           ///< bytes, for steps
   std::uint64_t until_look_ = kLook;  ///< steps that are paid for without a look
   std::uint64_t left_ = kSteps - kLook;
   std::uint64_t held_ = 0, most_bytes_ = kBytes;

@@ -17,6 +17,9 @@ class ByteTokenizer final : public Tokenizer {
                      Budget& budget) const override;
   TextCuts cuts() const override { return {.anywhere = true}; }
   bool reads_any_bytes() const override { return true; }
+  std::vector<std::uint32_t> token_bytes() const override {
+    return std::vector<std::uint32_t>(256, 1);
+  }
   TokenId end() const override { return 256; }
   std::optional<TokenId> find(std::string_view token) const override;
 };

@@ -9,12 +9,11 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <span>
 #include <thread>
 
-#include "daemon/base/input_file.h"
 #include "daemon/base/utf8.h"
-#include "daemon/text/text_mode.h"
+#include "daemon/text/document_parts.h"
+#include "daemon/text/learned_tokens.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
@@ -27,18 +26,12 @@ constexpr std::uint64_t kMostBatchBytes = std::uint64_t{64} << 20;
 /// Between two questions whether anybody still wants the tokens.
 constexpr std::chrono::milliseconds kPause{200};
 
-/// What is read of a file at once, and about the size of a part of its document.
-constexpr std::uint64_t kPartBytes = std::uint64_t{1} << 20;
-
-/// A document, or a part of one that has its tokens by itself.
-struct DocumentPart {
-  Document document;
-  bool is_first = true, is_last = true;  ///< of its document
-};
-
 struct Encoded {
   std::vector<TokenId> tokens;
   bool is_replaced = false;  ///< U+FFFD was read for some bytes
+  // Of a conversation.
+  std::size_t chat_bytes = 0;
+  bool has_last_answer_alone = false;
 };
 
 /// Encodes texts in several threads, each with a cache of its own.
@@ -46,6 +39,7 @@ class ParallelEncoder {
  public:
   ParallelEncoder(const Tokenizer& tokenizer, const EncodeOptions& options)
       : tokenizer_(tokenizer),
+        chat_(options.chat),
         around_(options.add_special_tokens ? tokenizer.around() : Template{}),
         caches_(static_cast<std::size_t>(std::max(options.threads, 1))) {
     const bool ends = !around_.after.empty() && options.end == around_.after.back();
@@ -133,6 +127,7 @@ class ParallelEncoder {
 
   void encode(const DocumentPart& part, WordCache& cache, const StopCheck& stop,
               Encoded& out) const {
+    if (part.path != nullptr) return encode_line(part, cache, stop, out);
     const auto& [text, has_lone_surrogates] = part.document;
     out.is_replaced =
         has_lone_surrogates || (!tokenizer_.reads_any_bytes() && !base::is_utf8(text));
@@ -143,7 +138,17 @@ class ParallelEncoder {
       out.tokens.insert(out.tokens.end(), around_.after.begin(), around_.after.end());
   }
 
+  void encode_line(const DocumentPart& part, WordCache& cache, const StopCheck& stop,
+                   Encoded& out) const {
+    const ChatText chat = encode_chat_line(part.document.text, {*chat_, tokenizer_, around_},
+                                           {*part.path, part.line}, cache, stop, out.tokens);
+    out.is_replaced = chat.has_lone_surrogates;
+    out.chat_bytes = chat.text.size();
+    out.has_last_answer_alone = chat.has_last_answer_alone;
+  }
+
   const Tokenizer& tokenizer_;
+  const std::optional<ChatReading>& chat_;
   Template around_;  ///< every document
   std::vector<WordCache> caches_;
 };
@@ -164,7 +169,8 @@ class PartBatch {
 
   void add(DocumentPart part) {
     const std::size_t bytes = part.document.text.size();
-    summary_.bytes += bytes;
+    progress_ += bytes;
+    if (part.path == nullptr) summary_.bytes += bytes;
     // Documents of a few bytes take more memory than their text.
     held_ += bytes + sizeof(part) + sizeof(Encoded);
     parts_.push_back(std::move(part));
@@ -189,6 +195,7 @@ class PartBatch {
         summary_.replaced_documents += is_replaced_;
         is_replaced_ = false;
       }
+      if (parts_[i].path != nullptr) count_chat(encoded[i]);
       summary_.tokens += static_cast<std::int64_t>(encoded[i].tokens.size());
       sink_(encoded[i].tokens);
     }
@@ -198,54 +205,33 @@ class PartBatch {
   }
 
   void tell_progress() const {
-    if (options_.progress) options_.progress(summary_.bytes);
+    if (options_.progress) options_.progress(progress_);
   }
 
  private:
+  void count_chat(const Encoded& chat) {
+    summary_.bytes += chat.chat_bytes;
+    summary_.last_answers_alone += chat.has_last_answer_alone;
+    for (const TokenId token : chat.tokens) summary_.learnt_tokens += (token & kNotLearnt) == 0;
+  }
+
   const EncodeOptions& options_;
   const TokenSink& sink_;
   ParallelEncoder encoder_;
   const std::uint64_t batch_bytes_;
   std::vector<DocumentPart> parts_;
   std::uint64_t held_ = 0;
-  std::uint64_t read_ = 0;    ///< of lines since the last look
-  bool is_replaced_ = false;  ///< of the document so far
+  std::uint64_t progress_ = 0;  ///< bytes of text, or of lines of conversations, so far
+  std::uint64_t read_ = 0;      ///< of lines since the last look
+  bool is_replaced_ = false;    ///< of the document so far
   TokenizeSummary summary_;
 };
 
-/// Gives out the text of a file in parts.
-void for_each_part(const DocumentFile& document, bool keeps_bytes, const TextCuts& cuts,
-                   const std::function<void(DocumentPart)>& body) {
-  const base::InputFile file(document.path);
-  TextModeReader text_mode;
-  std::string text, bytes;
-  bool is_first = true;
-  for (std::uint64_t at = 0; at < file.size();) {
-    const std::size_t looked_at = text.size();
-    bytes.resize(std::min(kPartBytes, file.size() - at));
-    file.read(at, std::as_writable_bytes(std::span(bytes)));
-    at += bytes.size();
-    if (keeps_bytes)
-      text += bytes;
-    else
-      text_mode.read(bytes, text);
-    if (at == file.size()) break;
-    // The last character was looked at without all that follows it.
-    if (const auto cut = last_cut(text, looked_at > 4 ? looked_at - 4 : 0, cuts)) {
-      std::string rest = text.substr(*cut);
-      text.resize(*cut);
-      body({{std::move(text)}, is_first, false});
-      is_first = false;
-      text = std::move(rest);
-    } else if (text.size() > kMostDocumentBytes) {
-      throw InvalidArgument(
-          fmt::format("{} has no place to divide it in {} bytes up to byte {}: divide it, or make "
-                      "it .jsonl",
-                      document.path.string(), text.size(), at),
-          "FILE_TOO_LARGE", {{"path", document.path.string()}});
-    }
-  }
-  if (!text.empty()) body({{std::move(text)}, is_first, true});
+void add_lines(const DocumentFile& file, PartBatch& batch) {
+  for_each_chat_line(file, [&](std::string line, std::int64_t number) {
+    batch.add({{std::move(line)}, true, true, &file.path, number});
+    return true;
+  });
 }
 
 [[noreturn]] void throw_no_text(const std::vector<DocumentFile>& files, const std::string& field,
@@ -272,14 +258,13 @@ TokenizeSummary encode_documents(const std::vector<DocumentFile>& files, const T
   reading.keeps_bytes = reading.keeps_bytes || tokenizer.reads_any_bytes();
   for (const DocumentFile& file : files) {
     batch.begin_file();
-    const TextCuts cuts = tokenizer.cuts();
-    if (file.format == DocumentFormat::kText && cuts.any())
-      for_each_part(file, reading.keeps_bytes, cuts,
-                    [&](DocumentPart part) { batch.add(std::move(part)); });
-    else
-      for_each_document(
-          file, reading, [&](Document document) { batch.add({std::move(document)}); },
-          [&](LineRead line) { batch.line_read(line); });
+    if (options.chat) {
+      add_lines(file, batch);
+      continue;
+    }
+    for_each_document_part(
+        file, reading, tokenizer.cuts(), [&](DocumentPart part) { batch.add(std::move(part)); },
+        [&](LineRead line) { batch.line_read(line); });
   }
   batch.flush();
   if (batch.summary().tokens == 0) throw_no_text(files, reading.field, batch.summary());

@@ -132,6 +132,15 @@ void check_first_lines(const DocumentFile& file, const DocumentReading& reading)
   check_lines(file, reading, [](std::uint64_t bytes) { return bytes < kLookedAt; });
 }
 
+void for_each_json_line(const DocumentFile& file,
+                        const std::function<bool(std::string line, std::int64_t number)>& body) {
+  std::int64_t number = 0;
+  for_each_line(base::InputFile(file.path), [&](const std::string& line) {
+    ++number;
+    return is_blank(line) || body(line, number);
+  });
+}
+
 void for_each_document(const DocumentFile& file, const DocumentReading& reading,
                        const std::function<void(Document document)>& body,
                        const std::function<void(LineRead line)>& read) {

@@ -52,6 +52,12 @@ bool check_lines(const DocumentFile& file, const DocumentReading& reading,
 /// The same of as many lines as are a few KiB.
 void check_first_lines(const DocumentFile& file, const DocumentReading& reading);
 
+/// Calls body(line, number) for the lines of a file of JSON lines that are not blank, until it
+/// returns false. Throws InvalidArgument (FILE_TOO_LARGE) for a line of more than
+/// kMostDocumentBytes.
+void for_each_json_line(const DocumentFile& file,
+                        const std::function<bool(std::string line, std::int64_t number)>& body);
+
 /// What became of a line of JSON.
 struct LineRead {
   std::size_t bytes = 0;

@@ -14,7 +14,6 @@
 namespace meshloom::text {
 namespace {
 
-/// "\"body\", \"n\"", cut where they are many.
 std::string keys_of(const nlohmann::json& object) {
   constexpr std::size_t kMostKeys = 12, kMostBytes = 60;
   std::string keys;
@@ -28,7 +27,8 @@ std::string keys_of(const nlohmann::json& object) {
 }
 
 std::string what_is_there(const nlohmann::json& json, const std::string& field) {
-  if (!json.is_object()) return fmt::format("it is an {}, expected an object", json.type_name());
+  if (!json.is_object())
+    return fmt::format("it is of the type {}, expected an object", json.type_name());
   if (json.contains(field))
     return fmt::format("what it has there is of the type {}", json.at(field).type_name());
   return json.empty() ? "the line has no keys" : "the line has " + keys_of(json);
@@ -82,56 +82,64 @@ const nlohmann::json* text_of(const nlohmann::json& json, const std::string& fie
   return found != json.end() && found->is_string() ? &*found : nullptr;
 }
 
-Error::Metadata metadata_of(const LinePlace& place) {
-  return {{"path", place.path.string()}, {"line", std::to_string(place.number)}};
-}
-
 /// Discarded where the line is no JSON. Throws ResourceExhausted for one of values without end:
 /// they take many times the memory of the line.
-nlohmann::json parsed(std::string_view line, const LinePlace& place) {
+nlohmann::json parsed(std::string_view line, const LinePlace& place, std::size_t depth) {
   try {
-    return base::parse_strict_json(line, {.depth = std::numeric_limits<std::size_t>::max(),
-                                          .values = kMostValuesOfLine,
-                                          .keys_once = false});
+    return base::parse_strict_json(
+        line, {.depth = depth, .values = kMostValuesOfLine, .keys_once = false});
   } catch (const InvalidArgument&) {
     return nlohmann::json::value_t::discarded;
   } catch (const ResourceExhausted& error) {
-    throw ResourceExhausted(
-        fmt::format("{}:{}: {}", place.path.string(), place.number, error.what()), error.reason(),
-        metadata_of(place));
+    throw ResourceExhausted(place.text() + error.what(), error.reason(), place.metadata());
   }
 }
 
 }  // namespace
 
+std::string LinePlace::text() const { return fmt::format("{}:{}: ", path.string(), number); }
+
+Error::Metadata LinePlace::metadata() const {
+  return {{"path", path.string()}, {"line", std::to_string(number)}};
+}
+
+std::string keys_of_line(const nlohmann::json& json) {
+  return json.is_object() && !json.empty()
+             ? keys_of(json)
+             : fmt::format("no keys, it is of the type {}", json.type_name());
+}
+
+LineJson json_of_line(std::string_view line, const LinePlace& place, std::size_t depth) {
+  LineJson read{parsed(line, place, depth)};
+  if (!read.json.is_discarded()) return read;
+  if (const auto repaired = with_halves_replaced(line, "\\ufffd"))
+    read = {parsed(*repaired, place, depth), true};
+  if (!read.json.is_discarded()) return read;
+  const bool nests = depth != std::numeric_limits<std::size_t>::max();
+  throw InvalidArgument(
+      place.text() +
+          (!base::is_utf8(line) ? "the line has bytes that are no UTF-8, and is therefore no JSON"
+           : nests ? fmt::format("the line is no JSON, or nests deeper than {} levels", depth)
+                   : "the line is no JSON"),
+      "INVALID_ARGUMENT", place.metadata());
+}
+
 std::optional<Document> document_of_line(std::string_view line, const DocumentReading& reading,
                                          const LinePlace& place) {
-  nlohmann::json json = parsed(line, place);
-  std::optional<std::string> repaired;
-  if (json.is_discarded()) {
-    repaired = with_halves_replaced(line, "\\ufffd");
-    if (repaired) json = parsed(*repaired, place);
-  }
-  const auto at = [&] { return fmt::format("{}:{}: ", place.path.string(), place.number); };
-  const Error::Metadata metadata = metadata_of(place);
-  if (json.is_discarded())
-    throw InvalidArgument(at() + (base::is_utf8(line) ? "the line is no JSON"
-                                                      : "the line has bytes that are no UTF-8, "
-                                                        "and is therefore no JSON"),
-                          "INVALID_ARGUMENT", metadata);
-  const nlohmann::json* const text = text_of(json, reading.field);
+  const LineJson read = json_of_line(line, place);
+  const nlohmann::json* const text = text_of(read.json, reading.field);
   if (!text) {
     if (reading.skips_lines_without_text) return std::nullopt;
     throw NoTextField(
-        at() + fmt::format("there is no text under \"{}\": {} (skip_lines_without_text: true "
-                           "leaves such lines out)",
-                           reading.field, what_is_there(json, reading.field)),
-        metadata);
+        place.text() + fmt::format("there is no text under \"{}\": {} (skip_lines_without_text: "
+                                   "true leaves such lines out)",
+                                   reading.field, what_is_there(read.json, reading.field)),
+        place.metadata());
   }
   Document document{text->get<std::string>()};
-  if (repaired) {
+  if (read.is_repaired) {
     // The halves may lie under other keys.
-    const nlohmann::json other = parsed(*with_halves_replaced(line, "\\ufffe"), place);
+    const nlohmann::json other = json_of_line(*with_halves_replaced(line, "\\ufffe"), place).json;
     const nlohmann::json* const other_text = text_of(other, reading.field);
     document.has_lone_surrogates = !other_text || *other_text != *text;
   }

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,7 +27,26 @@ class NoTextField : public InvalidArgument {
 struct LinePlace {
   const std::filesystem::path& path;
   std::int64_t number = 0;  ///< the first is 1
+
+  /// "chat.jsonl:3: "
+  std::string text() const;
+  Error::Metadata metadata() const;
 };
+
+struct LineJson {
+  nlohmann::json json;
+  /// U+FFFD stands for escapes of halves of surrogate pairs, with which the line is no JSON.
+  bool is_repaired = false;
+};
+
+/// Throws InvalidArgument naming the place for a line that is no JSON, or nests deeper than
+/// `depth`; ResourceExhausted for one of values without end.
+LineJson json_of_line(std::string_view line, const LinePlace& place,
+                      std::size_t depth = std::numeric_limits<std::size_t>::max());
+
+/// "\"body\", \"n\"", cut where they are many; "no keys, it is of the type number" of what is no
+/// object.
+std::string keys_of_line(const nlohmann::json& json);
 
 /// The text that a line holds under reading.field; nothing if it holds none and such lines are
 /// skipped. An escape of half a surrogate pair ("\ud83d") counts as U+FFFD. Throws InvalidArgument

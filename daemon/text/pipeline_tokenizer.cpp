@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/utf8.h"
 #include "daemon/text/utf8.h"
 
 namespace meshloom::text {
@@ -17,6 +18,11 @@ TokenId first_new_id(const TokenModel& model) {
   const Vocabulary& vocabulary = vocabulary_of(model);
   return std::holds_alternative<Unigram>(model) ? vocabulary.end()
                                                 : static_cast<TokenId>(vocabulary.size());
+}
+
+std::uint32_t characters_of(std::string_view text) {
+  return static_cast<std::uint32_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !base::utf8_continues(c); }));
 }
 
 }  // namespace
@@ -52,6 +58,21 @@ PipelineTokenizer::PipelineTokenizer(Parts parts, Budget& budget)
     budget.check_bytes(normal_bytes, "added_tokens");
     normal_forms_[token.id] = std::move(normal.text);
   }
+}
+
+std::vector<std::uint32_t> PipelineTokenizer::token_bytes() const {
+  const auto* const bpe = std::get_if<Bpe>(&model_);
+  if (bpe == nullptr || !(bpe->options().byte_level || bpe->options().byte_fallback)) return {};
+  std::vector<std::uint32_t> bytes(static_cast<std::size_t>(end()));
+  const Vocabulary& known = bpe->vocabulary();
+  for (TokenId id = 0; id < known.end(); ++id)
+    if (const std::string* token = known.token(id))
+      bytes[static_cast<std::size_t>(id)] =
+          bpe->options().byte_level ? characters_of(*token) : sentencepiece_bytes(*token);
+  for (const AddedToken& token : added_.tokens())
+    bytes[static_cast<std::size_t>(token.id)] =
+        token.special ? 0 : static_cast<std::uint32_t>(token.content.size());
+  return bytes;
 }
 
 void PipelineTokenizer::encode(std::string_view bytes, bool with_template, WordCache& cache,

@@ -273,6 +273,15 @@ class SentencePieceTokenizer final : public Tokenizer {
     if (around_.eos) around.after = {file_.trainer_spec().eos_id()};
     return around;
   }
+  std::vector<std::uint32_t> token_bytes() const override {
+    std::vector<std::uint32_t> bytes;
+    for (const model::Piece& piece : file_.pieces()) {
+      const bool has_none =
+          piece.type() == model::Piece::CONTROL || piece.type() == model::Piece::UNKNOWN;
+      bytes.push_back(has_none ? 0 : sentencepiece_bytes(piece.piece()));
+    }
+    return bytes;
+  }
   TokenId end() const override { return static_cast<TokenId>(file_.pieces_size()); }
   std::optional<TokenId> find(std::string_view token) const override { return all_.find(token); }
 

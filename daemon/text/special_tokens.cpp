@@ -160,6 +160,14 @@ std::optional<std::string> special_token(const JsonPart& config, std::string_vie
   return token != nullptr ? std::optional<std::string>(token) : std::nullopt;
 }
 
+NamedTokens named_tokens(const JsonPart& config, std::string_view class_name) {
+  NamedTokens tokens;
+  for (const char* name : kSpecialTokenNames)
+    if (auto token = special_token(config, class_name, name))
+      tokens.emplace_back(name, std::move(*token));
+  return tokens;
+}
+
 std::optional<TokenId> document_end(const JsonPart& config, const std::string& class_name,
                                     const JsonPart& model, const Tokenizer& tokenizer) {
   if (const auto named = special_token(config, "eos_token")) return tokenizer.find(*named);

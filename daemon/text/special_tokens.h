@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "daemon/text/json_part.h"
 #include "daemon/text/tokenizer.h"
@@ -16,6 +18,9 @@ namespace meshloom::text {
 /// What they are called in tokenizer_config.json and special_tokens_map.json.
 inline constexpr std::array kSpecialTokenNames = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
+
+/// "bos_token" and so on, with the text of each that there is.
+using NamedTokens = std::vector<std::pair<std::string, std::string>>;
 
 /// tokenizer_config.json with the tokens of special_tokens_map.json, which count before its own
 /// unless it has added_tokens_decoder. Throws InvalidArgument for a token that is neither text nor
@@ -37,6 +42,9 @@ std::optional<std::string> special_token(const JsonPart& config, std::string_vie
 /// class has by itself.
 std::optional<std::string> special_token(const JsonPart& config, std::string_view class_name,
                                          std::string_view name);
+
+/// All that there are, as above.
+NamedTokens named_tokens(const JsonPart& config, std::string_view class_name);
 
 /// The token that ends a document: the eos_token; of a tokenizer without one the sep_token, which
 /// stands behind a text; else the first eos_token_id of config.json (`model`). One that is named

@@ -22,9 +22,9 @@ constexpr std::int64_t kMostInFile = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kSummaryWord = 4;
 constexpr std::int32_t kHasSummary = 1;
 
-/// Files, documents, bytes, replaced documents and skipped lines of a summary. Files that were
-/// written before lines were skipped have 0 there.
-using SummaryNumbers = std::array<std::int64_t, 5>;
+/// Files, documents, bytes, replaced documents, skipped lines, and of conversations learnt tokens
+/// and last answers alone. Files that were written before there were such have 0 there.
+using SummaryNumbers = std::array<std::int64_t, 7>;
 
 class TokenWriter {
  public:
@@ -44,12 +44,16 @@ class TokenWriter {
     file_.write(std::as_bytes(std::span(tokens)));
   }
 
-  void commit(const TokenizeSummary& summary, base::Existing existing) {
-    Header header{kMagic, kVersion, static_cast<std::int32_t>(tokens_)};
+  void commit(const TokenizeSummary& summary, bool is_chat, base::Existing existing) {
+    Header header{kMagic, is_chat ? kChatVersion : kVersion, static_cast<std::int32_t>(tokens_)};
     header[kSummaryWord] = kHasSummary;
-    const SummaryNumbers numbers = {summary.files, summary.documents,
+    const SummaryNumbers numbers = {summary.files,
+                                    summary.documents,
                                     static_cast<std::int64_t>(summary.bytes),
-                                    summary.replaced_documents, summary.skipped_lines};
+                                    summary.replaced_documents,
+                                    summary.skipped_lines,
+                                    summary.learnt_tokens,
+                                    summary.last_answers_alone};
     std::memcpy(&header[kSummaryWord + 2], numbers.data(), sizeof(numbers));
     file_.write_at({reinterpret_cast<const char*>(header.data()), sizeof(header)}, 0);
     file_.commit(existing);
@@ -62,7 +66,24 @@ class TokenWriter {
   std::int64_t tokens_ = 0;
 };
 
+std::optional<TokenizeSummary> summary_of(const Header& header) {
+  if (header[kSummaryWord] != kHasSummary) return std::nullopt;
+  SummaryNumbers numbers{};
+  std::memcpy(numbers.data(), &header[kSummaryWord + 2], sizeof(numbers));
+  return TokenizeSummary{numbers[0], numbers[1], header[2],  static_cast<std::uint64_t>(numbers[2]),
+                         numbers[3], numbers[4], numbers[5], numbers[6]};
+}
+
 }  // namespace
+
+std::optional<TokenizeSummary> token_file_summary(const base::InputFile& file) {
+  Header header{};
+  if (file.size() < sizeof(header)) return std::nullopt;
+  file.read(0, std::as_writable_bytes(std::span(header)));
+  if (header[0] != kMagic || (header[1] != kVersion && header[1] != kChatVersion))
+    return std::nullopt;
+  return summary_of(header);
+}
 
 std::int64_t tokens_of_file(std::uint64_t bytes) {
   if (bytes <= sizeof(Header)) return 0;
@@ -75,23 +96,20 @@ TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const T
   const TokenizeSummary summary =
       encode_documents(files, tokenizer, options.encode,
                        [&](const std::vector<TokenId>& tokens) { writer.write(tokens); });
-  writer.commit(summary, options.existing);
+  writer.commit(summary, options.encode.chat.has_value(), options.existing);
   return summary;
 }
 
 TokenFile::TokenFile(const fs::path& path) : file_(path) {
   Header header{};
   if (file_.size() >= sizeof(header)) file_.read(0, std::as_writable_bytes(std::span(header)));
-  const bool is_one = header[0] == kMagic && header[1] == kVersion && header[2] >= 0 &&
+  is_chat_ = header[1] == kChatVersion;
+  const bool is_one = header[0] == kMagic && (header[1] == kVersion || is_chat_) &&
+                      header[2] >= 0 &&
                       file_.size() == sizeof(header) + sizeof(TokenId) * std::uint64_t(header[2]);
   check(is_one, "{} is no file of uint32 tokens as \"data tokenize\" writes them", path.string());
   size_ = header[2];
-  if (header[kSummaryWord] != kHasSummary) return;
-  SummaryNumbers numbers{};
-  std::memcpy(numbers.data(), &header[kSummaryWord + 2], sizeof(numbers));
-  summary_ =
-      TokenizeSummary{numbers[0], numbers[1], header[2], static_cast<std::uint64_t>(numbers[2]),
-                      numbers[3], numbers[4]};
+  summary_ = summary_of(header);
 }
 
 std::vector<TokenId> TokenFile::read(std::int64_t begin, std::int64_t count) const {

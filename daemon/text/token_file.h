@@ -2,7 +2,8 @@
 // Token files: documents as tokens in llm.c's format, which training reads.
 //
 // A header of 256 int32 (20240801, 7, number of tokens, what they were made of, zeros), then the
-// tokens as uint32, little endian.
+// tokens as uint32, little endian. Tokens of conversations have the bits of learned_tokens.h, and
+// the version kChatVersion, by which other programs do not take them for ids.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,9 @@
 
 namespace meshloom::text {
 
+/// The header's second word where tokens have the bits of conversations.
+inline constexpr std::int32_t kChatVersion = 1007;
+
 struct TokenFileOptions {
   EncodeOptions encode = {};
   /// Tokens in the file at most.
@@ -34,6 +38,9 @@ class TooManyTokens : public ResourceExhausted {
   TooManyTokens(const std::string& message, Metadata metadata)
       : ResourceExhausted(message, "TOO_MANY_TOKENS", std::move(metadata)) {}
 };
+
+/// What a file of tokens was made of, if it is one of write_token_file and its header says so.
+std::optional<TokenizeSummary> token_file_summary(const base::InputFile& file);
 
 /// How many tokens a file of at most so many bytes holds.
 std::int64_t tokens_of_file(std::uint64_t bytes);
@@ -51,6 +58,8 @@ class TokenFile {
   explicit TokenFile(const std::filesystem::path& path);
 
   std::int64_t size() const { return size_; }
+  /// Whether its tokens have the bits of conversations.
+  bool is_chat() const { return is_chat_; }
   /// What it was made of, if its header says so.
   const std::optional<TokenizeSummary>& summary() const { return summary_; }
   /// Tokens [begin, begin + count), less where the file ends.
@@ -59,6 +68,7 @@ class TokenFile {
  private:
   base::InputFile file_;
   std::int64_t size_ = 0;
+  bool is_chat_ = false;
   std::optional<TokenizeSummary> summary_;
 };
 

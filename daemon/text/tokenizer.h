@@ -2,6 +2,7 @@
 // Tokenizer: text to the tokens of a model and back.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,6 +45,10 @@ class Tokenizer {
   virtual TextCuts cuts() const { return {}; }
   /// Whether what is no UTF-8 is encoded as it is.
   virtual bool reads_any_bytes() const { return false; }
+
+  /// By id: the bytes of a text that a token stands for, 0 for special ones. Empty where tokens
+  /// have none of their own, since the tokenizer changes its text.
+  virtual std::vector<std::uint32_t> token_bytes() const { return {}; }
 
   /// One more than the largest id.
   virtual TokenId end() const = 0;

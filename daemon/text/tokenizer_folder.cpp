@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <set>
 #include <span>
 
 #include "daemon/base/field_error.h"
@@ -221,6 +222,20 @@ std::shared_ptr<const Tokenizer> open_sentencepiece(FolderReader& reader, Folder
   return tokenizer;
 }
 
+/// Those that the vocabulary has.
+void name_special_tokens(const JsonPart& config, const std::string& class_name,
+                         FolderTokenizer& result) {
+  std::set<TokenId> ids;
+  for (const std::string_view name : kSpecialTokenNames) {
+    const auto token = special_token(config, class_name, name);
+    const auto id = token ? result.tokenizer->find(*token) : std::nullopt;
+    if (!id) continue;
+    ids.insert(*id);
+    if (name == "mask_token") result.mask = id;
+  }
+  result.special.assign(ids.begin(), ids.end());
+}
+
 std::shared_ptr<const Tokenizer> open_files(FolderReader& reader, FolderConfig& config) {
   if (reader.has("tokenizer.json")) return open_json(reader, config);
   if (reader.has("vocab.json") && reader.has("merges.txt")) {
@@ -268,9 +283,13 @@ FolderTokenizer open_tokenizer(const fs::path& folder, const StopCheck& stop) {
   FolderConfig config = read_config(reader);
   FolderTokenizer result;
   result.tokenizer = open_files(reader, config);
-  result.eos = document_end({config.all, reader.path("tokenizer_config.json")}, config.class_name,
-                            {config.model, reader.path("config.json")}, *result.tokenizer);
+  const JsonPart part(config.all, reader.path("tokenizer_config.json"));
+  result.eos = document_end(part, config.class_name, {config.model, reader.path("config.json")},
+                            *result.tokenizer);
+  result.named = named_tokens(part, config.class_name);
   result.identity = reader.digest();
+  name_special_tokens({config.all, reader.path("tokenizer_config.json")}, config.class_name,
+                      result);
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/disk.h"
+#include "daemon/text/special_tokens.h"
 #include "daemon/text/tokenizer.h"
 
 namespace meshloom::text {
@@ -26,6 +27,9 @@ struct FolderTokenizer {
   /// change in its tokens: those of one text are the same where this is. What they say of the eos
   /// does not count.
   std::string identity;
+  std::optional<TokenId> mask = {};   ///< what hides a token (mask_token)
+  std::vector<TokenId> special = {};  ///< all that are named as special, by id
+  NamedTokens named = {};             ///< its special tokens, which a chat template may speak of
 };
 
 /// The files that open_tokenizer reads, best first: "vocab.json, merges.txt" are two that belong

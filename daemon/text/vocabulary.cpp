@@ -64,6 +64,16 @@ std::array<TokenId, 256> Vocabulary::byte_tokens() const {
   return tokens;
 }
 
+std::uint32_t sentencepiece_bytes(std::string_view token) {
+  constexpr std::string_view kBlank = "\xE2\x96\x81";
+  if (token.size() == 6 && token.starts_with("<0x") && token.back() == '>') return 1;
+  std::size_t bytes = token.size();
+  for (std::size_t at = 0; (at = token.find(kBlank, at)) != std::string_view::npos;
+       at += kBlank.size())
+    bytes -= kBlank.size() - 1;
+  return static_cast<std::uint32_t>(bytes);
+}
+
 bool append_bytes(std::string_view text, const std::array<TokenId, 256>& byte_tokens,
                   std::vector<TokenId>& out) {
   const auto token = [&](char byte) { return byte_tokens[static_cast<unsigned char>(byte)]; };

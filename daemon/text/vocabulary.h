@@ -81,6 +81,10 @@ class Vocabulary {
   std::vector<const std::string*> tokens_;  ///< the keys of ids_, which never move
 };
 
+/// Bytes of text that a token stands for as SentencePiece spells them: "<0x0A>" for one byte,
+/// U+2581 for a blank.
+std::uint32_t sentencepiece_bytes(std::string_view token);
+
 /// Appends the tokens of the bytes of `text`; does nothing and returns false if one of them has
 /// none.
 bool append_bytes(std::string_view text, const std::array<TokenId, 256>& byte_tokens,

@@ -187,7 +187,8 @@ TEST(DocumentFiles, LinesWithoutTheFieldTellWhatTheyHave) {
                 kAdvice);
   EXPECT_EQ(
       error_of("[1]"),
-      "NO_FIELD:1: there is no text under \"text\": it is an array, expected an object" + kAdvice);
+      "NO_FIELD:1: there is no text under \"text\": it is of the type array, expected an object" +
+          kAdvice);
   EXPECT_EQ(error_of("{\"text\": \"\xFF\"}"),
             "INVALID_ARGUMENT:1: the line has bytes that are no UTF-8, and is therefore no JSON");
   EXPECT_EQ(error_of("{\"text\": \"good\"}\n"), "");
