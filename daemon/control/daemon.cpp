@@ -46,7 +46,7 @@ v1::RankHello make_hello(int rank, const comm::Topology& topology, int threads) 
 /// Every rank of the world calls it. The hosts in the order of their numbers, so that of rank 0 is
 /// first, each with the least that one of its ranks may use.
 std::vector<HostMemory> gather_hosts(comm::Bootstrap& bootstrap, const comm::Topology& topology) {
-  const MemoryLimit mine = memory_limit();
+  const base::MemoryLimit mine = base::memory_limit();
   const auto limits = bootstrap.exchange(fmt::format("{} {}", mine.bytes, mine.source));
   std::vector<HostMemory> hosts(static_cast<std::size_t>(topology.hosts));
   for (std::size_t rank = 0; rank < limits.size(); ++rank) {
@@ -55,7 +55,7 @@ std::vector<HostMemory> gather_hosts(comm::Bootstrap& bootstrap, const comm::Top
     host.name = place.hostname;
     host.ranks = place.local_size;
     std::istringstream text(limits[rank]);
-    MemoryLimit limit;
+    base::MemoryLimit limit;
     text >> limit.bytes >> std::ws;
     std::getline(text, limit.source);
     if (limit.bytes > 0 && (host.limit.bytes == 0 || limit.bytes < host.limit.bytes))

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "daemon/control/daemon_options.h"
 #include "daemon/control/host/descriptor_limit.h"
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/host/leave_soon.h"
@@ -16,18 +17,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-ListenAddress checked_listen(const v1::DaemonConfig& config) {
-  ListenAddress listen = resolve_listen_address(config.listen(), "--listen");
-  if (is_loopback(listen) || config.insecure()) return listen;
-  throw InvalidArgument(
-      fmt::format(
-          "--listen {}: other machines could reach this address, and calls are neither encrypted "
-          "nor "
-          "authenticated; listen on 127.0.0.1, or add --insecure where the network is closed",
-          config.listen()),
-      "LISTEN_INSECURE");
-}
 
 StateDir::LockOptions lock_options(const v1::DaemonConfig& config) {
   StateDir::LockOptions options;
@@ -122,21 +111,30 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       ranks_(hub_options(options, world, state_), abort, pulse, *this),
       admission_(store_, state_, admission_options(options.config, world, models_, plans_)),
       driver_(store_, ranks_.executor(), turn_, state_, options.config.data_dir(), admission_),
-      job_service_(store_, admission_, state_),
+      job_service_(store_, admission_, state_, JobServiceImpl::default_watches(),
+                   [this](v1::Job* job) { queue_.tell(job); }),
       generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
       sources_([this](const auto& folder) { return admission_.load_source(folder); }),
       scheduler_(ranks_.executor(), options.config.generation_share(),
                  [this] { return driver_.busy(); }),
-      runs_({ranks_.executor(), turn_, run_store_, scheduler_, admission_, state_,
-             options.config.data_dir(), uploads_.transients(),
-             [this] { return uploads_.uptime(); }}),
+      runs_({.executor = ranks_.executor(),
+             .turn = turn_,
+             .store = run_store_,
+             .scheduler = scheduler_,
+             .admission = admission_,
+             .state = state_,
+             .data_dir = options.config.data_dir(),
+             .uploads = uploads_.transients(),
+             .uptime = [this] { return uploads_.uptime(); },
+             .wait_of = [this](const std::string& name) { return queue_.wait_of(name); }}),
       drain_(drain_store_, turn_, store_, runs_),
+      queue_(turn_, store_, runs_, drain_store_),
       run_service_(runs_),
       operation_service_(runs_),
       checkpoint_service_(store_, runs_, state_),
       evaluate_service_(store_, state_,
                         SampleSources(store_, scheduler_, sources_, state_, admission_), admission_,
-                        ranks_.executor(), turn_, options.config.data_dir()),
+                        ranks_.executor(), turn_, queue_, options.config.data_dir()),
       data_service_(admission_, uploads_,
                     {.data_dir = options.config.data_dir(),
                      .state_dir = state_.root(),
@@ -146,7 +144,8 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
           {world.self, options.version, state_.root().string(),
            [this](const std::string& cause) { request_stop(cause); }, world.flight,
            describe_capabilities(options.version, options.config, world.size, world.self.threads()),
-           [this] { return store_.journal_troubles(); }, LostFolder(state_.root()).list()}),
+           [this] { return store_.journal_troubles(); }, LostFolder(state_.root()).list(),
+           [this] { return queue_.whole(); }}),
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =

@@ -17,6 +17,7 @@
 #include "daemon/control/ranks/rank_hub.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/runs/drain.h"
+#include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/data_service.h"
@@ -98,6 +99,7 @@ class Leader final : private RankHub::Observer {
   SampleScheduler scheduler_;
   RunManager runs_;
   Drain drain_;
+  RanksQueue queue_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;

@@ -32,6 +32,13 @@ void GradientWindow::add(const v1::LossBatch& batch, std::int64_t samples, std::
   counted_ += tokens;
 }
 
+double GradientWindow::mean_of(double reduced) const {
+  const auto counted = static_cast<double>(counted_);
+  if (!reduction_ || !reduction_->mean) return reduced / counted;
+  return reduction_->tokens > 0 ? reduced * static_cast<double>(reduction_->tokens) / counted
+                                : reduced;
+}
+
 float GradientWindow::scale(const v1::LossBatch& batch) {
   const std::int64_t tokens = reduction_of(batch).tokens;
   return tokens > 0 ? 1.0f / static_cast<float>(tokens) : 1.0f;

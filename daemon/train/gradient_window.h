@@ -24,6 +24,10 @@ class GradientWindow {
   void check(const v1::LossBatch& batch) const;
   /// A call that passed check() adds its gradients; its targets that count are `tokens`.
   void add(const v1::LossBatch& batch, std::int64_t samples, std::int64_t tokens);
+  /// Targets of all calls that count.
+  std::int64_t counted() const { return counted_; }
+  /// Of the loss of all calls, reduced as their gradients are: its mean over these targets.
+  double mean_of(double reduced) const;
   /// By which a call multiplies its gradients at once.
   static float scale(const v1::LossBatch& batch);
 

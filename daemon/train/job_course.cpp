@@ -33,6 +33,9 @@ v1::StepMetrics JobCourse::done(const BatchWork& work, const StepOutput& output)
   metrics.set_grad_norm(output.values.grad_norm());
   metrics.set_lr(output.values.lr());
   metrics.set_tokens(tokens_);
+  const auto labels = static_cast<double>(work.labels);
+  const LossSum sum = {metrics.loss() * labels, labels, work.bytes};
+  if (const auto bits = bits_per_byte({&sum, 1})) metrics.set_bits_per_byte(*bits);
   metrics.set_tokens_per_second(static_cast<double>(work.tokens) / output.step_seconds);
   if (peak_flops_ > 0.0) {
     const double peak = peak_flops_ * mesh_layout(config_.mesh()).size();
@@ -50,6 +53,7 @@ JobProgress JobCourse::progress(const v1::ValidationProgress& validation) const 
 
 void JobCourse::edit(const v1::JobSettings& settings) {
   config_.mutable_training()->set_steps(settings.steps());
+  if (settings.has_lr()) config_.mutable_optimizer()->set_lr(settings.lr());
   *config_.mutable_lr_scheduler() = settings.lr_scheduler();
   schedule_ = make_lr_schedule(config_.lr_scheduler(), config_.training().steps());
 }

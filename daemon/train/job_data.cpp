@@ -46,11 +46,14 @@ std::vector<LossSum> JobData::losses(ModelRun& model, const ValidationBatches& b
       const LossSum share = model.forward(part, seq_len_);
       sums[i].loss += share.loss;
       sums[i].labels += share.labels;
+      sums[i].bytes += share.bytes;
+      if (!model.mesh().leads_samples()) continue;
+      for (const std::int64_t length : part.spans) sums[i].tokens += static_cast<double>(length);
     }
   }
   if (sums.empty()) return sums;  // the data have ended, on all ranks alike
-  static_assert(sizeof(LossSum) == 2 * sizeof(double));
-  all_reduce(world_, std::span(&sums.data()->loss, 2 * sums.size()), comm::ReduceOp::kSum);
+  static_assert(sizeof(LossSum) == 4 * sizeof(double));
+  all_reduce(world_, std::span(&sums.data()->loss, 4 * sums.size()), comm::ReduceOp::kSum);
   return sums;
 }
 

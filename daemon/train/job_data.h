@@ -21,7 +21,9 @@ class JobData {
           const nn::ModelConfig& model, const comm::ProcessGroup& data_ranks);
 
   const v1::DataIdentity& identity() const { return feed_.identity(); }
-  DataSize size() const { return {identity().tokens(), feed_.training_samples()}; }
+  DataSize size() const {
+    return {identity().tokens(), feed_.training_samples(), feed_.chat_cuts()};
+  }
   /// As DataFeed::leave_out_rests.
   bool leave_out_rests() { return feed_.leave_out_rests(); }
   /// As DataFeed::training_batch.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "daemon/nn/models/model_config.h"
@@ -10,6 +11,8 @@
 #include "v1/step.pb.h"
 
 namespace meshloom::train {
+
+struct TokenizedText;
 
 /// What a batch has to fit.
 struct LossBatchLimits {
@@ -34,6 +37,8 @@ struct WholeBatch {
   std::int64_t samples = 0;
   std::int64_t counted_tokens = 0;  ///< as in losses.h, of all data
   bool several_targets = false;     ///< some datum has more than one target a token
+  /// Of a batch that names text: where its tokens are; null for other data.
+  std::shared_ptr<const TokenizedText> text = nullptr;
 };
 /// Of a batch that was checked and has all of its data.
 WholeBatch whole_batch(const TokenLoss& loss, const v1::LossBatch& batch);

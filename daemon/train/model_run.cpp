@@ -333,7 +333,7 @@ LossSum ModelRun::forward(const HostBatch& batch, std::int64_t seq_len) {
   const double loss = state_->model().loss(tensors, 1.0f, {}).item();
   data_parallel.end_forward();
   if (!mesh_->leads_samples()) return {};
-  return {loss, static_cast<double>(batch.counted)};
+  return {loss, static_cast<double>(batch.counted), batch.bytes};
 }
 
 }  // namespace meshloom::train

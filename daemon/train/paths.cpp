@@ -6,6 +6,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
+#include "daemon/base/nearest_name.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -85,7 +86,8 @@ fs::path resolve_path(const std::string& name, const fs::path& roots, const std:
     check_inside(full, roots, disk);
     if (!disk.has(full))
       throw NotFound(
-          fmt::format("{}: \"{}\" does not exist below {}", field, name, names_of(roots)),
+          fmt::format("{}: \"{}\" does not exist below {}{}", field, name, names_of(roots),
+                      disk.is_remote() ? "" : base::nearest_hint(full, base::Beside::kAnything)),
           "NOT_FOUND", metadata);
     return full;
   });

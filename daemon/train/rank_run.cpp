@@ -2,8 +2,10 @@
 #include "daemon/train/rank_run.h"
 
 #include <optional>
+#include <utility>
 
 #include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/chat_prompt.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/generation.h"
@@ -24,6 +26,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+
+/// Times of threads are read in one step in so long: that may take a millisecond.
+constexpr std::chrono::milliseconds kBetweenCoreTimes{250};
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -62,6 +67,7 @@ void RankRun::open(const RankResources& resources, const nn::ModelConfig& model,
     const fs::path source =
         source_folder(config_.model(), options_.data_dir, options_.model_folder);
     carried_ = read_carried_files(text::carried_files(source, options_.tokenizer_folder), notes_);
+    carry_chat_of_job(config_.data(), options_.tokenizer_folder, options_.data_dir, carried_);
   }
   if (options_.with_data) {
     data_ = std::make_unique<JobData>(resources_, config_, options_, model, mesh->data());
@@ -113,6 +119,8 @@ const JobData& RankRun::own_data(const char* verb) const {
 void RankRun::begin_gradients() {
   if (model_->has_gradients() || window_.samples() > 0) return;
   model_->phases().clear();
+  core_times_begin_.reset();
+  if (Clock::now() - core_times_read_ >= kBetweenCoreTimes) core_times_begin_ = read_core_times();
   step_begin_ = Clock::now();
 }
 
@@ -174,6 +182,7 @@ StepOutput RankRun::optim_step(const v1::OptimStepParams& params) {
   const auto begin = Clock::now();
   const StepValues values = step_values(params, config_.optimizer(), config_.training().max_norm());
   before_write();
+  const GradientWindow window = window_;
   double factor = 1.0;
   try {
     factor = window_.close();
@@ -196,11 +205,22 @@ StepOutput RankRun::optim_step(const v1::OptimStepParams& params) {
   output.values.set_grad_norm(result.norm);
   output.values.set_lr(values.lr);
   output.values.set_loss(result.loss);
+  output.values.set_tokens(window.counted());
+  if (window.counted() > 0) output.values.set_mean_loss(window.mean_of(result.loss));
   output.values.set_seconds(seconds_since(begin));
   output.step_seconds = seconds_since(step_begin_);
+  output.core_times = core_times_of_step();
   output.phase_seconds = model_->phases().seconds();
   output.collectives = collectives_of_step();
   return output;
+}
+
+std::optional<CoreTimes> RankRun::core_times_of_step() {
+  if (!core_times_begin_) return std::nullopt;
+  const auto now = read_core_times();
+  core_times_read_ = Clock::now();
+  const auto begin = std::exchange(core_times_begin_, std::nullopt);
+  return now ? std::optional(core_times_between(*begin, *now)) : std::nullopt;
 }
 
 std::vector<v1::CollectiveMetrics> RankRun::collectives_of_step() {
@@ -289,7 +309,8 @@ void RankRun::before_write() {
 v1::LossOutput RankRun::call(const v1::LossBatch& batch, const WholeBatch& whole, bool dropout,
                              bool backward) {
   if (!batch.has_reference()) return run_call(batch, whole, dropout, backward);
-  const ReferenceData::Samples read = references_->read(batch, model_->mesh());
+  const ReferenceData::Samples read =
+      references_->read(batch, model_->mesh(), whole.text ? *whole.text : TokenizedText());
   v1::LossOutput output = run_call(read.batch, read.whole, dropout, backward);
   if (world_.rank() == 0) *output.mutable_data_identity() = read.identity;
   return output;

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/train/core_times.h"
 #include "daemon/train/gradient_window.h"
 #include "daemon/train/job_checkpoints.h"
 #include "daemon/train/job_data.h"
@@ -70,6 +72,8 @@ class RankRun final : public Run {
   const JobData& own_data(const char* verb) const;
   /// Before the gradients of a call are computed: its step begins, if no other call has begun it.
   void begin_gradients();
+  /// At the end of a step; nothing for one at whose beginning none were read.
+  std::optional<CoreTimes> core_times_of_step();
   std::vector<v1::CollectiveMetrics> collectives_of_step();
   /// The weights are about to be overwritten. What fails on a rank is thrown by all, before.
   void before_write();
@@ -91,8 +95,10 @@ class RankRun final : public Run {
   std::unique_ptr<WeightSnapshots> snapshots_;
   GradientWindow window_;
   std::chrono::steady_clock::time_point step_begin_;  ///< of the step that window_ belongs to
-  GroupCounters counted_;                             ///< collectives up to the last step's end
-  bool undefined_ = false;                            ///< the weights
+  std::optional<CoreTimes> core_times_begin_;         ///< of this process then, if they were read
+  std::chrono::steady_clock::time_point core_times_read_;  ///< when they were read last
+  GroupCounters counted_;   ///< collectives up to the last step's end
+  bool undefined_ = false;  ///< the weights
   std::vector<std::string> notes_;
 };
 

@@ -8,7 +8,9 @@
 #include "daemon/train/all_reduce_values.h"
 #include "daemon/train/batch_parts.h"
 #include "daemon/train/data/batch_loader.h"
+#include "daemon/train/data/chat_data.h"
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/reference_text.h"
 #include "daemon/train/replica_check.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/status_agreement.h"
@@ -16,7 +18,7 @@
 namespace meshloom::train {
 namespace {
 
-constexpr const char* kField = "reference.data";
+constexpr const char* kField = kReferenceField;
 constexpr std::size_t kMostOpened = 8;  // of a run at once
 
 /// A row of what a loader gives, as a client would have sent it.
@@ -52,23 +54,6 @@ void check_fits(const v1::DataReference& reference, const Dataset& dataset,
         {{"field", "reference.first_sample"}, {"samples", std::to_string(dataset.size())}});
 }
 
-/// Samples are read from files of tokens, or from text whose bytes are tokens.
-void refuse_what_is_tokenized(const v1::DataConfig& data) {
-  const auto refuse = [](const char* name, const std::string& value) {
-    base::field_not_offered(fmt::format("{}.{}", kField, name),
-                            "{} is not offered: text is tokenized for jobs; for the verbs of a run "
-                            "\"meshloom data tokenize\" makes a file of tokens of it",
-                            value);
-  };
-  if (const std::string& name = data.tokenizer(); !name.empty() && name != "bytes")
-    refuse("tokenizer", fmt::format("\"{}\"", name));
-  if (!data.field().empty()) refuse("field", fmt::format("\"{}\"", data.field()));
-  if (data.has_append_eos()) refuse("append_eos", data.append_eos() ? "true" : "false");
-  if (data.has_add_special_tokens())
-    refuse("add_special_tokens", data.add_special_tokens() ? "true" : "false");
-  if (data.skip_lines_without_text()) refuse("skip_lines_without_text", "true");
-}
-
 }  // namespace
 
 ReferenceData::ReferenceData(v1::RunConfig config, nn::ModelConfig model,
@@ -79,28 +64,28 @@ ReferenceData::ReferenceData(v1::RunConfig config, nn::ModelConfig model,
       disk_(disk) {}
 
 const ReferenceData::Opened& ReferenceData::open(const v1::DataReference& reference,
+                                                 const TokenizedText& text,
                                                  comm::ProcessGroup& world) {
   v1::RunConfig config;
   *config.mutable_data() = reference.data();
   config.mutable_data()->clear_identity();
   config.mutable_training()->set_seq_len(reference.has_seq_len() ? reference.seq_len()
                                                                  : config_.training().seq_len());
-  const std::string key = config.SerializeAsString();
+  // Text that has changed has other tokens, in a file of another name.
+  const std::string key = config.SerializeAsString() + text.tokens.string();
   const auto known = std::find_if(opened_.begin(), opened_.end(),
                                   [&](const Opened& item) { return item.key == key; });
   if (known != opened_.end()) return *known;
   Opened opened{key, nullptr, {}};
   run_agreed(world, [&] {
-    refuse_what_is_tokenized(config.data());
+    const RunFiles files = find_run_files(config, data_dir_, kField, disk_);
+    resolve_chat(*config.mutable_data(), files, kField, disk_);
     resolve_data(*config.mutable_data(), model_, kField);
-    const RunData data = open_run_data(config, model_, data_dir_, kField, {}, disk_);
+    const RunData data = open_run_data(config, model_, files, kField, text, disk_);
     if (!data.training)
       throw InvalidArgument(
-          fmt::format(
-              "{}.tokenizer: {} is text that is not tokenized: give a file of tokens, which "
-              "\"meshloom data tokenize\" makes of it, or say bytes if the model's first "
-              "256 tokens are bytes",
-              kField, reference.data().path()),
+          fmt::format("{}.tokenizer: {} is text whose tokens were not made; send the verb again",
+                      kField, reference.data().path()),
           "TOKENIZER_NEEDED", {{"field", std::string(kField) + ".tokenizer"}});
     if (data.training->size() == 0)
       base::refuse_field(std::string(kField) + ".path",
@@ -128,10 +113,11 @@ void ReferenceData::read_data(const v1::DataReference& reference, const Opened& 
       *batch.add_data() = datum_of(host, row, seq_len);
 }
 
-ReferenceData::Samples ReferenceData::read(const v1::LossBatch& given, const RunMesh& mesh) {
+ReferenceData::Samples ReferenceData::read(const v1::LossBatch& given, const RunMesh& mesh,
+                                           const TokenizedText& text) {
   comm::ProcessGroup& world = mesh.world();
   const v1::DataReference& reference = given.reference();
-  const Opened& opened = open(reference, world);
+  const Opened& opened = open(reference, text, world);
   Samples samples{given, {reference.samples(), 0, false}, opened.identity};
   v1::LossBatch& batch = samples.batch;
   batch.clear_reference();

@@ -10,6 +10,7 @@
 #include "daemon/base/disk.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/data/dataset.h"
+#include "daemon/train/data/text_data.h"
 #include "daemon/train/loss_batch.h"
 #include "daemon/train/run_mesh.h"
 #include "v1/config.pb.h"
@@ -30,10 +31,11 @@ class ReferenceData {
     v1::DataIdentity identity;
   };
   /// Reads what the reference of a checked batch names: rank 0 everything, the others what they
-  /// compute. Every rank of the mesh's world calls it, and what one throws all throw:
-  /// InvalidArgument with a field below "reference", NotFound, IoError, FailedPrecondition
-  /// (DATA_CHANGED), OutOfRange (DATA_OUT_OF_RANGE).
-  Samples read(const v1::LossBatch& batch, const RunMesh& mesh);
+  /// compute. `text` says where the tokens of text are (resolve_reference_text). Every rank of the
+  /// mesh's world calls it, and what one throws all throw: InvalidArgument with a field below
+  /// "reference", NotFound, IoError, FailedPrecondition (DATA_CHANGED), OutOfRange
+  /// (DATA_OUT_OF_RANGE).
+  Samples read(const v1::LossBatch& batch, const RunMesh& mesh, const TokenizedText& text = {});
 
  private:
   struct Opened {
@@ -41,7 +43,8 @@ class ReferenceData {
     std::shared_ptr<const Dataset> dataset;
     v1::DataIdentity identity;
   };
-  const Opened& open(const v1::DataReference& reference, comm::ProcessGroup& world);
+  const Opened& open(const v1::DataReference& reference, const TokenizedText& text,
+                     comm::ProcessGroup& world);
   /// Adds the samples of a place to a batch.
   void read_data(const v1::DataReference& reference, const Opened& opened, const BatchSplit& split,
                  std::int64_t place, v1::LossBatch& batch) const;

@@ -7,6 +7,7 @@
 #include "daemon/base/given_number.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/batch_plan.h"
+#include "daemon/train/data/chat_data.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/data/text_data.h"
 #include "daemon/train/data/wide_tokens.h"
@@ -14,6 +15,7 @@
 #include "daemon/train/field_checks.h"
 #include "daemon/train/generation_config.h"
 #include "daemon/train/micro_batch.h"
+#include "daemon/train/missing_fields.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/optim/parameter_groups.h"
 #include "daemon/train/paths.h"
@@ -82,14 +84,17 @@ void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
   check_range("run.lr_scheduler.min_lr_factor", schedule.min_lr_factor(), 0.0, 1.0);
 }
 
-/// Which tokens of a sample a masked language model is asked for.
+/// Which tokens of a sample a masked language model is asked for. `section` is the data's path.
 void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model,
-                       const std::string& field) {
+                       const std::string& section) {
+  const std::string field = section + ".masked_lm";
   if (model.architecture != nn::Architecture::kBert) {
     if (data.has_masked_lm())
       base::refuse_field(field, "is for BERT; other models learn the next token");
     return;
   }
+  if (data.has_chat())
+    base::refuse_field(section + ".chat", "is for models that learn the next token");
   if (!data.masked_lm().has_mask_token())
     base::refuse_field(field + ".mask_token", "is needed for BERT: the token that hides others");
   v1::MaskedLmConfig& masked = *data.mutable_masked_lm();
@@ -116,6 +121,7 @@ void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model,
 struct OpenedPath {
   std::shared_ptr<const TokenStream> stream;  ///< null: text whose tokens are not made yet
   v1::DataIdentity identity;
+  TokenBytes bytes;  ///< of text, that its tokens stand for
 };
 
 /// `tokens` is the file of its tokens, if they are made.
@@ -131,11 +137,13 @@ OpenedPath open_path(const v1::DataConfig& data, const DataFiles& files, const f
     if (tokens.empty()) return opened;
     opened.stream = open(find_data_files(tokens, TokenFormat::kLlmc, {}, disk));
     opened.identity.set_tokens(opened.stream->size());
+    opened.bytes = mean_token_bytes(*opened.stream);
     return opened;
   }
   base::with_field(field, [&] {
     opened.stream = open(files);
     opened.identity = identify(*opened.stream);
+    opened.bytes = mean_token_bytes(*opened.stream);
   });
   return opened;
 }
@@ -143,7 +151,14 @@ OpenedPath open_path(const v1::DataConfig& data, const DataFiles& files, const f
 /// What the data's options and the model ask of the tokens. `field` is that of the section.
 void check_stream(const v1::DataConfig& data, const TokenStream& stream, std::int64_t vocab_size,
                   const std::string& field) {
-  const bool wants_documents = !data.pack_documents() || data.document_mask();
+  if (stream.is_chat() && data.has_document_end())
+    base::refuse_field(field + ".document_end",
+                       "is not for conversations, which are told apart without it");
+  if (stream.is_chat() && data.has_masked_lm())
+    base::refuse_field(field + ".path",
+                       "holds conversations, which are for models that learn the next token");
+  const bool wants_documents =
+      (!data.pack_documents() || data.document_mask()) && !stream.is_chat();
   if (wants_documents && stream.format() != TokenFormat::kText && !data.has_document_end())
     base::refuse_field(field + ".document_end", "is needed to find the documents of a {} file",
                        token_format_name(stream.format()));
@@ -253,7 +268,14 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std:
         "is true, but {}.document_mask is false: a position that begins anew is told "
         "from the same one of another document by the mask alone",
         field);
-  resolve_masked_lm(data, model, field + ".masked_lm");
+  resolve_masked_lm(data, model, field);
+}
+
+void fill_masked_lm(v1::RunConfig& config, const nn::ModelConfig& model, const fs::path& tokenizer,
+                    text::TokenizerCache& opened) {
+  if (model.architecture != nn::Architecture::kBert) return;
+  base::with_field("run.data.tokenizer",
+                   [&] { fill_masked_tokens(*config.mutable_data(), tokenizer, opened); });
 }
 
 RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
@@ -267,18 +289,24 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
                       const RunFiles& files, const std::string& field, const TokenizedText& text,
                       base::Disk& disk) {
   const v1::DataConfig& data = config.data();
+  const TokenBytes by_token =
+      text.token_bytes.empty() ? TokenBytes() : TokenBytes(text.token_bytes);
   const auto open = [&](const DataFiles& found, const fs::path& tokens, const std::string& path) {
     OpenedPath opened = open_path(data, found, tokens, text.tokenizer, path, disk);
     if (!opened.stream) return opened;
+    if (!tokens.empty() && by_token.known()) opened.bytes = by_token;
     check_stream(data, *opened.stream, model.vocab_size, field);
     return opened;
   };
   const DatasetOptions options = dataset_options(config, model);
   DatasetOptions all = options;  // losses are of every token
   all.keep_rest = true;
-  const auto whole = [](const std::shared_ptr<const TokenStream>& stream,
-                        const DatasetOptions& as) {
-    return std::make_shared<const Dataset>(stream, TokenRange{0, stream->size()}, as);
+  const auto part = [](const OpenedPath& opened, TokenRange range, DatasetOptions as) {
+    as.bytes = opened.bytes;
+    return std::make_shared<const Dataset>(opened.stream, range, as);
+  };
+  const auto whole = [&](const OpenedPath& opened, const DatasetOptions& as) {
+    return part(opened, {0, opened.stream->size()}, as);
   };
   const OpenedPath training = open(files.training, text.tokens, field + ".path");
   const RunData not_tokenized{nullptr, nullptr, {}, training.identity};
@@ -288,30 +316,35 @@ RunData open_run_data(const v1::RunConfig& config, const nn::ModelConfig& model,
     const fs::path tokens = i < text.set_tokens.size() ? text.set_tokens[i] : fs::path();
     const OpenedPath set = open(files.sets[i], tokens, validation_set_field(i));
     if (!set.stream) return not_tokenized;
-    data_of_run.validation_sets.push_back(whole(set.stream, all));
+    data_of_run.validation_sets.push_back(whole(set, all));
   }
   if (files.validation) {
     const OpenedPath other =
         open(*files.validation, text.validation_tokens, field + ".validation_path");
     if (!stream || !other.stream) return not_tokenized;
-    data_of_run.training = whole(stream, options);
-    data_of_run.validation = whole(other.stream, all);
+    data_of_run.training = whole(training, options);
+    data_of_run.validation = whole(other, all);
     return data_of_run;
   }
   if (!stream) return not_tokenized;
   const auto held_out = static_cast<std::int64_t>(
       std::floor(data.validation_split() * static_cast<double>(stream->size())));
   std::int64_t split = stream->size() - held_out;
-  if (!options.pack_documents && held_out > 0) split = next_document_start(*stream, options, split);
-  data_of_run.training = std::make_shared<const Dataset>(stream, TokenRange{0, split}, options);
-  data_of_run.validation =
-      std::make_shared<const Dataset>(stream, TokenRange{split, stream->size()}, all);
+  if ((!options.pack_documents || stream->is_chat()) && held_out > 0)
+    split = next_document_start(*stream, options, split);
+  data_of_run.training = part(training, {0, split}, options);
+  data_of_run.validation = part(training, {split, stream->size()}, all);
   return data_of_run;
 }
 
 namespace {
 
 void check_trained_on(const v1::RunConfig& config, const RunData& data) {
+  if (const ChatSamples* chat = data.training->chat(); chat != nullptr && chat->size() == 0)
+    base::refuse_field("run.data.path",
+                       "none of its {} conversations has a token to learn from in its first "
+                       "seq_len + 1 = {} tokens",
+                       chat->cuts().left_out, config.training().seq_len() + 1);
   if (data.training->size() == 0)
     base::refuse_field("run.data.path",
                        "{} training tokens hold no sample of seq_len + 1 = {} tokens",
@@ -343,6 +376,7 @@ void check_enough(const v1::RunConfig& config, const RunData& data) {
 void resolve_settings(v1::RunConfig& config, const fs::path& data_dir,
                       const fs::path& model_folder) {
   check_count("run.training.steps", config.training().steps(), 1);
+  check_range("run.optimizer.lr", config.optimizer().lr(), 0.0, 1e6);
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
   resolve_services(config, nullptr);
   if (config.has_sample()) check_sample_interval(config.sample());
@@ -355,10 +389,13 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                                  const fs::path& model_folder, int ranks_per_host,
                                  const fs::path& named_tokenizer) {
   v1::RunConfig config = given;
+  check_missing_fields(given, {data_dir, model_folder, named_tokenizer});
   // The tie of a checkpoint that it begins with is told by its run (agree_on_model).
   const nn::ModelConfig model =
       load_model_config(config.model(), data_dir, model_folder, base::own_disk(),
                         given.checkpoint().resume_from().empty() ? warnings : nullptr);
+  const RunFiles files = find_run_files(config, data_dir, "run.data");
+  resolve_chat(*config.mutable_data(), files, "run.data");
   if (balances_documents(config.plan()) && !config.data().document_mask())
     base::refuse_field("run.plan.context_parallel.load_balancer",
                        "is per_document, which needs run.data.document_mask: true");
@@ -371,18 +408,23 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   resolve_optimizer(*config.mutable_optimizer());
   check_parameter_patterns(config, model);
   resolve_schedule(*config.mutable_lr_scheduler(), config.training().steps());
-  resolve_data(*config.mutable_data(), model);
-  resolve_services(config, warnings);
   const fs::path tokenizer = tokenizer_folder(config, {data_dir, model_folder, named_tokenizer});
   text::TokenizerCache opened;
+  fill_masked_lm(config, model, tokenizer, opened);
+  resolve_data(*config.mutable_data(), model);
+  resolve_services(config, warnings);
   if (config.has_sample()) {
-    resolve_sample(*config.mutable_sample(), model, tokenizer, opened);
+    resolve_sample(config, model, tokenizer, data_dir, opened);
     note_end_tokens(config.model(), data_dir, model_folder, model.vocab_size, warnings);
   }
-  const RunFiles files = find_run_files(config, data_dir, "run.data");
   TokenizedText text;
   text.tokenizer =
       resolve_text(*config.mutable_data(), model.vocab_size, tokenizer, opened, files, "run.data");
+  if (warnings && !text.tokenizer.empty() && !tokenizer.empty() && !config.data().append_eos() &&
+      !given.data().has_append_eos() && !config.data().has_chat())
+    warnings->push_back(
+        "run.data.append_eos: false, since the tokenizer names no eos_token: nothing stands "
+        "between documents");
   const RunData data = open_run_data(config, model, files, "run.data", text);
   if (config.data().has_identity())
     check_same_data(config.data().identity(), data.identity, config.data().allow_changed(),

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/train/data/chat_data.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/field_checks.h"
 #include "daemon/train/micro_batch.h"
@@ -37,6 +38,8 @@ v1::RunConfig resolve_evaluation_config(const v1::RunConfig& given, const Evalua
   v1::RunConfig config = given;
   const nn::ModelConfig model =
       load_model_config(config.model(), place.data_dir, place.model_folder);
+  const RunFiles files = find_run_files(config, place.data_dir, "run.data");
+  resolve_chat(*config.mutable_data(), files, "run.data");
   if (balances_documents(config.plan()) && !config.data().document_mask())
     base::refuse_field("run.plan.context_parallel.load_balancer",
                        "is per_document, which needs run.data.document_mask: true");
@@ -50,12 +53,13 @@ v1::RunConfig resolve_evaluation_config(const v1::RunConfig& given, const Evalua
   check_at_most(kBatch, training.global_batch_size(), planner::kMostBatch);
   resolve_seq_len(training, model);
   resolve_optimizer(*config.mutable_optimizer());
-  resolve_data(*config.mutable_data(), model);
-  config.mutable_validation()->set_interval(1);
   const std::filesystem::path tokenizer =
       tokenizer_folder(config, {place.data_dir, place.model_folder, place.named_tokenizer});
-  const RunFiles files = find_run_files(config, place.data_dir, "run.data");
   text::TokenizerCache opened;
+  // A job's own is whole, whatever version has resolved it.
+  if (!config.data().masked_lm().has_mask_token()) fill_masked_lm(config, model, tokenizer, opened);
+  resolve_data(*config.mutable_data(), model);
+  config.mutable_validation()->set_interval(1);
   TokenizedText known = text;
   known.tokenizer =
       resolve_text(*config.mutable_data(), model.vocab_size, tokenizer, opened, files, "run.data");

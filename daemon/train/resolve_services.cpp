@@ -8,6 +8,8 @@
 
 #include "daemon/base/given_number.h"
 #include "daemon/base/nearest_name.h"
+#include "daemon/train/chat_prompt.h"
+#include "daemon/train/data/chat_data.h"
 #include "daemon/train/field_checks.h"
 #include "daemon/train/offered.h"
 #include "daemon/train/sampling_params.h"
@@ -53,7 +55,6 @@ void resolve_validation(v1::ValidationConfig& validation) {
                          set.name());
     if (!names.insert(set.name()).second)
       base::refuse_field(field + "name", "\"{}\" is the name of two sets", set.name());
-    if (set.path().empty()) base::refuse_field(field + "path", "is needed");
   }
 }
 
@@ -130,8 +131,24 @@ void check_sample_interval(const v1::SampleConfig& sample) {
                        sample.interval());
 }
 
-void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
-                    const fs::path& tokenizer, text::TokenizerCache& opened) {
+namespace {
+
+/// Whose prompts are what users say.
+void resolve_chat_sample(v1::RunConfig& config, PromptLimits& limits, const fs::path& tokenizer,
+                         const fs::path& data_dir) {
+  v1::SampleConfig& sample = *config.mutable_sample();
+  if (!sample.token_ids().empty())
+    base::refuse_field("run.sample.token_ids", "are no conversation, and run.sample.chat is true");
+  set_chat_of_job(limits, config.data(), tokenizer, data_dir);
+  for (const auto& [prompt, field] : user_prompts(sample)) user_prompt(prompt, limits, field);
+  resolve_sampling_params(*sample.mutable_params(), "run.sample.params");
+}
+
+}  // namespace
+
+void resolve_sample(v1::RunConfig& config, const nn::ModelConfig& model, const fs::path& tokenizer,
+                    const fs::path& data_dir, text::TokenizerCache& opened) {
+  v1::SampleConfig& sample = *config.mutable_sample();
   if (model.architecture == nn::Architecture::kBert)
     base::refuse_field("run.sample", "is for causal models; BERT does not generate");
   const bool has_text = !sample.prompt().empty() || !sample.prompts().empty();
@@ -139,6 +156,10 @@ void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
   check_at_most("run.sample.prompts", sample.prompts_size(), kMostPrompts - 1);
   PromptLimits limits = prompt_limits(model);
   if (has_text) add_tokenizer(limits, tokenizer, opened);
+  if (!sample.has_chat() && has_text && sample.token_ids().empty() &&
+      renders_chat(config.data(), tokenizer, data_dir))
+    sample.set_chat(true);
+  if (sample.chat()) return resolve_chat_sample(config, limits, tokenizer, data_dir);
   if (!sample.prompt().empty() || !sample.token_ids().empty())
     prompt_tokens(sample.prompt(), sample.token_ids(), limits, "run.sample.");
   for (int i = 0; i < sample.prompts_size(); ++i)

@@ -19,9 +19,10 @@ void resolve_services(v1::RunConfig& config, std::vector<std::string>* warnings)
 /// Throws if samples are to be drawn while a job trains and there is nothing to begin them with.
 void check_sample_interval(const v1::SampleConfig& sample);
 
-/// Fills in a sample that is given and checks its prompts. `tokenizer` is the folder of the
-/// model's tokenizer, or empty.
-void resolve_sample(v1::SampleConfig& sample, const nn::ModelConfig& model,
-                    const std::filesystem::path& tokenizer, text::TokenizerCache& opened);
+/// Fills in config.sample, which is given, and checks its prompts. `tokenizer` is the folder of the
+/// model's tokenizer, or empty. Of config.data it is known whether they are chat (resolve_chat).
+void resolve_sample(v1::RunConfig& config, const nn::ModelConfig& model,
+                    const std::filesystem::path& tokenizer, const std::filesystem::path& data_dir,
+                    text::TokenizerCache& opened);
 
 }  // namespace meshloom::train

@@ -42,6 +42,9 @@ Json data_keys(const Json& config) {
   for (const char* free :
        {"validation_path", "identity", "allow_changed", "skip_lines_without_text"})
     data.erase(free);
+  // False says the same as nothing.
+  for (const char* flag : {"document_mask", "reset_positions"})
+    if (value_of(data, flag) == false) data.erase(flag);
   return data;
 }
 
@@ -75,7 +78,8 @@ void keep_balancer(const Manifest& manifest, v1::RunConfig* config) {
 /// Runs of tokenized text that do not say whether special tokens stand around documents have the
 /// tokens of a daemon that did not know the field, which left them out (resolve_document_tokens).
 void keep_document_tokens(const v1::RunConfig& given, const Manifest& manifest,
-                          const std::filesystem::path& tokenizer, v1::RunConfig* config) {
+                          const std::filesystem::path& tokenizer,
+                          const std::filesystem::path& data_dir, v1::RunConfig* config) {
   v1::RunConfig before;
   if (given.data().has_add_special_tokens() ||
       !run_config_from_json(manifest.run_config, &before) ||
@@ -86,7 +90,32 @@ void keep_document_tokens(const v1::RunConfig& given, const Manifest& manifest,
   if (data.has_masked_lm())
     *data.mutable_masked_lm()->mutable_special_tokens() = given.data().masked_lm().special_tokens();
   if (!data.identity().tokenizer().empty())
-    data.mutable_identity()->set_tokenizer(tokenizer_identity(data, tokenizer));
+    data.mutable_identity()->set_tokenizer(tokenizer_identity(data, tokenizer, data_dir));
+}
+
+/// A template tells the time at which the first job was submitted.
+void keep_chat_time(const v1::RunConfig& given, const Manifest& manifest,
+                    const std::filesystem::path& tokenizer, const std::filesystem::path& data_dir,
+                    v1::RunConfig* config) {
+  v1::RunConfig before;
+  v1::DataConfig& data = *config->mutable_data();
+  if (given.data().chat().has_time() || !data.chat().has_time() ||
+      !run_config_from_json(manifest.run_config, &before) || !before.data().chat().has_time())
+    return;
+  data.mutable_chat()->set_time(before.data().chat().time());
+  data.mutable_identity()->set_tokenizer(tokenizer_identity(data, tokenizer, data_dir));
+}
+
+/// Which tokens are never hidden, where the job leaves it to the tokenizer: as the checkpoint has
+/// it, which may be of a version that knew of none.
+void keep_masked_tokens(const v1::RunConfig& given, const Manifest& manifest,
+                        v1::RunConfig* config) {
+  v1::RunConfig before;
+  if (!config->data().has_masked_lm() || !given.data().masked_lm().special_tokens().empty() ||
+      !run_config_from_json(manifest.run_config, &before) || !before.data().has_masked_lm())
+    return;
+  *config->mutable_data()->mutable_masked_lm()->mutable_special_tokens() =
+      before.data().masked_lm().special_tokens();
 }
 
 }  // namespace
@@ -155,9 +184,11 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
     if (!given.training().has_micro_batch_size() &&
         run_config_from_json(manifest.run_config, &before))
       keep_micro_batch(before, config);
-    keep_document_tokens(given, manifest,
-                         tokenizer_folder(resolved, {data_dir, model_folder, named_tokenizer}),
-                         config);
+    const std::filesystem::path tokenizer =
+        tokenizer_folder(resolved, {data_dir, model_folder, named_tokenizer});
+    keep_document_tokens(given, manifest, tokenizer, data_dir, config);
+    keep_chat_time(given, manifest, tokenizer, data_dir, config);
+    keep_masked_tokens(given, manifest, config);
     const DeclaredConfig declared = load_declared_config(resolved.model(), data_dir, model_folder);
     check_resumable(manifest, resolved, resumed_model(declared, manifest), label);
     if (!manifest.data_identity.empty())

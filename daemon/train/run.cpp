@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/run.h"
 
+#include <numbers>
+
+#include "daemon/train/chat_prompt.h"
 #include "daemon/train/checkpoint/checkpoint_reader.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/generation.h"
@@ -47,7 +50,10 @@ class ModelSampler final : public Sampler {
         step_(step),
         limits_(train::prompt_limits(model_->config())) {
     text::TokenizerCache opened;
-    if (!of_bytes) add_tokenizer(limits_, folder, opened);
+    if (of_bytes)
+      add_chat(limits_, folder, {});
+    else
+      add_tokenizer(limits_, folder, opened);
     limits_.generation = read_generation_config(folder, limits_.vocab_size);
     limits_.notes = std::move(notes);
   }
@@ -76,17 +82,29 @@ bool holds_checkpoint(const fs::path& folder) {
       "NOT_FOUND", {{"path", folder.string()}});
 }
 
-}  // namespace
-
-double mean_loss(std::span<const LossSum> batches) {
+LossSum sum_of(std::span<const LossSum> batches) {
   LossSum total;
   for (const LossSum& batch : batches) {
     total.loss += batch.loss;
     total.labels += batch.labels;
+    total.bytes += batch.bytes;
   }
+  return total;
+}
+
+}  // namespace
+
+double mean_loss(std::span<const LossSum> batches) {
+  const LossSum total = sum_of(batches);
   if (total.labels == 0.0)
     throw InvalidArgument("evaluate: the validation batches have no label that counts");
   return total.loss / total.labels;
+}
+
+std::optional<double> bits_per_byte(std::span<const LossSum> batches) {
+  const LossSum total = sum_of(batches);
+  if (total.bytes <= 0.0) return std::nullopt;
+  return total.loss / (std::numbers::ln2 * total.bytes);
 }
 
 std::unique_ptr<Run> Run::create(const RankResources& resources, const v1::RunConfig& resolved,

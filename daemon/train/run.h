@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,9 @@
 #include "daemon/base/disk.h"
 #include "daemon/comm/process_group.h"
 #include "daemon/tensor/execution_context.h"
+#include "daemon/train/core_times.h"
 #include "daemon/train/data/batch_work.h"
+#include "daemon/train/data/chat_samples.h"
 #include "daemon/train/data/text_data.h"
 #include "daemon/train/loss_batch.h"
 #include "daemon/train/sampling_params.h"
@@ -122,10 +125,14 @@ void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
 struct LossSum {
   double loss = 0.0;    ///< summed over its labels
   double labels = 0.0;  ///< that count
+  double bytes = 0.0;   ///< of text that these stand for; 0: not known
+  double tokens = 0.0;  ///< that were computed: all but padding
 };
 
 /// Throws InvalidArgument if no label counts.
 double mean_loss(std::span<const LossSum> batches);
+/// The loss in bits by byte of text; nothing where the bytes are not known.
+std::optional<double> bits_per_byte(std::span<const LossSum> batches);
 
 /// What a sequence of a sample begins with. The prompt is one that the model can continue
 /// (prompt_tokens).
@@ -134,7 +141,8 @@ struct SampleStart {
   v1::SamplingParams params;
   /// Tokens at the end of the prompt that another sample of the same seed has drawn.
   std::uint64_t drawn_before = 0;
-  bool log_probs = false;  ///< its tokens tell theirs
+  bool log_probs = false;                    ///< its tokens tell theirs
+  std::vector<std::int64_t> turn_ends = {};  ///< of an answer in a conversation (ChatPrompt)
   // What ends it, as set_ends makes it.
   v1::SampleStop stop = {};                   ///< strings for models of 256 bytes alone
   std::vector<std::int64_t> end_tokens = {};  ///< beside those of the model's config
@@ -194,12 +202,15 @@ struct ValidationBatches {
 struct StepOutput {
   v1::OptimStepOutput values;
   double step_seconds = 0.0;  ///< since the first forward_backward of the step began
+  /// Of this rank's threads in these; of most short steps nothing is known.
+  std::optional<CoreTimes> core_times = std::nullopt;
   std::map<std::string, double> phase_seconds;  ///< data, forward, backward, reduce, optimizer, ...
   std::vector<v1::CollectiveMetrics> collectives;  ///< since the step before
 };
 
 struct DataSize {
   std::int64_t tokens = 0, samples = 0;
+  std::optional<ChatCuts> chat = std::nullopt;  ///< of the samples, where they are conversations
 };
 
 /// What of a job is in its checkpoints beside weights and optimizer.

@@ -9,6 +9,7 @@
 #include "daemon/base/input_file.h"
 #include "daemon/base/utf8.h"
 #include "daemon/nn/kv_cache.h"
+#include "daemon/train/chat_prompt.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/run.h"
 
@@ -58,11 +59,12 @@ void check_prompt_bytes(std::size_t bytes, const PromptLimits& limits, const std
         "PROMPT_TOO_LONG", {{"field", field}});
 }
 
-std::vector<text::TokenId> encoded(const std::string& text, const PromptLimits& limits,
-                                   const std::string& field, const text::StopCheck& stop) {
+std::vector<text::TokenId> encoded(const std::string& text, bool with_template,
+                                   const PromptLimits& limits, const std::string& field,
+                                   const text::StopCheck& stop) {
   check_prompt_bytes(text.size(), limits, field);
   try {
-    return limits.tokenizer->encode(text, true, stop);
+    return limits.tokenizer->encode(text, with_template, stop);
   } catch (const ResourceExhausted& error) {
     base::throw_with_field(error, field);
   }
@@ -94,6 +96,24 @@ void check_prompt(const std::vector<std::int64_t>& tokens, const PromptLimits& l
                             "TOKEN_OUT_OF_RANGE", {{"field", field}});
 }
 
+/// What is wrong with the tokenizer is kept for whoever gives text.
+void add_tokenizer_alone(PromptLimits& limits, const std::filesystem::path& folder,
+                         text::TokenizerCache& opened, const text::StopCheck& stop) {
+  try {
+    if (limits.vocab_size == kByteVocabulary && has_byte_tokenizer(folder)) return;
+    const text::FolderTokenizer found = opened.open(folder, stop);
+    limits.tokenizer = found.tokenizer;
+    limits.named_tokens = found.named;
+  } catch (const Error& error) {
+    const ErrorKind kind = error.kind();
+    if (kind == ErrorKind::kCancelled || kind == ErrorKind::kUnavailable ||
+        kind == ErrorKind::kDeadlineExceeded)
+      throw;
+    limits.no_tokenizer = error.what();
+    limits.tokenizer_is_refused = kind == ErrorKind::kResourceExhausted;
+  }
+}
+
 }  // namespace
 
 void resolve_sampling_params(v1::SamplingParams& params, const std::string& where) {
@@ -116,6 +136,8 @@ PromptLimits prompt_limits(const nn::ModelConfig& config) {
   set_cache_bytes(config, config.num_kv_heads, DType::kFloat32, limits);
   limits.window_positions =
       nn::KvCache::kept_positions(config.sliding_window, config.context_length());
+  for (const auto& id : {config.bos_token_id, config.eos_token_id})
+    if (!limits.beginning && id && *id >= 0 && *id < config.vocab_size) limits.beginning = id;
   return limits;
 }
 
@@ -136,17 +158,31 @@ PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& r
 void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
                    text::TokenizerCache& opened, const text::StopCheck& stop) {
   if (folder.empty() || !text::has_tokenizer(folder)) return;
-  try {
-    if (limits.vocab_size == kByteVocabulary && has_byte_tokenizer(folder)) return;
-    limits.tokenizer = opened.open(folder, stop).tokenizer;
-  } catch (const Error& error) {
-    const ErrorKind kind = error.kind();
-    if (kind == ErrorKind::kCancelled || kind == ErrorKind::kUnavailable ||
-        kind == ErrorKind::kDeadlineExceeded)
-      throw;
-    limits.no_tokenizer = error.what();
-    limits.tokenizer_is_refused = kind == ErrorKind::kResourceExhausted;
+  add_tokenizer_alone(limits, folder, opened, stop);
+  add_chat(limits, folder, limits.named_tokens, stop);
+}
+
+std::vector<std::int64_t> beginning_tokens(const PromptLimits& limits, const std::string& where,
+                                           std::string* name) {
+  google::protobuf::RepeatedField<std::int64_t> ids;
+  std::string called;
+  if (limits.tokenizer)
+    for (const text::TokenId id : limits.tokenizer->around().before) ids.Add(id);
+  if (!ids.empty()) {
+    called = "the tokens that its tokenizer puts in front of a text";
+  } else if (limits.beginning) {
+    ids.Add(*limits.beginning);
+    called = fmt::format("token {}, the beginning of a text by config.json", *limits.beginning);
+  } else if (limits.is_bytes()) {
+    ids.Add('\n');
+    called = "a line end";
+  } else {
+    base::refuse_field(where + "prompt",
+                       "is needed: the model's files name no token that a text begins with "
+                       "(bos_token_id, eos_token_id); give a prompt or token_ids");
   }
+  if (name) *name = called;
+  return prompt_tokens("", ids, limits, where);
 }
 
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
@@ -163,20 +199,38 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
   return tokens;
 }
 
-std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
-                                             const std::string& field,
-                                             const text::StopCheck& stop) {
+namespace {
+
+std::vector<std::int64_t> tokens_of_text(const std::string& text, bool with_template,
+                                         const PromptLimits& limits, const std::string& field,
+                                         const text::StopCheck& stop) {
   check_generates(limits, field);
   if (text.empty()) base::refuse_field(field, "is empty");
   if (!limits.has_text()) refuse_text(limits, field);
   std::vector<std::int64_t> tokens;
   if (limits.tokenizer)
-    for (const text::TokenId token : encoded(text, limits, field, stop)) tokens.push_back(token);
+    for (const text::TokenId token : encoded(text, with_template, limits, field, stop))
+      tokens.push_back(token);
   else
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   if (tokens.empty()) base::refuse_field(field, "the tokenizer makes no token of it");
   check_prompt(tokens, limits, field);
   return tokens;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
+                                             const std::string& field,
+                                             const text::StopCheck& stop) {
+  return tokens_of_text(text, true, limits, field, stop);
+}
+
+std::vector<std::int64_t> rendered_prompt_tokens(const std::string& text,
+                                                 const PromptLimits& limits,
+                                                 const std::string& field,
+                                                 const text::StopCheck& stop) {
+  return tokens_of_text(text, false, limits, field, stop);
 }
 
 void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
@@ -211,6 +265,8 @@ void set_ends(const v1::SampleStop& stop, const PromptLimits& limits, SampleStar
   start->stop = stop;
   if (!limits.is_bytes()) start->stop.clear_strings();
   start->end_tokens.clear();
+  if (!stop.ignore_eos())
+    for (const std::int64_t end : start->turn_ends) start->stop.add_token_ids(end);
   if (stop.ignore_eos() || !limits.generation.end_tokens) return;
   start->end_tokens = *limits.generation.end_tokens;
   start->stop.set_ignore_eos(true);  // the config's own do not count then

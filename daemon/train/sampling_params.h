@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 namespace meshloom::train {
 
 struct SampleStart;
+struct ChatOfModel;
 
 /// Fills in the defaults and checks the rest. Throws InvalidArgument with the field: `where` and
 /// the parameter's name ("run.sample.params.top_p").
@@ -38,8 +40,14 @@ struct PromptLimits {
   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;
   std::string no_tokenizer = {};
   bool tokenizer_is_refused = false;  ///< it is known, and larger than any of use (TOKENIZER_LIMIT)
+  /// What renders conversations (chat_prompt.h). Null: nothing does; `no_chat` may say why.
+  std::shared_ptr<const ChatOfModel> chat = nullptr;
+  std::string no_chat = {};
+  text::NamedTokens named_tokens = {};  ///< of the tokenizer, which a template may speak of
   /// Of the model's folder: what its sequences end with, and what a request to generate leaves out.
   GenerationConfig generation = {};
+  /// With which a text of the model begins: its bos, else its eos; nothing where it names neither.
+  std::optional<std::int64_t> beginning = std::nullopt;
   /// What to say of a model's weights and config.json to whoever draws from its folder.
   std::vector<std::string> notes = {};
 
@@ -55,9 +63,9 @@ PromptLimits prompt_limits(const nn::ModelConfig& config);
 /// Of a run.
 PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved);
 
-/// Adds the tokenizer of a folder, unless the folder (it may be empty) has none, or it is that of a
-/// model of bytes. A tokenizer that cannot be read is no error before somebody gives text. Throws
-/// what `stop` throws.
+/// Adds the chat template of a folder, and its tokenizer, unless the folder (it may be empty) has
+/// none, or it is that of a model of bytes. A tokenizer that cannot be read is no error before
+/// somebody gives text. Throws what `stop` throws.
 void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
                    text::TokenizerCache& opened, const text::StopCheck& stop = {});
 
@@ -74,6 +82,16 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
 std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
                                              const std::string& field,
                                              const text::StopCheck& stop = {});
+/// The same of text that spells out all its special tokens: none stand around it.
+std::vector<std::int64_t> rendered_prompt_tokens(const std::string& text,
+                                                 const PromptLimits& limits,
+                                                 const std::string& field,
+                                                 const text::StopCheck& stop = {});
+/// What a sequence without a prompt begins with: the tokens in front of a text by the tokenizer's
+/// template, else `beginning`, else of bytes a line end. `name`, unless it is null, becomes its
+/// name for a note. Throws InvalidArgument for a model that has none of them.
+std::vector<std::int64_t> beginning_tokens(const PromptLimits& limits, const std::string& where,
+                                           std::string* name = nullptr);
 
 /// Throws with the field, `where` and ".token_ids[2]" or ".strings[0]": InvalidArgument for ids
 /// outside the vocabulary, strings that are empty or, for a model with a tokenizer, no UTF-8, and
@@ -82,10 +100,10 @@ std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const Prom
 void check_sample_stop(const v1::SampleStop& stop, const PromptLimits& limits,
                        const std::string& where);
 
-/// Gives a sequence what ends it and can be told by tokens as they are drawn: `stop`, and the end
-/// tokens that the model's generation_config.json names in place of those of its config. Strings
-/// are told by tokens of models of bytes; of those with a tokenizer they are looked for in the
-/// text.
+/// Gives a sequence what ends it and can be told by tokens as they are drawn: `stop`, the ends of
+/// its turn, and the end tokens that the model's generation_config.json names in place of those of
+/// its config. Strings are told by tokens of models of bytes; of those with a tokenizer they are
+/// looked for in the text.
 void set_ends(const v1::SampleStop& stop, const PromptLimits& limits, SampleStart* start);
 
 }  // namespace meshloom::train

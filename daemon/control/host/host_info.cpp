@@ -10,12 +10,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
 
-#include "kernels/base/integer_math.h"
+#include "daemon/base/usable_cores.h"
 
 namespace meshloom::control {
 namespace {
@@ -72,14 +71,6 @@ std::optional<std::string> address_of_interface(const std::string& entries,
 
 }  // namespace
 
-int cores_of_quota(const std::string& cpu_max) {
-  long long quota = 0;
-  long long period = 0;
-  std::istringstream text(cpu_max);
-  if (!(text >> quota >> period) || quota <= 0 || period <= 0) return 0;
-  return static_cast<int>(divide_up(quota, period));
-}
-
 int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology) {
   const std::string mask = affinity_mask();
   const auto masks = bootstrap.exchange(mask);
@@ -93,9 +84,7 @@ int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology)
   }
   const auto cores = static_cast<int>(std::count(mask.begin(), mask.end(), '1'));
   int threads = cores / std::max(sharing, 1);
-  std::ifstream quota_file("/sys/fs/cgroup/cpu.max");
-  std::string cpu_max;
-  const int quota = std::getline(quota_file, cpu_max) ? cores_of_quota(cpu_max) : 0;
+  const int quota = base::core_quota();
   if (quota > 0) threads = std::min(threads, quota / std::max(local, 1));
   return std::max(threads, 1);
 }

@@ -14,9 +14,6 @@ namespace meshloom::control {
 /// by the ranks of its host that share them; at least 1.
 int threads_per_rank(comm::Bootstrap& bootstrap, const comm::Topology& topology);
 
-/// Cores that a cgroup v2 file cpu.max allows ("200000 100000" -> 2, rounded up); 0: no limit.
-int cores_of_quota(const std::string& cpu_max);
-
 /// An IPv4 address of this host that is up.
 struct InterfaceAddress {
   std::string interface;  ///< such as "eth1"

@@ -5,23 +5,7 @@
 
 #include <cstdio>
 
-#include "daemon/base/memory_cgroups.h"
-
 namespace meshloom::control {
-
-MemoryLimit memory_limit(const std::filesystem::path& proc, const std::filesystem::path& cgroups) {
-  MemoryLimit limit;
-  const std::int64_t total = base::number_after(proc / "meminfo", "MemTotal:").value_or(0);
-  if (total > 0) limit = {total * 1024, "MemTotal"};
-  for (const auto& [folder, version] : base::memory_cgroups(proc, cgroups)) {
-    // v1 writes about 2^63 for no limit.
-    const std::int64_t bytes =
-        base::number_in(folder / (version == 2 ? "memory.max" : "memory.limit_in_bytes"))
-            .value_or(0);
-    if (bytes > 0 && (limit.bytes == 0 || bytes < limit.bytes)) limit = {bytes, "cgroup limit"};
-  }
-  return limit;
-}
 
 MemoryUse process_memory() {
   MemoryUse use;
@@ -35,6 +19,13 @@ MemoryUse process_memory() {
   }
   std::fclose(file);
   return use;
+}
+
+void begin_peak_memory() {
+  std::FILE* file = std::fopen("/proc/self/clear_refs", "we");
+  if (!file) return;
+  std::fputs("5", file);  // "reset the peak resident set size", proc(5)
+  std::fclose(file);
 }
 
 void give_back_free_memory() { ::malloc_trim(0); }

@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory the processes of a host may take together, and how much this one takes.
+// How much memory this process takes.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <string>
 
 namespace meshloom::control {
-
-struct MemoryLimit {
-  std::int64_t bytes = 0;  ///< 0: not known
-  std::string source;      ///< "cgroup limit" or "MemTotal"
-};
-
-/// The least of the host's memory and the limits of the cgroups (v2 and v1) that this process is
-/// in, those above them included. Read anew with each call. The folders are parameters for tests.
-MemoryLimit memory_limit(const std::filesystem::path& proc = "/proc",
-                         const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 
 struct MemoryUse {
   std::int64_t resident = 0;  ///< bytes
@@ -25,6 +13,10 @@ struct MemoryUse {
 
 /// Returns what this process uses as the kernel counts it in /proc; zeros if that is not there.
 MemoryUse process_memory();
+
+/// From here on the peak counts what is resident now and later. Where the kernel does not let it,
+/// the peak is that of the process.
+void begin_peak_memory();
 
 /// Gives pages that were allocated and are free to the system, which malloc would keep for later.
 /// Whoever allocates meanwhile may wait, about 0.2 s for 1 GiB that is free.

@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/host/standard_streams.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <cstdlib>
+#include "daemon/base/standard_streams.h"
 
 namespace meshloom::control {
 
 void keep_standard_streams() {
-  // open gives the lowest number that is free, so those below the first one above 2 are in use.
-  int fd = -1;
-  do {
-    fd = ::open("/dev/null", O_RDWR);
-    if (fd < 0) std::_Exit(1);
-  } while (fd <= STDERR_FILENO);
-  ::close(fd);
+  base::open_standard_streams();
   ::signal(SIGPIPE, SIG_IGN);
 }
 

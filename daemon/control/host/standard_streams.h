@@ -4,10 +4,8 @@
 
 namespace meshloom::control {
 
-/// Opens those of descriptors 0 to 2 that are closed on /dev/null, so that no socket or file gets
-/// their number and log lines with it, and ignores SIGPIPE: if the reader of standard error has
-/// left, lines are lost and nothing else. Call first thing in main. Ends the process with code 1
-/// if /dev/null cannot be opened.
+/// Calls base::open_standard_streams(), and ignores SIGPIPE: if the reader of standard error has
+/// left, lines are lost and nothing else. Call first thing in main.
 void keep_standard_streams();
 
 }  // namespace meshloom::control

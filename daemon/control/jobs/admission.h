@@ -13,15 +13,18 @@
 #include "daemon/train/sampling_params.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
+#include "v1/job_service.pb.h"
 #include "v1/plan.pb.h"
 #include "v1/run.pb.h"
+#include "v1/step.pb.h"
 
 namespace meshloom::control {
 
 /// A job or a run that can be taken.
 struct Admitted {
   v1::RunConfig resolved;
-  std::vector<std::string> warnings;  ///< what may be a mistake
+  std::vector<std::string> warnings;                    ///< what may be a mistake
+  std::optional<v1::DiskEstimate> disk = std::nullopt;  ///< of a job, where it is known
   /// Keeps what the config names from being removed; let go once the job can be seen in the store.
   std::shared_ptr<const void> hold = nullptr;
 };
@@ -70,6 +73,11 @@ class Admission {
                                         const std::filesystem::path& model,
                                         const std::filesystem::path& tokenizer,
                                         const train::TextProgress& progress) = 0;
+  /// The same for the text that a batch of a run names, whose section `data` is then filled in as a
+  /// job's would be; nothing for other data. Throws with fields below "reference.data".
+  virtual train::TokenizedText tokenize_reference(const v1::RunConfig& resolved,
+                                                  v1::DataReference* reference,
+                                                  const train::TextProgress& progress) = 0;
   /// What a step of a resolved job takes; the memory alone, and why in `warnings`, where there is
   /// no more of an estimate.
   virtual v1::PlanEstimate estimate(const v1::RunConfig& resolved,

@@ -41,20 +41,26 @@ v1::Evaluation Evaluation::evaluate(std::int64_t batches, const Progress& progre
     for (const v1::BatchLoss& batch : part.losses()) {
       sum.loss += batch.loss();
       sum.labels += batch.labels();
+      sum.bytes += batch.bytes();
+      sum.tokens += batch.tokens();
     }
     done.set_batches(done.batches() + part.losses_size());
     done.set_tokens(static_cast<std::int64_t>(sum.labels));
+    done.set_computed_tokens(static_cast<std::int64_t>(sum.tokens));
     if (sum.labels > 0) done.set_loss(sum.loss / sum.labels);
+    if (const auto bits = train::bits_per_byte({&sum, 1})) done.set_bits_per_byte(*bits);
     if (parts.data_ended()) break;
     progress(done);
   }
   v1::Evaluation result;
   result.set_loss(train::mean_loss({&sum, 1}));
   result.set_perplexity(std::exp(result.loss()));
+  if (done.has_bits_per_byte()) result.set_bits_per_byte(done.bits_per_byte());
   result.set_tokens(done.tokens());
+  result.set_computed_tokens(done.computed_tokens());
   result.set_batches(done.batches());
   result.set_seconds(seconds);
-  if (seconds > 0) result.set_tokens_per_second(sum.labels / seconds);
+  if (seconds > 0) result.set_tokens_per_second(sum.tokens / seconds);
   return result;
 }
 

@@ -6,6 +6,8 @@
 
 #include "daemon/base/files.h"
 #include "daemon/base/message_printer.h"
+#include "daemon/control/jobs/chat_notes.h"
+#include "daemon/control/jobs/disk_admission.h"
 #include "daemon/control/jobs/evaluation.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/ranks/rank_messages.h"
@@ -89,6 +91,15 @@ AttemptEnd JobAttempt::interrupted_end(bool cancelled, bool paused) const {
 
 AttemptEnd JobAttempt::run() {
   if (!prepare()) return interrupted_end(store_.cancel_requested(id_), !stop_ && !time_is_up());
+  try {
+    return train_to_end();
+  } catch (const Error& error) {
+    if (executor_.fatal() || !ends_at(done_) || error.reason() != kDiskFull) throw;
+    return hold_without_space(error);
+  }
+}
+
+AttemptEnd JobAttempt::train_to_end() {
   while (true) {
     if (validation_missing_) evaluate();
     train();
@@ -189,6 +200,7 @@ bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
         admission_.tokenize(config_, folders_.model, folders_.tokenizer, progress);
     set_tokenized(text, create);
     text_ = text.made_of;
+    chat_template_ = text.chat_template;
     return true;
   } catch (const Interrupted&) {
     return false;
@@ -238,10 +250,14 @@ v1::JobData JobAttempt::job_data(const v1::CreateRunResult& created) const {
   data.set_samples(created.training_samples());
   for (const auto& [field, summary] : text_) {
     if (field != "run.data.path") continue;
+    data.set_bytes(static_cast<std::int64_t>(summary.bytes));
     data.set_documents(summary.documents);
     data.set_replaced_documents(summary.replaced_documents);
     data.set_skipped_lines(summary.skipped_lines);
+    if (config_.data().has_chat())
+      *data.mutable_chat() = chat_data(config_.data().chat(), chat_template_, summary);
   }
+  if (created.has_chat()) data.mutable_chat()->MergeFrom(created.chat());
   return data;
 }
 
@@ -270,6 +286,10 @@ bool JobAttempt::prepare() {
                                           peak_flops()});
   metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
+  const v1::JobData data = job_data(created);
+  if (job_.attempt() == 1)
+    for (const auto& note : chat_notes(data.chat(), config_.training().seq_len(), "run.data.path"))
+      add_note(note);
   if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
   // What follows the last step goes by the settings of that step, as the counts so far do.
   go_by(store_.begin_step(id_, done_), done_);
@@ -281,11 +301,11 @@ bool JobAttempt::prepare() {
     job->set_vocab_size(created.vocab_size());
     job->set_plan(created.plan());
     job->clear_tokenizing();
-    *job->mutable_data() = job_data(created);
+    *job->mutable_data() = data;
   });
   stop_early();
   // One that a stop has interrupted is made up for.
-  if (validates(done_) && metrics_->last_validation() < done_) evaluate();
+  validation_missing_ = validates(done_) && metrics_->last_validation() < done_;
   return true;
 }
 
@@ -355,34 +375,52 @@ void JobAttempt::finish_step() {
   done_ = step.step;
   const train::StepOutput output = {result.output(),
                                     result.step_seconds(),
+                                    std::nullopt,
                                     {result.seconds().begin(), result.seconds().end()},
                                     {result.collectives().begin(), result.collectives().end()}};
-  v1::StepMetrics metrics =
-      course_->done({batch.tokens(), batch.work_tokens(), batch.attention_pairs()}, output);
+  v1::StepMetrics metrics = course_->done(
+      {batch.tokens(), batch.work_tokens(), batch.attention_pairs(), batch.labels(), batch.bytes()},
+      output);
   metrics.set_memory_bytes(result.memory_bytes());
   metrics_->step(metrics, output.phase_seconds);
   store_.publish_step(id_, metrics);
+  note_busy_host(result);
   if (validates(done_)) evaluate();
   if (saves(done_)) save_step();
   if (samples(done_)) draw_samples();
+}
+
+void JobAttempt::note_busy_host(const v1::ApplyGradientsResult& step) {
+  if (!step.has_core_times()) return;
+  const auto finding =
+      busy_host_.add(step.step_seconds(), {step.core_times().ran(), step.core_times().waited()});
+  if (!finding) return;
+  const auto notes = store_.get(id_).notes();
+  if (std::none_of(notes.begin(), notes.end(),
+                   [](const std::string& note) { return note.starts_with(kBusyHost); }))
+    add_note(busy_host_note(*finding));
 }
 
 void JobAttempt::evaluate() {
   validation_missing_ = true;
   v1::ValidationMetrics metrics;
   metrics.set_step(done_);
-  const auto loss = evaluate_set("");
-  if (!loss) return;
-  metrics.set_loss(*loss);
+  // Of the job's own validation data, or of a set: their messages have the same fields.
+  const auto tell = [](const std::vector<train::LossSum>& losses, auto& told) {
+    told.set_loss(train::mean_loss(losses));
+    told.set_perplexity(std::exp(told.loss()));
+    if (const auto bits = train::bits_per_byte(losses)) told.set_bits_per_byte(*bits);
+  };
+  const auto losses = evaluate_set("");
+  if (!losses) return;
+  tell(*losses, metrics);
   for (const v1::ValidationSet& set : config_.validation().sets()) {
     const auto of_set = evaluate_set(set.name());
     if (!of_set) return;
     v1::SetLoss& told = *metrics.add_sets();
     told.set_set(set.name());
-    told.set_loss(*of_set);
-    told.set_perplexity(std::exp(*of_set));
+    tell(*of_set, told);
   }
-  metrics.set_perplexity(std::exp(*loss));
   metrics_->validation(metrics);
   store_.publish_validation(id_, metrics);
   train::count_validation(config_, metrics, &progress_);
@@ -393,7 +431,7 @@ void JobAttempt::evaluate() {
   validation_missing_ = false;
 }
 
-std::optional<double> JobAttempt::evaluate_set(const std::string& set) {
+std::optional<std::vector<train::LossSum>> JobAttempt::evaluate_set(const std::string& set) {
   EvaluationParts parts(run_, config_.validation().steps(), set);
   std::vector<train::LossSum> losses;
   while (!parts.done()) {
@@ -401,9 +439,9 @@ std::optional<double> JobAttempt::evaluate_set(const std::string& set) {
     const v1::DataLoss part = parts.next();
     trained_until_ = Clock::now();
     for (const v1::BatchLoss& batch : part.losses())
-      losses.push_back({batch.loss(), batch.labels()});
+      losses.push_back({batch.loss(), batch.labels(), batch.bytes()});
   }
-  return train::mean_loss(losses);
+  return losses;
 }
 
 void JobAttempt::stop_early() {
@@ -414,54 +452,6 @@ void JobAttempt::stop_early() {
                                       config_.training().steps());
   store_.update(id_, [&](v1::Job* job) { job->set_stopped_early(why); });
   add_note(why);
-}
-
-void JobAttempt::save_step() {
-  try {
-    save();
-  } catch (const Error& error) {
-    if (executor_.fatal() || ends_at(done_)) throw;
-    not_saved_ = done_;
-    spdlog::error("job {}: checkpoint of step {} failed: {}", id_, done_, error.what());
-    store_.add_note(id_, fmt::format("the checkpoint of step {} failed, training goes on: {}",
-                                     done_, error.what()));
-  }
-}
-
-v1::WriteStateResult JobAttempt::save() {
-  v1::ValidationProgress progress = progress_;
-  if (validation_ && validation_->step() == done_)
-    train::add_best(config_, *validation_, &progress);
-  v1::WriteStateCommand command;
-  *command.mutable_job() = to_message(course_->progress(progress));
-  command.mutable_job()->set_keep_latest_k(config_.checkpoint().keep_latest_k());
-  if (edited_) *command.mutable_job()->mutable_edited_config() = config_;
-  v1::WriteStateResult result = run_.write_state(std::move(command)).get();
-  // What could not be saved is none of the best.
-  progress_ = std::move(progress);
-  saved_ = done_;
-  store_.checkpoint_saved(id_, saved_, ran_seconds());
-  return result;
-}
-
-bool JobAttempt::save_last() {
-  double save = 0;
-  try {
-    save = this->save().seconds();
-  } catch (const Error& error) {
-    if (executor_.fatal()) throw;
-    // An older checkpoint is worth more than a failed job: a disk that is full may be so because of
-    // others.
-    spdlog::error("job {}: the last checkpoint, of step {}, failed: {}", id_, done_, error.what());
-    store_.add_note(id_, fmt::format("the last checkpoint, of step {}, could not be saved, that of "
-                                     "step {} is the newest: {}",
-                                     done_, saved_, error.what()));
-    return false;
-  }
-  const std::chrono::duration<double> stop = Clock::now() - trained_until_;
-  add_note(fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
-                       done_, save, stop.count() - save));
-  return true;
 }
 
 const JobSamples& JobAttempt::job_samples() {

@@ -13,6 +13,7 @@
 
 #include "daemon/base/metrics_log.h"
 #include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/busy_host.h"
 #include "daemon/control/jobs/job_samples.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
@@ -36,6 +37,7 @@ enum class AttemptEnd {
   kCancelled,
   kPaused,   ///< saved; to be continued when it is resumed
   kStopped,  ///< saved; to be continued by a later daemon
+  kNoSpace,  ///< its last checkpoint, or its export, found no room on the disk
 };
 
 /// A client of its run's verbs: it says which samples each step is on, at which learning rate, what
@@ -55,6 +57,8 @@ class JobAttempt {
   AttemptEnd run();
   /// That the job had the ranks, in all attempts so far.
   double ran_seconds() const;
+  /// After kNoSpace: what to do about it.
+  const std::string& hold_reason() const { return hold_reason_; }
 
  private:
   struct StepInFlight {
@@ -76,6 +80,9 @@ class JobAttempt {
   void go_by(const JobStore::StepOrder& order, std::int64_t step);
   bool time_is_up() const;
   void succeed();
+  AttemptEnd train_to_end();
+  /// What the last step leaves found the disk full: says what to do, and lets the run go.
+  AttemptEnd hold_without_space(const Error& error);
   /// In float32 where a weight is out of the range of the dtype that is asked for, with a note.
   void export_model(const std::filesystem::path& folder);
   void delete_run() noexcept;
@@ -87,16 +94,21 @@ class JobAttempt {
   bool samples(std::int64_t step) const;
   bool may_submit() const;
   void finish_step();
+  void note_busy_host(const v1::ApplyGradientsResult& step);  ///< once for all attempts
   /// Part by part; on a stop it remains to be done. Saves if the checkpoint is one of the best.
   void evaluate();
   /// The loss on a validation set, or run.data's own (empty); nothing on a stop.
-  std::optional<double> evaluate_set(const std::string& set);
+  std::optional<std::vector<train::LossSum>> evaluate_set(const std::string& set);
   base::MetricsOrigin metrics_origin() const;
   void add_note(const std::string& note);  ///< in the log, too
-  /// On a stop: what fails is a note, and false is returned.
+  /// On a stop: what fails is a note and counted, and false is returned.
   bool save_last();
-  /// Between steps: what fails is a note, but at the end of the job.
+  /// Between steps: what fails is counted, and noted once in a job. At the end of the job it is
+  /// thrown as well.
   void save_step();
+  void count_failed_save(const Error& error);
+  /// Of those that failed since the last one that did not.
+  void note_failed_saves();
   /// With what the validations have shown so far.
   v1::WriteStateResult save();
   /// If the validations so far say so.
@@ -125,16 +137,20 @@ class JobAttempt {
   std::int64_t submitted_ = 0;
   std::int64_t done_ = 0;
   std::int64_t saved_ = 0;
-  std::int64_t not_saved_ = 0;  ///< the last step whose checkpoint failed
+  std::int64_t not_saved_ = 0;     ///< the last step whose checkpoint failed
+  std::int64_t failed_saves_ = 0;  ///< in a row
+  std::string hold_reason_;
   std::chrono::steady_clock::duration step_time_ = std::chrono::hours(1);  ///< of the last step
   /// When the last step or part of a validation ended: a save at a stop begins then.
   std::chrono::steady_clock::time_point trained_until_;
+  BusyHost busy_host_;
   bool validation_missing_ = false;
   v1::ValidationProgress progress_;                  ///< as the newest checkpoint has it, or newer
   std::optional<v1::ValidationMetrics> validation_;  ///< of the step that was done last
   std::string stopped_early_;                        ///< why it ends now; empty: it goes on
   std::unique_ptr<JobSamples> samples_;
   std::vector<train::TokenizedFiles> text_;  ///< what tokens were made of
+  std::string chat_template_;                ///< as in train::TokenizedText
   bool run_exists_ = false;
 };
 

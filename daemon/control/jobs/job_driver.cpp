@@ -7,7 +7,10 @@
 #include "daemon/control/jobs/job_attempt.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/stores/checkpoint_files.h"
+#include "daemon/control/stores/found_damage.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
 #include "kernels/base/log.h"
@@ -121,25 +124,41 @@ bool JobDriver::fit_to_ranks(const std::string& id) {
   return true;
 }
 
-void JobDriver::end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details,
-                        double ran_seconds) {
+void JobDriver::end_job(const std::string& id, const Ended& end) {
   store_.update(id, [&](v1::Job* changed) {
-    changed->set_state(end);
+    changed->set_state(end.state);
     changed->clear_tokenizing();
-    if (ran_seconds > 0) changed->set_ran_seconds(ran_seconds);
-    if (end == v1::JOB_STATE_FAILED) *changed->mutable_error() = details;
+    if (end.ran_seconds > 0) changed->set_ran_seconds(end.ran_seconds);
+    if (end.state == v1::JOB_STATE_FAILED) *changed->mutable_error() = end.details;
     // A daemon that stops in good order is no sign of a job that takes it down.
     if (!executor_.fatal()) changed->set_stalled_attempts(0);
   });
+  if (!end.hold_reason.empty()) store_.hold(id, v1::HOLD_CODE_NO_SPACE, end.hold_reason);
   const v1::Job ended = store_.get(id);
-  if (end == v1::JOB_STATE_RECOVERING && !executor_.fatal()) {
+  if (end.state == v1::JOB_STATE_RECOVERING && end.hold_reason.empty() && !executor_.fatal()) {
     spdlog::info("job {}: stopped at step {}, the next daemon goes on from step {}", id,
                  ended.step(), ended.checkpoint_step());
     return;
   }
   spdlog::info("job {}: {} at step {}{}", id,
                base::enum_spelling(*v1::JobState_descriptor()->FindValueByNumber(ended.state())),
-               ended.step(), end == v1::JOB_STATE_FAILED ? ": " + details.message() : "");
+               ended.step(), end.state == v1::JOB_STATE_FAILED ? ": " + end.details.message() : "");
+}
+
+void JobDriver::remember_damage_of(const v1::Job& job, const Error& error) const {
+  // The ranks read the newest of its own, else the one that the job begins with.
+  const auto own = train::list_checkpoints(state_.checkpoints(parse_job_name(job.name())));
+  const std::filesystem::path folder =
+      own.empty() ? resume_folder(job.resolved(), state_, data_dir_) : own.back().folder;
+  // Beside a user's own folder nothing is written.
+  if (folder.empty() || !checkpoint_at(state_.jobs(), folder)) return;
+  // The damage may be that of other files, such as those of the model.
+  const auto path = error.metadata().find("path");
+  if (path != error.metadata().end()) {
+    const auto below = std::filesystem::path(path->second).lexically_relative(folder);
+    if (below.empty() || *below.begin() == "..") return;
+  }
+  remember_damage(folder, error.what());
 }
 
 void JobDriver::run_job(const std::string& id) {
@@ -151,14 +170,12 @@ void JobDriver::run_job(const std::string& id) {
     tokenizer = admission_.tokenizer_folder(resolved, model);
   } catch (...) {
     if (stop_) return;  // what a stop has interrupted says nothing about the job
-    return end_job(id, v1::JOB_STATE_FAILED, to_details(std::current_exception()));
+    return end_job(id, {.details = to_details(std::current_exception())});
   }
   const v1::Job job = store_.begin_attempt(id);
   executor_.set_epoch(job.epoch());
   spdlog::info("job {} begins, attempt {}", id, job.attempt());
-  v1::JobState end = v1::JOB_STATE_FAILED;
-  v1::ErrorDetails details;
-  double ran_seconds = 0;
+  Ended end;
   try {
     const JobFolders folders = {state_.job(id),
                                 state_.checkpoints(id),
@@ -169,25 +186,32 @@ void JobDriver::run_job(const std::string& id) {
                                 may_resume_older(job)};
     JobAttempt attempt(store_, executor_, admission_, job, folders, stop_);
     const AttemptEnd how = attempt.run();
-    ran_seconds = attempt.ran_seconds();
+    end.ran_seconds = attempt.ran_seconds();
     switch (how) {
-      case AttemptEnd::kSucceeded: end = v1::JOB_STATE_SUCCEEDED; break;
-      case AttemptEnd::kCancelled: end = v1::JOB_STATE_CANCELLED; break;
-      case AttemptEnd::kPaused: end = v1::JOB_STATE_PAUSED; break;
-      case AttemptEnd::kStopped: end = v1::JOB_STATE_RECOVERING; break;
+      case AttemptEnd::kSucceeded: end.state = v1::JOB_STATE_SUCCEEDED; break;
+      case AttemptEnd::kCancelled: end.state = v1::JOB_STATE_CANCELLED; break;
+      case AttemptEnd::kPaused: end.state = v1::JOB_STATE_PAUSED; break;
+      case AttemptEnd::kStopped: end.state = v1::JOB_STATE_RECOVERING; break;
+      case AttemptEnd::kNoSpace:
+        end.state = v1::JOB_STATE_RECOVERING;
+        end.hold_reason = attempt.hold_reason();
+        break;
     }
+  } catch (const Error& error) {
+    end.details = to_details(std::current_exception());
+    if (error.kind() == ErrorKind::kDataLoss) remember_damage_of(job, error);
   } catch (...) {
-    details = to_details(std::current_exception());
+    end.details = to_details(std::current_exception());
   }
   // A job is not to blame for a lost rank or a daemon that stops: a later start goes on from its
   // checkpoint.
   const auto fatal = executor_.fatal();
-  if (end == v1::JOB_STATE_FAILED && (fatal || executor_.stopping())) {
-    const std::string cause = fatal ? fatal->what() : details.message();
+  if (end.state == v1::JOB_STATE_FAILED && (fatal || executor_.stopping())) {
+    const std::string cause = fatal ? fatal->what() : end.details.message();
     store_.add_note(id, fmt::format("attempt {} ended: {}", job.attempt(), cause));
-    end = v1::JOB_STATE_RECOVERING;
+    end.state = v1::JOB_STATE_RECOVERING;
   }
-  end_job(id, end, details, ran_seconds);
+  end_job(id, end);
 }
 
 }  // namespace meshloom::control

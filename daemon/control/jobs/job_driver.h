@@ -48,9 +48,16 @@ class JobDriver {
   void run_job(const std::string& id);
   /// False if the job is held until there are other ranks.
   bool fit_to_ranks(const std::string& id);
-  /// `ran_seconds`: 0 if nothing is known but what is saved.
-  void end_job(const std::string& id, v1::JobState end, const v1::ErrorDetails& details,
-               double ran_seconds = 0);
+  /// How an attempt has ended.
+  struct Ended {
+    v1::JobState state = v1::JOB_STATE_FAILED;
+    v1::ErrorDetails details = {};
+    double ran_seconds = 0;        ///< 0 if nothing is known but what is saved
+    std::string hold_reason = "";  ///< empty: it is not held
+  };
+  void end_job(const std::string& id, const Ended& end);
+  /// Lists of checkpoints tell of the damage that an attempt found in the one that it began with.
+  void remember_damage_of(const v1::Job& job, const Error& error) const;
 
   JobStore& store_;
   Executor& executor_;

@@ -10,6 +10,7 @@
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/jobs/token_text.h"
 #include "daemon/control/stores/job_entry.h"
+#include "daemon/train/chat_prompt.h"
 
 namespace meshloom::control {
 namespace {
@@ -63,11 +64,20 @@ class Sequence {
 JobSamples::JobSamples(const RunClient& run, const v1::SampleConfig& config,
                        train::PromptLimits limits)
     : run_(run), config_(config), limits_(std::move(limits)) {
-  const auto add = [&](const std::string& prompt, std::vector<std::int64_t> tokens) {
+  const auto add = [&](const std::string& prompt, std::vector<std::int64_t> tokens,
+                       std::vector<std::int64_t> turn_ends = {}) {
     prompts_.push_back(prompt);
     starts_.push_back({std::move(tokens), config_.params()});
+    starts_.back().turn_ends = std::move(turn_ends);
     train::set_ends({}, limits_, &starts_.back());
   };
+  if (config_.chat()) {
+    for (const auto& [prompt, field] : train::user_prompts(config_)) {
+      train::ChatPrompt chat = train::user_prompt(prompt, limits_, field);
+      add(chat.text, std::move(chat.tokens), std::move(chat.turn_ends));
+    }
+    return;
+  }
   if (!config_.prompt().empty() || !config_.token_ids().empty())
     add(config_.prompt(),
         train::prompt_tokens(config_.prompt(), config_.token_ids(), limits_, "run.sample."));

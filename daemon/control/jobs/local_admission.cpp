@@ -6,6 +6,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/peak_flops.h"
 #include "daemon/control/host/background_thread.h"
+#include "daemon/control/jobs/disk_admission.h"
 #include "daemon/control/jobs/memory_admission.h"
 #include "daemon/control/jobs/resume_source.h"
 #include "daemon/control/stores/checkpoint_files.h"
@@ -14,10 +15,14 @@
 #include "daemon/plan/model_shape.h"
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
+#include "daemon/train/chat_prompt.h"
+#include "daemon/train/data/chat_data.h"
+#include "daemon/train/data/token_ids.h"
 #include "daemon/train/dtype_choice.h"
 #include "daemon/train/micro_batch.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
+#include "daemon/train/reference_text.h"
 #include "daemon/train/resolve.h"
 #include "daemon/train/resolve_evaluation.h"
 #include "daemon/train/resolve_stepped.h"
@@ -106,6 +111,39 @@ train::TokenizedText LocalAdmission::tokenize(const v1::RunConfig& resolved, con
                               threads, progress);
 }
 
+train::TokenizedText LocalAdmission::tokenize_reference(const v1::RunConfig& resolved,
+                                                        v1::DataReference* reference,
+                                                        const train::TextProgress& progress) {
+  v1::RunConfig config;
+  *config.mutable_model() = resolved.model();
+  *config.mutable_data() = reference->data();
+  config.mutable_data()->clear_identity();  // the ranks compare it
+  try {
+    const auto hold = hold_models(config);
+    const fs::path model = model_folder(config);
+    const fs::path tokenizer = tokenizer_folder(config, model);
+    const auto resolve = [this, data = config.data(), source = config.model(), model, tokenizer] {
+      std::optional<v1::DataConfig> filled = data;
+      const nn::ModelConfig shape =
+          train::load_declared_config(source, options_.data_dir, model).model;
+      if (!train::resolve_reference_text(*filled, shape, tokenizer, options_.data_dir))
+        filled.reset();
+      return filled;
+    };
+    const auto filled = calls_.run<std::optional<v1::DataConfig>>(resolve);
+    if (!filled) return {};
+    *config.mutable_data() = *filled;
+    train::TokenizedText text = tokenize(config, model, tokenizer, progress);
+    const v1::DataIdentity identity = reference->data().identity();
+    const bool has_identity = reference->data().has_identity();
+    *reference->mutable_data() = *filled;
+    if (has_identity) *reference->mutable_data()->mutable_identity() = identity;
+    return text;
+  } catch (const Error& error) {
+    throw train::in_reference_terms(error);
+  }
+}
+
 std::shared_ptr<const void> LocalAdmission::hold_model(const std::string& name) const {
   if (name.empty() || !options_.models) return nullptr;
   const std::string id = parse_model_name(name);
@@ -156,16 +194,23 @@ v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given,
   return given;
 }
 
-void LocalAdmission::check_lines(const v1::RunConfig& resolved) {
+void LocalAdmission::check_contents(const v1::RunConfig& resolved, std::int64_t vocab_size) {
   const auto until = std::chrono::steady_clock::now() + options_.resolve_timeout / kLinesShare;
-  run_in_background([&] { train::check_lines(resolved, options_.data_dir, until, sound_lines_); });
+  run_in_background([&] {
+    train::check_lines(resolved, options_.data_dir, until, sound_lines_);
+    if (resolved.data().has_chat())
+      train::check_chat_lines(resolved,
+                              find_tokenizer_folder(resolved, find_model(resolved.model())),
+                              options_.data_dir, until, sound_lines_);
+    train::check_files_of_tokens(resolved, vocab_size, options_.data_dir, until, sound_lines_);
+  });
 }
 
 Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
   std::shared_ptr<const void> hold;
   const v1::RunConfig given = with_plan(spec.run(), &hold);
   Admitted admitted =
-      admit_config(given, spec.overcommit(), [this, given](const fs::path& folder, Admitted* job) {
+      admit_config(given, spec.overcommit(), [=, this](const fs::path& folder, Admitted* job) {
         const fs::path tokenizer = find_tokenizer(given);
         job->resolved =
             train::resolve_run_config(given, options_.world_size, options_.data_dir, &job->warnings,
@@ -175,7 +220,10 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
         job->hold =
             both(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
                                                       options_.data_dir, folder, tokenizer));
-        check_lines(job->resolved);
+        const nn::ModelConfig model =
+            train::load_model_config(job->resolved.model(), options_.data_dir, folder);
+        check_contents(job->resolved, model.vocab_size);
+        job->disk = check_disk(spec, job->resolved, model, state_.root(), &job->warnings);
       });
   return with_hold(std::move(admitted), std::move(hold));
 }
@@ -343,7 +391,9 @@ train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved)
     const fs::path model = find_model(resolved.model());
     train::PromptLimits limits = train::prompt_limits(
         train::load_declared_config(resolved.model(), options_.data_dir, model).model, resolved);
-    train::add_tokenizer(limits, find_tokenizer_folder(resolved, model), tokenizers_, alive);
+    const fs::path tokenizer = find_tokenizer_folder(resolved, model);
+    train::add_tokenizer(limits, tokenizer, tokenizers_, alive);
+    train::add_chat_of_job(limits, resolved.data(), tokenizer, options_.data_dir);
     limits.generation = train::find_generation_config(resolved.model(), options_.data_dir, model,
                                                       limits.vocab_size);
     return limits;
@@ -375,11 +425,19 @@ SourceCache::Loaded LocalAdmission::load_source(const std::filesystem::path& fol
   SourceCache::Loaded loaded{memory_.hold_source(train::Sampler::weight_bytes(folder), job_bytes()),
                              nullptr};
   // A stop does not wait for a large model, nor for a file system that hangs.
-  loaded.sampler =
-      loads_.run<std::unique_ptr<train::Sampler>>([folder, threads = options_.threads] {
-        ExecutionContext::Options context;
-        context.threads = Threads{threads};
-        return train::Sampler::load(context, folder);
+  loaded.sampler = loads_.run<std::unique_ptr<train::Sampler>>(
+      [folder, jobs = state_.jobs(), threads = options_.threads] {
+        std::unique_ptr<train::Sampler> sampler;
+        const auto load = [&] {
+          ExecutionContext::Options context;
+          context.threads = Threads{threads};
+          sampler = train::Sampler::load(context, folder);
+        };
+        if (const auto name = checkpoint_at(jobs, folder))
+          read_checkpoint(checkpoint_resource(name->job, name->folder), folder, load);
+        else
+          load();
+        return sampler;
       });
   return loaded;
 }

@@ -51,6 +51,9 @@ class LocalAdmission final : public Admission {
   std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved,
                                          const std::filesystem::path& model) override;
   std::shared_ptr<const void> hold_models(const v1::RunConfig& config) override;
+  train::TokenizedText tokenize_reference(const v1::RunConfig& resolved,
+                                          v1::DataReference* reference,
+                                          const train::TextProgress& progress) override;
   train::TokenizedText tokenize(const v1::RunConfig& resolved, const std::filesystem::path& model,
                                 const std::filesystem::path& tokenizer,
                                 const train::TextProgress& progress) override;
@@ -81,9 +84,9 @@ class LocalAdmission final : public Admission {
   /// with it.
   using Resolve = std::function<void(const std::filesystem::path& folder, Admitted* admitted)>;
   Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
-  /// Throws where a line of the text of a resolved job is none, as far as a part of the time that
-  /// a call has reaches.
-  void check_lines(const v1::RunConfig& resolved);
+  /// Throws where a line of the text of a resolved job is none, or a token of its files is not in
+  /// the vocabulary, as far as a part of the time that a call has reaches.
+  void check_contents(const v1::RunConfig& resolved, std::int64_t vocab_size);
   /// Does what model_folder does, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
   /// Returns the folder of the model that run.data.tokenizer names; empty if it names none.

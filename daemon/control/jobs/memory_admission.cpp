@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "daemon/control/jobs/bytes_text.h"
 #include "daemon/plan/job_memory.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
@@ -18,12 +19,6 @@ namespace {
 constexpr double kTight = 0.8;
 /// The models of generation are in rank 0's process, on the first host.
 constexpr std::size_t kOwnHost = 0;
-
-std::string bytes_text(double bytes) {
-  constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
-  return bytes < kGiB ? fmt::format("{:.1f} MiB", bytes / kMiB)
-                      : fmt::format("{:.1f} GiB", bytes / kGiB);
-}
 
 using Part = std::pair<const char*, std::int64_t>;
 
@@ -41,7 +36,7 @@ std::array<Part, 8> parts_of(const planner::MemoryEstimate& m) {
 /// What a job takes of one host.
 struct Need {
   const HostMemory* host = nullptr;
-  MemoryLimit limit;
+  base::MemoryLimit limit;
   planner::MemoryEstimate rank{};
   std::int64_t sources = 0;
 
@@ -52,17 +47,15 @@ struct Need {
 std::string describe(const Need& need) {
   std::vector<std::string> parts;
   for (const auto& [name, bytes] : parts_of(need.rank))
-    if (bytes > 0)
-      parts.push_back(fmt::format("{} {}", name, bytes_text(static_cast<double>(bytes))));
+    if (bytes > 0) parts.push_back(fmt::format("{} {}", name, bytes_text(bytes)));
   return fmt::format(
       "the job needs about {} of host {}, {:.0f} % of its {} ({}): {} {} of {} each ({}){}",
-      bytes_text(need.bytes()), need.host->name, 100.0 * need.share(),
-      bytes_text(static_cast<double>(need.limit.bytes)), need.limit.source, need.host->ranks,
-      need.host->ranks == 1 ? "rank" : "ranks", bytes_text(static_cast<double>(need.rank.total())),
-      fmt::join(parts, ", "),
+      bytes_text(need.bytes()), need.host->name, 100.0 * need.share(), bytes_text(need.limit.bytes),
+      need.limit.source, need.host->ranks, need.host->ranks == 1 ? "rank" : "ranks",
+      bytes_text(need.rank.total()), fmt::join(parts, ", "),
       need.sources == 0 ? std::string()
                         : fmt::format(", and {} of models that are loaded for generation",
-                                      bytes_text(static_cast<double>(need.sources))));
+                                      bytes_text(need.sources)));
 }
 
 struct Advice {
@@ -129,7 +122,7 @@ MemoryAdmission::MemoryAdmission(std::vector<HostMemory> hosts, ReadLimit read_l
   check_internal(!hosts_.empty(), "memory admission: there is no host");
 }
 
-MemoryLimit MemoryAdmission::limit_of(std::size_t host) const {
+base::MemoryLimit MemoryAdmission::limit_of(std::size_t host) const {
   return host == kOwnHost ? read_limit_() : hosts_[host].limit;
 }
 
@@ -161,36 +154,35 @@ std::shared_ptr<const void> MemoryAdmission::hold_source(std::int64_t weight_byt
 
 std::shared_ptr<const void> MemoryAdmission::hold_upload(std::int64_t bytes,
                                                          std::int64_t job_bytes) {
-  const MemoryLimit limit = limit_of(kOwnHost);
+  const base::MemoryLimit limit = limit_of(kOwnHost);
   const int ranks = hosts_[kOwnHost].ranks;
   return hold("the data of a verb take", bytes * (ranks + 1), job_of(limit, job_bytes), limit);
 }
 
 std::shared_ptr<const void> MemoryAdmission::hold_cache(const CacheNeed& need,
                                                         std::int64_t job_bytes) {
-  const MemoryLimit limit = limit_of(kOwnHost);
+  const base::MemoryLimit limit = limit_of(kOwnHost);
   const std::int64_t bytes = need.bytes * std::min(need.copies, hosts_[kOwnHost].ranks);
   return hold(fmt::format("the keys and values of {} {} take", need.sequences,
                           need.sequences == 1 ? "sequence" : "sequences"),
               bytes, job_of(limit, job_bytes), limit);
 }
 
-double MemoryAdmission::job_of(const MemoryLimit& limit, std::int64_t job_bytes) const {
+double MemoryAdmission::job_of(const base::MemoryLimit& limit, std::int64_t job_bytes) const {
   const double job = static_cast<double>(job_bytes) * hosts_[kOwnHost].ranks;
   return job > static_cast<double>(limit.bytes) ? 0 : job;
 }
 
 std::shared_ptr<const void> MemoryAdmission::hold(const std::string& text, std::int64_t bytes,
-                                                  double job, const MemoryLimit& limit) {
+                                                  double job, const base::MemoryLimit& limit) {
   const std::lock_guard lock(sources_->mutex);
   const double all = job + static_cast<double>(sources_->bytes) + static_cast<double>(bytes);
   if (limit.bytes > 0 && all > static_cast<double>(limit.bytes))
     throw ResourceExhausted(
         fmt::format("{} {}, beside {} of the running job and {} of what is loaded for generation "
                     "already; host {} has {} ({})",
-                    text, bytes_text(static_cast<double>(bytes)), bytes_text(job),
-                    bytes_text(static_cast<double>(sources_->bytes)), hosts_[kOwnHost].name,
-                    bytes_text(static_cast<double>(limit.bytes)), limit.source),
+                    text, bytes_text(bytes), bytes_text(job), bytes_text(sources_->bytes),
+                    hosts_[kOwnHost].name, bytes_text(limit.bytes), limit.source),
         kMemoryEstimate,
         {{"needed_bytes", std::to_string(bytes)},
          {"job_bytes", fmt::format("{:.0f}", job)},

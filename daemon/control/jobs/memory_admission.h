@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/control/host/memory.h"
+#include "daemon/base/memory_limit.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/run.h"
 #include "planner/estimate/memory.h"
@@ -23,7 +23,7 @@ namespace meshloom::control {
 struct HostMemory {
   std::string name;
   int ranks = 1;
-  MemoryLimit limit;
+  base::MemoryLimit limit;
 };
 
 /// Keys and values of the sequences that one request draws.
@@ -44,11 +44,11 @@ inline constexpr const char* kMemoryEstimate = "MEMORY_ESTIMATE";
 /// host has. A host whose memory is not known takes everything. Any thread may call it.
 class MemoryAdmission {
  public:
-  using ReadLimit = std::function<MemoryLimit()>;
+  using ReadLimit = std::function<base::MemoryLimit()>;
   /// `hosts`: that of rank 0 first. Its limit is read again for each check by `read_limit`, since
   /// limits change.
   explicit MemoryAdmission(
-      std::vector<HostMemory> hosts, ReadLimit read_limit = [] { return memory_limit(); });
+      std::vector<HostMemory> hosts, ReadLimit read_limit = [] { return base::memory_limit(); });
 
   /// A note for a job that takes most of a host, or more with overcommit; nothing for others.
   /// Throws ResourceExhausted (MEMORY_ESTIMATE) for one that takes more than a host has, with the
@@ -75,12 +75,12 @@ class MemoryAdmission {
     std::mutex mutex;
     std::int64_t bytes = 0;  ///< of weights and caches
   };
-  MemoryLimit limit_of(std::size_t host) const;
+  base::MemoryLimit limit_of(std::size_t host) const;
   /// Bytes of the running job on rank 0's host; 0 for one that takes more than there is.
-  double job_of(const MemoryLimit& limit, std::int64_t job_bytes) const;
+  double job_of(const base::MemoryLimit& limit, std::int64_t job_bytes) const;
   /// `text`: what needs so many bytes of rank 0's host; `job`: those of all ranks there.
   std::shared_ptr<const void> hold(const std::string& text, std::int64_t bytes, double job,
-                                   const MemoryLimit& limit);
+                                   const base::MemoryLimit& limit);
 
   std::vector<HostMemory> hosts_;
   ReadLimit read_limit_;

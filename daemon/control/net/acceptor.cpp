@@ -58,6 +58,16 @@ base::UniqueFd listen_on(const SocketAddress& address) {
   return fd;
 }
 
+/// Returns what a refusal to listen means to whoever named the address, where its own words leave
+/// it open.
+const char* cause_of(int error) {
+  switch (error) {
+    case EADDRINUSE: return ": the port is taken (by another meshloomd?)";
+    case EADDRNOTAVAIL: return ": the address is not one of this host";
+    default: return "";
+  }
+}
+
 base::UniqueFd open_reserve() { return base::UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 }  // namespace
@@ -82,11 +92,9 @@ Acceptor::Acceptor(const ListenAddress& listen, int most_connections, bool watch
     }
   }
   if (error != 0 || listeners_.empty())
-    throw FailedPrecondition(
-        fmt::format("cannot listen on {}: {}: the port is taken (by another meshloomd?), or the "
-                    "address is not one of this host",
-                    listen.text, base::system_message(error)),
-        "CANNOT_LISTEN", {{"address", listen.text}});
+    throw FailedPrecondition(fmt::format("cannot listen on {}: {}{}", listen.text,
+                                         base::system_message(error), cause_of(error)),
+                             "CANNOT_LISTEN", {{"address", listen.text}});
   check_internal(reserve_ && wake_, "no descriptor for the acceptor: {}",
                  base::system_message(errno));
 }

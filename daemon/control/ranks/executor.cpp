@@ -129,6 +129,11 @@ v1::RankResult Executor::wait(const Ticket& ticket) {
     if (result->has_error()) throw_error(*result);
     merged.set_memory_bytes(std::max(merged.memory_bytes(), result->memory_bytes()));
     merged.set_peak_memory_bytes(std::max(merged.peak_memory_bytes(), result->peak_memory_bytes()));
+    if (merged.has_apply_gradients() && result->has_apply_gradients()) {
+      const v1::CoreTimes& times = result->apply_gradients().core_times();
+      v1::ApplyGradientsResult& step = *merged.mutable_apply_gradients();
+      if (times.waited() > step.core_times().waited()) *step.mutable_core_times() = times;
+    }
   }
   return merged;
 }

@@ -53,6 +53,9 @@ void FileGrants::sent(int rank, const v1::RankCommand& command) {
       if (!command.write_state().has_job())
         add(known.runs[run].written, train::unfinished_folder(command.write_state().folder()));
       break;
+    case v1::RankCommand::kLoss:
+      add(known.runs[run].read, command.loss().tokenized().tokens());
+      break;
     case v1::RankCommand::kLoadState:
       add(known.runs[run].read, command.load_state().folder());
       break;

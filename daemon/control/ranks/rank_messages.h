@@ -23,14 +23,25 @@ inline train::JobProgress to_progress(const v1::JobCheckpoint& message) {
   return progress;
 }
 
-/// Where the tokens of a run's text are; nothing where it has no text that is tokenized.
-inline void set_tokenized(const train::TokenizedText& text, v1::CreateRunCommand* create) {
+/// Where the tokens of a run's text are, or of a batch's; nothing where there is no text that is
+/// tokenized.
+template <typename Command>
+void set_tokenized(const train::TokenizedText& text, Command* command) {
   if (text.tokenizer.empty()) return;
-  v1::TokenizedText& tokenized = *create->mutable_tokenized();
+  v1::TokenizedText& tokenized = *command->mutable_tokenized();
   tokenized.set_tokens(text.tokens.string());
   tokenized.set_validation_tokens(text.validation_tokens.string());
   tokenized.set_tokenizer(text.tokenizer);
   for (const auto& tokens : text.set_tokens) tokenized.add_set_tokens(tokens.string());
+  tokenized.mutable_token_bytes()->Add(text.token_bytes.begin(), text.token_bytes.end());
+}
+
+inline train::TokenizedText to_text(const v1::TokenizedText& text) {
+  return {.tokens = text.tokens(),
+          .validation_tokens = text.validation_tokens(),
+          .tokenizer = text.tokenizer(),
+          .set_tokens = {text.set_tokens().begin(), text.set_tokens().end()},
+          .token_bytes = {text.token_bytes().begin(), text.token_bytes().end()}};
 }
 
 }  // namespace meshloom::control

@@ -29,6 +29,11 @@ void describe(const train::Run& run, v1::CreateRunResult* result) {
   result->set_flops_per_pair(flops.per_pair);
   result->set_data_tokens(run.data_size().tokens);
   result->set_training_samples(run.data_size().samples);
+  if (const auto& chat = run.data_size().chat) {
+    result->mutable_chat()->set_cut(chat->cut);
+    result->mutable_chat()->set_dropped_tokens(chat->dropped_tokens);
+    result->mutable_chat()->set_left_out(chat->left_out);
+  }
   const train::LossBatchLimits batches = run.limits();
   v1::LossLimits& limits = *result->mutable_loss_limits();
   limits.set_vocab_size(batches.vocab_size);
@@ -50,11 +55,7 @@ train::RunOptions run_options(const v1::CreateRunCommand& command) {
   options.resume_from = command.resume_from();
   options.resume_older = command.resume_older();
   options.allow_fallback = command.allow_fallback();
-  const v1::TokenizedText& text = command.tokenized();
-  options.text = {text.tokens(),
-                  text.validation_tokens(),
-                  text.tokenizer(),
-                  {text.set_tokens().begin(), text.set_tokens().end()}};
+  options.text = to_text(command.tokenized());
   options.tokenizer_folder = command.tokenizer_folder();
   return options;
 }
@@ -176,6 +177,11 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   if (command.run().empty())
     throw InvalidArgument("a run has a name; commands without one are about samples of a source",
                           "RUN_UNNAMED");
+  // What runs before it took is not its own.
+  if (runs_.empty()) {
+    give_back_free_memory();
+    begin_peak_memory();
+  }
   std::unique_ptr<train::Run> run;
   train::RunOptions options = run_options(command);
   if (is_stopped_) options.stopped = [this](bool last) { return is_stopped_(seq_, last); };
@@ -197,6 +203,7 @@ void RankWorker::begin_sample(const v1::SampleCommand& command) {
                       sequence.params(),
                       static_cast<std::uint64_t>(sequence.drawn_before()),
                       sequence.logprobs(),
+                      {},  // the end of a turn is one of the end tokens here
                       sequence.stop(),
                       {sequence.end_token_ids().begin(), sequence.end_token_ids().end()}});
   LiveSample sample{command.run(), nullptr, nullptr};

@@ -31,6 +31,7 @@ bool RanksTurn::wait_for_turn(const std::string& who, const std::function<bool()
   Place taken = wanted();
   std::unique_lock lock(mutex_);
   enter(taken);
+  entered_[who] = std::chrono::steady_clock::now();
   while (true) {
     const std::uint64_t known = wakes_;
     lock.unlock();
@@ -45,6 +46,7 @@ bool RanksTurn::wait_for_turn(const std::string& who, const std::function<bool()
     const bool mine = open_ && holder_.empty() && queue_.front() == who;
     if (over || mine) {
       leave();
+      entered_.erase(who);
       if (!over) holder_ = who;
       changed_.notify_all();
       return !over;
@@ -95,6 +97,13 @@ std::vector<std::string> RanksTurn::ahead_of(const std::string& who, Place place
   if (own == queue_.end() && place == Place::kFirst) own = queue_.begin();
   ahead.insert(ahead.end(), queue_.begin(), own);
   return ahead;
+}
+
+std::optional<std::chrono::steady_clock::duration> RanksTurn::waited(const std::string& who) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entered_.find(who);
+  if (found == entered_.end()) return std::nullopt;
+  return std::chrono::steady_clock::now() - found->second;
 }
 
 }  // namespace meshloom::control

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -41,6 +42,8 @@ class RanksTurn {
   /// Who has the ranks, then those that come before `who`, in order. `place` is that of one that
   /// does not wait yet.
   std::vector<std::string> ahead_of(const std::string& who, Place place = Place::kLast) const;
+  /// Since it entered the queue; nothing for one that is not in it.
+  std::optional<std::chrono::steady_clock::duration> waited(const std::string& who) const;
 
  private:
   /// Asks again after `look_up`, or not without being woken.
@@ -51,8 +54,9 @@ class RanksTurn {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::string> queue_;
-  std::string holder_;       ///< empty: nobody
-  std::uint64_t wakes_ = 0;  ///< so many
+  std::map<std::string, std::chrono::steady_clock::time_point> entered_;  ///< of those in the queue
+  std::string holder_;                                                    ///< empty: nobody
+  std::uint64_t wakes_ = 0;                                               ///< so many
   bool open_ = true;
 };
 

@@ -84,6 +84,7 @@ Answer<v1::LossOutput> RunClient::loss(v1::LossCommand command, const BatchRules
     part.set_samples(whole.samples);
     part.set_counted_tokens(whole.counted_tokens);
     part.set_several_targets(whole.several_targets);
+    if (command.has_tokenized()) *part.mutable_tokenized() = command.tokenized();
     *part.mutable_batch() = rank == 0
                                 ? std::move(*command.mutable_batch())
                                 : train::rank_part(batch, rules.mesh, rules.limits.micro_batch_size,

@@ -2,6 +2,7 @@
 #include "daemon/control/ranks/run_verbs.h"
 
 #include <chrono>
+#include <memory>
 
 #include "daemon/control/ranks/rank_messages.h"
 #include "kernels/base/error.h"
@@ -17,6 +18,8 @@ void compute_loss(train::Run& run, const v1::LossCommand& verb, v1::RankResult* 
     told.set_tokens(work.tokens);
     told.set_work_tokens(work.work_tokens);
     told.set_attention_pairs(work.attention_pairs);
+    told.set_labels(work.labels);
+    told.set_bytes(work.bytes);
     return;
   }
   if (verb.has_validation()) {
@@ -26,10 +29,14 @@ void compute_loss(train::Run& run, const v1::LossCommand& verb, v1::RankResult* 
       v1::BatchLoss& told = *losses.add_losses();
       told.set_loss(batch.loss);
       told.set_labels(batch.labels);
+      told.set_bytes(batch.bytes);
+      told.set_tokens(batch.tokens);
     }
     return;
   }
-  const train::WholeBatch whole = {verb.samples(), verb.counted_tokens(), verb.several_targets()};
+  train::WholeBatch whole = {verb.samples(), verb.counted_tokens(), verb.several_targets()};
+  if (verb.has_tokenized())
+    whole.text = std::make_shared<const train::TokenizedText>(to_text(verb.tokenized()));
   *result->mutable_loss() = verb.backward() ? run.forward_backward(verb.batch(), whole)
                                             : run.forward(verb.batch(), whole, verb.train());
 }
@@ -39,6 +46,10 @@ void apply_gradients(train::Run& run, const v1::OptimStepParams& params,
   train::StepOutput output = run.optim_step(params);
   *result->mutable_output() = std::move(output.values);
   result->set_step_seconds(output.step_seconds);
+  if (output.core_times) {
+    result->mutable_core_times()->set_ran(output.core_times->ran);
+    result->mutable_core_times()->set_waited(output.core_times->waited);
+  }
   result->mutable_seconds()->insert(output.phase_seconds.begin(), output.phase_seconds.end());
   for (v1::CollectiveMetrics& item : output.collectives)
     *result->add_collectives() = std::move(item);

@@ -36,13 +36,13 @@ void check_seconds(const char* field, std::int64_t seconds, std::int64_t most) {
     base::refuse_field(field, "must be in [0, {}], got {}", most, seconds);
 }
 
-/// The one place that says who may delete a run.
-void check_may_delete(const RunSession& run, const std::string& client) {
+/// The one place that says who may `act` on a run without its token.
+void check_is_maker(const RunSession& run, const std::string& client, const char* act) {
   if (run.client() == client) return;
   throw FailedPrecondition(
-      fmt::format("run \"{}\" was made by client \"{}\", who alone may delete it; this is client "
+      fmt::format("run \"{}\" was made by client \"{}\", who alone may {} it; this is client "
                   "\"{}\"",
-                  run.id(), run.client(), client),
+                  run.id(), run.client(), act, client),
       "RUN_OF_ANOTHER", {{"run", run.id()}, {"client", run.client()}});
 }
 
@@ -80,13 +80,18 @@ RunManager::RunManager(const Parts& parts)
             return parts_.admission.hold_snapshot(resolved);
           },
           [this](std::int64_t bytes) { return parts_.admission.hold_upload(bytes); },
+          [this](const v1::RunConfig& resolved, v1::DataReference* reference,
+                 const train::TextProgress& progress) {
+            return parts_.admission.tokenize_reference(resolved, reference, progress);
+          },
           [this](const v1::RunConfig& resolved, const std::vector<train::SampleStart>& starts) {
             return parts_.admission.hold_cache(
                 cache_need(parts_.admission.prompt_limits(resolved), starts));
           },
           parts.uptime,
           parts.most_upload_bytes,
-          WaitingMemory(parts.waiting)} {
+          WaitingMemory(parts.waiting),
+          parts.wait_of} {
   sweep_run_folders(parts_.state, parts_.store);
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
@@ -294,10 +299,19 @@ void RunManager::forget(std::vector<Forgotten> runs) {
   }
 }
 
+void RunManager::close_by_force(const std::string& id, const std::string& client) {
+  const SessionPtr session = find(id);
+  check_is_maker(*session, client, "close");
+  spdlog::info("run {}: client {} closes it by force", id, client);
+  session->close(
+      FailedPrecondition(fmt::format("client \"{}\" closed it by force, without its token", client),
+                         "RUN_CLOSED", {{"run", id}}));
+}
+
 void RunManager::remove(const std::string& id, const std::string& client) {
   const std::lock_guard one(creating_);  // nobody takes its name meanwhile
   const SessionPtr session = find(id);
-  check_may_delete(*session, client);
+  check_is_maker(*session, client, "delete");
   if (!session->ended())
     throw FailedPrecondition(
         fmt::format("run \"{}\" has not ended: close it, or wait for the end of its lease", id),
@@ -358,9 +372,12 @@ train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
   train::PromptLimits known = parts_.admission.prompt_limits(run.resolved());
   if (!limits) return known;
   limits->generation = std::move(known.generation);
+  limits->beginning = known.beginning;
   limits->tokenizer = std::move(known.tokenizer);
   limits->no_tokenizer = std::move(known.no_tokenizer);
   limits->tokenizer_is_refused = known.tokenizer_is_refused;
+  limits->chat = std::move(known.chat);
+  limits->no_chat = std::move(known.no_chat);
   return *limits;
 }
 

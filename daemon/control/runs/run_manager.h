@@ -35,6 +35,7 @@ class RunManager {
     std::function<std::int64_t()> uptime;                    ///< RunWorld::uptime
     std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< RunWorld::most_upload_bytes
     WaitingMemory::Bounds waiting = {};                      ///< of RunWorld::waiting
+    std::function<v1::RanksWait(const std::string& name)> wait_of = {};  ///< RunWorld::wait_of
   };
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
   explicit RunManager(const Parts& parts);
@@ -63,6 +64,9 @@ class RunManager {
   /// again. Throws NotFound, and FailedPrecondition for another client's (RUN_OF_ANOTHER) and for
   /// one that has not ended (RUN_NOT_ENDED).
   void remove(const std::string& id, const std::string& client);
+  /// Saves a run as where its lease ends, and closes it, without its token. Throws NotFound, and
+  /// FailedPrecondition for another client's (RUN_OF_ANOTHER).
+  void close_by_force(const std::string& id, const std::string& client);
   /// Throws NotFound (RUN_NOT_FOUND).
   std::shared_ptr<RunSession> find(const std::string& id) const;
   /// Up to `size` runs after `position` (0 at first), oldest first; the position to go on from, 0

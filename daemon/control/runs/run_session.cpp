@@ -2,7 +2,7 @@
 // RunSession for clients: verbs, the lease, views.
 #include "daemon/control/runs/run_session.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -71,9 +71,21 @@ v1::Run RunSession::told(const RunStore::StateRoom& states) const {
   }
   world_.store.tell_states(states, &seen);
   for (v1::SavedState& state : *seen.mutable_saved()) set_expiry(state);
-  if (queued())
-    for (std::string& name : world_.turn.ahead_of(seen.name())) seen.add_ahead(std::move(name));
+  if (!queued()) return seen;
+  for (std::string& name : world_.turn.ahead_of(seen.name())) seen.add_ahead(std::move(name));
+  if (v1::RanksWait wait = ranks_wait(); !wait.reason().empty())
+    *seen.mutable_wait() = std::move(wait);
   return seen;
+}
+
+v1::RanksWait RunSession::ranks_wait() const {
+  return world_.wait_of ? world_.wait_of(run_resource(id_)) : v1::RanksWait();
+}
+
+RunSession::Holding RunSession::holding() const {
+  const std::lock_guard lock(mutex_);
+  const bool kept = lease_holds_ > 0 || world_.operations.open_of(id_) > 0;
+  return {client_, lease_left_ms(), run_.state() == v1::RUN_STATE_READY && !end_ && !kept};
 }
 
 v1::Run RunSession::view() const { return told({.all = 3 << 19, .with_metadata = 1 << 20}); }
@@ -124,11 +136,16 @@ void RunSession::renew_lease() {
 
 v1::HeartbeatResponse RunSession::heartbeat() const {
   v1::HeartbeatResponse response;
-  const std::lock_guard lock(mutex_);
-  check_not_ended_locked();
-  response.set_state(run_.state());
-  response.set_epoch(run_.epoch());
-  response.set_lease_left_ms(lease_left_ms());
+  {
+    const std::lock_guard lock(mutex_);
+    check_not_ended_locked();
+    response.set_state(run_.state());
+    response.set_epoch(run_.epoch());
+    response.set_lease_left_ms(lease_left_ms());
+  }
+  if (!queued()) return response;
+  if (v1::RanksWait wait = ranks_wait(); !wait.reason().empty())
+    *response.mutable_wait() = std::move(wait);
   return response;
 }
 
@@ -326,11 +343,11 @@ void RunSession::explain_lost(std::int64_t epoch) const {
 }
 
 std::string RunSession::waits_for(const v1::Operation& operation) const {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (run_.state() != v1::RUN_STATE_READY) {
-    const auto ahead = world_.turn.ahead_of(run_.name());
-    if (!ahead.empty()) return fmt::format("the ranks, behind {}", fmt::join(ahead, ", "));
-    return "the ranks, which make the run";
+    lock.unlock();
+    const std::string reason = ranks_wait().reason();
+    return reason.empty() ? "the ranks, which make the run" : "the ranks, " + reason;
   }
   std::int64_t seq = 0;
   const auto slash = operation.name().rfind('/');

@@ -47,6 +47,9 @@ struct RunWorld {
   /// As those of Admission.
   std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved)> hold_snapshot;
   std::function<std::shared_ptr<const void>(std::int64_t bytes)> hold_upload;
+  std::function<train::TokenizedText(const v1::RunConfig& resolved, v1::DataReference* reference,
+                                     const train::TextProgress& progress)>
+      tokenize;
   /// The memory of keys and values of sequences. Throws ResourceExhausted (MEMORY_ESTIMATE).
   std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved,
                                             const std::vector<train::SampleStart>& starts)>
@@ -56,6 +59,8 @@ struct RunWorld {
   /// Of uploads that verbs in flight have taken, and one more verb if none has.
   std::int64_t most_upload_bytes = 0;
   WaitingMemory waiting;
+  /// RanksQueue::wait_of; may be empty. Asked without a mutex of a run.
+  std::function<v1::RanksWait(const std::string& name)> wait_of = {};
   std::atomic<bool> stopping{false};
   /// A run has ended since whoever looks after memory has looked: what it held is free.
   std::atomic<bool> freed{false};
@@ -138,6 +143,14 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// In words, for an operation that waits.
   std::string waits_for(const v1::Operation& operation) const;
 
+  /// What those who wait behind it are told.
+  struct Holding {
+    std::string client;
+    std::int64_t lease_left_ms = 0;
+    bool idle = false;  ///< READY, and nothing but its client keeps its lease
+  };
+  Holding holding() const;
+
   // --- For the manager.
   /// Its record is about to be removed: whoever still has the session brings it back no more.
   void forget();
@@ -168,6 +181,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// What was saved before the daemon was started is told of still.
   void restore_saves();
   v1::Run told(const RunStore::StateRoom& states) const;
+  v1::RanksWait ranks_wait() const;  ///< without the mutex
   void set_expiry(v1::SavedState& state) const;
   void add_note(const std::string& note) { keep_newest_note(note, run_.mutable_notes()); }
   bool has_ended() const { return control::has_ended(run_); }
@@ -251,6 +265,8 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
     std::string cause;
   };
   VerbInFlight poison(const Missing& missing);
+  /// The tokens of the text that a verb names, until the run is to end. Without the mutex.
+  train::TokenizedText tokenize(v1::DataReference* reference);
   void collect();
   v1::ErrorDetails details_of(const VerbInFlight& verb, const std::exception_ptr& error);
   bool begin_anew(Lock& lock);
@@ -286,6 +302,13 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   Clock::time_point renewed_;
   train::PromptLimits limits_;
   RunClient::BatchRules rules_;  ///< of the thread of drive()
+  /// What a reference's section `data` becomes, and the tokens of its text.
+  struct KnownText {
+    std::string key;
+    v1::DataConfig data;
+    train::TokenizedText text;
+  };
+  std::deque<KnownText> texts_;  ///< of the thread of drive(), newest last
   std::int64_t next_sample_ = 1;
   struct WaitingSample {
     std::int64_t epoch = 0;

@@ -102,6 +102,7 @@ void RunSession::create_on_ranks(const v1::SavedState* own) {
   if (command.state_folder().empty() && !run_.spec().state().empty())
     command.set_state_folder(
         (world_.state.root() / world_.store.state(run_.spec().state()).folder()).string());
+  texts_.clear();
   const v1::CreateRunResult made = ranks_.create(std::move(command)).get();
   const std::lock_guard lock(mutex_);
   run_.set_step(made.step_count());
@@ -169,9 +170,39 @@ VerbPlace RunSession::place() {
           [this](const std::string& name) { return keep_snapshot(name); },
           [this](const v1::SaveStateRequest& request) { check_room(request); },
           world_.hold_upload,
+          [this](v1::DataReference* reference) { return tokenize(reference); },
           [this](v1::SavedWeights saved, std::shared_ptr<const RunSnapshot> snapshot) {
             return keep_weights(std::move(saved), std::move(snapshot));
           }};
+}
+
+train::TokenizedText RunSession::tokenize(v1::DataReference* reference) {
+  const auto alive = [this](const std::string&, std::uint64_t, std::uint64_t) {
+    const std::lock_guard lock(mutex_);
+    if (end_) throw closed_error();
+    if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
+    if (world_.executor.fatal()) throw Unavailable("a rank was lost", "RANKS_LOST");
+  };
+  // The ranks open data once, too, and so many at a time.
+  constexpr std::size_t kMostKnown = 8;
+  v1::DataConfig given = reference->data();
+  given.clear_identity();
+  const std::string key = given.SerializeAsString();
+  for (const KnownText& known : texts_) {
+    if (known.key != key) continue;
+    const v1::DataIdentity identity = reference->data().identity();
+    const bool has_identity = reference->data().has_identity();
+    *reference->mutable_data() = known.data;
+    if (has_identity) *reference->mutable_data()->mutable_identity() = identity;
+    return known.text;
+  }
+  KnownText known{key, {}, world_.tokenize(resolved(), reference, alive)};
+  // Losses of a verb are told by tokens alone, and these have the size of the vocabulary.
+  known.text.token_bytes.clear();
+  known.data = reference->data();
+  known.data.clear_identity();
+  if (texts_.size() == kMostKnown) texts_.pop_front();
+  return texts_.emplace_back(std::move(known)).text;
 }
 
 void RunSession::start_next(Lock& lock) {

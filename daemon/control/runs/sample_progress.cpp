@@ -21,6 +21,7 @@ SampleProgress::SampleProgress(const Shape& shape)
     v1::SampledSequence& sequence = *result_->mutable_sample()->add_sequences();
     sequence.set_prompt(i / shape_.samples);
     sequence.set_seed(shape_.seeds[static_cast<std::size_t>(i)]);
+    if (shape_.tokenizer || shape_.text) sequence.set_text("");
   }
   if (shape_.tokenizer)
     decoders_.assign(shape_.seeds.size(), text::StreamDecoder(shape_.tokenizer, true));
@@ -48,7 +49,10 @@ bool SampleProgress::add(const DrawnToken& token) {
   sequence.add_token_ids(static_cast<std::int32_t>(token.id));
   sequence.add_logprobs(token.log_prob);
   if (shape_.tempered) sequence.add_tempered_logprobs(token.tempered_log_prob);
-  if (has_text) texts_[token.sequence].push_back(text_of(token));
+  if (has_text) {
+    texts_[token.sequence].push_back(text_of(token));
+    sequence.mutable_text()->append(texts_[token.sequence].back());
+  }
   v1::FinishReason finish = token.finish;
   // As with what the ranks look for, a stop counts before the length and a full context, and behind
   // an end of text.

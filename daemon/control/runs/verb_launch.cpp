@@ -5,6 +5,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/ranks/rank_messages.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 
@@ -50,11 +51,19 @@ Message data_of(const std::string& upload, Message& own, const VerbPlace& place)
   return message;
 }
 
+/// The batch of a verb, with the tokens of the text that it names.
+template <typename Request>
+void set_batch(Request& verb, const VerbPlace& place, v1::LossCommand* command) {
+  *command->mutable_batch() = data_of(verb.upload(), *verb.mutable_batch(), place);
+  if (!command->batch().has_reference()) return;
+  set_tokenized(place.tokenize(command->mutable_batch()->mutable_reference()), command);
+}
+
 Started start(const RunClient& run, v1::ForwardBackwardRequest& verb, const VerbPlace& place) {
   v1::LossCommand command;
   command.set_backward(true);
   try {
-    *command.mutable_batch() = data_of(verb.upload(), *verb.mutable_batch(), place);
+    set_batch(verb, place, &command);
     return finish_loss(run.loss(std::move(command), place.rules));
   } catch (const InvalidArgument& refused) {
     run.poison(refused.what());
@@ -64,7 +73,7 @@ Started start(const RunClient& run, v1::ForwardBackwardRequest& verb, const Verb
 
 Started start(const RunClient& run, v1::ForwardRequest& verb, const VerbPlace& place) {
   v1::LossCommand command;
-  *command.mutable_batch() = data_of(verb.upload(), *verb.mutable_batch(), place);
+  set_batch(verb, place, &command);
   command.set_train(verb.train());
   return finish_loss(run.loss(std::move(command), place.rules));
 }

@@ -83,6 +83,8 @@ struct VerbPlace {
   std::function<void(const v1::SaveStateRequest& request)> check_state_room;
   /// As Admission::hold_upload.
   std::function<Memory(std::int64_t bytes)> hold_upload;
+  /// As Admission::tokenize_reference.
+  std::function<train::TokenizedText(v1::DataReference* reference)> tokenize;
   /// The run has these weights from here on; returns them complete. `snapshot`: of those in memory.
   std::function<v1::SavedWeights(v1::SavedWeights saved,
                                  std::shared_ptr<const RunSnapshot> snapshot)>

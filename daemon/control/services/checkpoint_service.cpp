@@ -11,6 +11,7 @@
 #include "daemon/control/services/export_stream.h"
 #include "daemon/control/stores/checkpoint_damage.h"
 #include "daemon/control/stores/checkpoint_files.h"
+#include "daemon/control/stores/found_damage.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_key.h"
@@ -42,6 +43,20 @@ PagePlace parse_place(const std::string& text) {
   place.job = text.substr(slash + 1, second - slash - 1);
   place.folder = text.substr(second + 1);
   return place;
+}
+
+/// As find_damage; without digests what was found when its files were read before comes first.
+std::string damage_of(const std::filesystem::path& folder, bool digests,
+                      const std::function<void()>& go_on) {
+  if (!digests)
+    if (const std::string known = remembered_damage(folder); !known.empty()) return known;
+  std::string damage = find_damage(folder, digests, go_on);
+  if (!digests) return damage;
+  if (damage.empty())
+    forget_damage(folder);
+  else
+    remember_damage(folder, damage);
+  return damage;
 }
 
 }  // namespace
@@ -93,8 +108,8 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
           response->set_next_page_token(make_place_token(scope, place_text(last)));
           return;
         }
-        told.set_damage(base::printable_text(find_damage(found.folder, request.verify(), go_on),
-                                             kLongestDamage));
+        told.set_damage(
+            base::printable_text(damage_of(found.folder, request.verify(), go_on), kLongestDamage));
         told.set_without_digests(!has_digests(found.folder));
         *response->add_checkpoints() = std::move(told);
         last = {position, id, found.name()};

@@ -9,6 +9,9 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/input_file.h"
 #include "daemon/base/utf8.h"
+#include "daemon/control/jobs/chat_notes.h"
+#include "daemon/control/services/chat_inspection.h"
+#include "daemon/text/learned_tokens.h"
 #include "daemon/text/token_file.h"
 #include "daemon/train/data/npy_tokens.h"
 #include "daemon/train/data/token_stream.h"
@@ -58,33 +61,61 @@ void tell_sample(const DataReading& reading, const std::vector<text::TokenId>& t
   told->set_sample(std::move(sample));
 }
 
+/// What is told of the samples of documents, whose tokens come part by part.
+struct FirstTokens {
+  std::size_t wanted = 0;
+  std::vector<text::TokenId> tokens = {};
+
+  void add(const std::vector<text::TokenId>& part) {
+    const std::size_t more = std::min(wanted - tokens.size(), part.size());
+    tokens.insert(tokens.end(), part.begin(), part.begin() + static_cast<long>(more));
+  }
+};
+
+void tell_chat(ChatInspection& conversations, const DataReading& reading,
+               const InspectionOptions& options, v1::DataInspection* told) {
+  const auto bytes = static_cast<std::uint64_t>(told->bytes());
+  base::with_field("run.data.tokenizer", [&] {
+    conversations.tell(
+        reading.tokenizer.tokenizer, [&] { options.progress(bytes, bytes); }, told);
+  });
+}
+
 void inspect_text(const train::DataFiles& files, DataReading& reading,
                   const InspectionOptions& options, v1::DataInspection* told) {
-  resolve_reading(reading);
+  const std::optional<train::ChatSetup> chat = resolve_reading(reading, options.data_dir);
   const v1::DataConfig& data = reading.config.data();
   train::check_skips_lines(data, files.format == train::TokenFormat::kJsonLines, "run.data");
-  if (data.append_eos()) told->set_document_end(data.document_end());
+  if (data.has_document_end()) told->set_document_end(data.document_end());
   told->set_tokenizer(data.tokenizer());
-  const auto wanted = static_cast<std::size_t>(told->seq_len());
-  std::vector<text::TokenId> first;
+  FirstTokens first{static_cast<std::size_t>(told->seq_len())};
+  ChatInspection conversations(told->seq_len());
   const std::uint64_t total = bytes_of_files(files.files);
   text::EncodeOptions encode = train::encode_options(data, reading.tokenizer);
   encode.threads = options.threads;
+  if (chat) encode.chat = chat->reading;
   encode.progress = [&](std::uint64_t bytes) { options.progress(bytes, total); };
   const text::TokenizeSummary summary = train::with_text_field("run.data", [&] {
-    return text::encode_documents(
-        train::documents_of(files, data.format()), *reading.tokenizer.tokenizer, encode,
-        [&](const std::vector<text::TokenId>& tokens) {
-          const std::size_t more = std::min(wanted - first.size(), tokens.size());
-          first.insert(first.end(), tokens.begin(), tokens.begin() + static_cast<long>(more));
-        });
+    return text::encode_documents(train::documents_of(files, data.format()),
+                                  *reading.tokenizer.tokenizer, encode,
+                                  [&](const std::vector<text::TokenId>& tokens) {
+                                    if (chat)
+                                      conversations.add(tokens);
+                                    else
+                                      first.add(tokens);
+                                  });
   });
   told->set_documents(summary.documents);
   told->set_bytes(static_cast<std::int64_t>(summary.bytes));
   told->set_replaced_documents(summary.replaced_documents);
   told->set_skipped_lines(summary.skipped_lines);
   tell_size(summary.tokens, told);
-  base::with_field("run.data.tokenizer", [&] { tell_sample(reading, first, options, told); });
+  if (chat) {
+    *told->mutable_chat() = chat_data(data.chat(), chat->origin, summary);
+    return tell_chat(conversations, reading, options, told);
+  }
+  base::with_field("run.data.tokenizer",
+                   [&] { tell_sample(reading, first.tokens, options, told); });
 }
 
 /// Documents by what "data tokenize" has written into the files; nothing if one does not say.
@@ -112,12 +143,17 @@ void inspect_tokens(const train::DataFiles& files, const DataReading& reading,
   told->set_dtype(stream.token_bytes() == 2 ? "uint16" : "uint32");
   tell_size(stream.size(), told);
   std::vector<text::TokenId> first;
+  ChatInspection conversations(told->seq_len());
   std::int64_t ends = 0, outside = 0;
   std::vector<std::int64_t> part;
   for (std::int64_t at = 0; at < stream.size(); at += kTokensAtOnce) {
     part.resize(static_cast<std::size_t>(std::min(kTokensAtOnce, stream.size() - at)));
-    stream.read(at, part);
-    for (const std::int64_t token : part) {
+    stream.read_chat(at, part);
+    for (std::int64_t& token : part) {
+      if (stream.is_chat()) {
+        conversations.add(static_cast<text::TokenId>(token));
+        token = text::id_of(static_cast<text::TokenId>(token));
+      }
       if (first.size() < static_cast<std::size_t>(told->seq_len()))
         first.push_back(static_cast<text::TokenId>(token));
       ends += token == tokenizer.eos;
@@ -132,6 +168,10 @@ void inspect_tokens(const train::DataFiles& files, const DataReading& reading,
   else if (ends > 0)
     told->set_documents(ends);
   told->set_outside_vocabulary(outside);
+  if (stream.is_chat()) {
+    told->clear_document_end();
+    return tell_chat(conversations, reading, options, told);
+  }
   base::with_field("run.data.tokenizer", [&] { tell_sample(reading, first, options, told); });
 }
 

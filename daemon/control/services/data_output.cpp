@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <vector>
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
@@ -42,15 +43,36 @@ fs::path DataOutputs::find(const Asked& asked) const {
   const fs::path found = train::below_data_folders(given, data_dir_);
   std::error_code unknown;
   const fs::path above = (fs::exists(found, unknown) ? found : given).parent_path();
-  const std::string parent = above.empty() ? "." : above.string();
-  const fs::path folder = train::resolve_path(parent, data_dir_, asked.field);
-  if (!fs::is_directory(folder, unknown))
-    base::refuse_field(asked.field, "\"{}\" is no folder", parent);
+  const fs::path folder = folder_of(above, asked);
   if (train::is_inside(train::followed(folder), train::followed(state_dir_)))
     base::refuse_field(asked.field, "\"{}\" is in the daemon's state folder", asked.name);
-  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+  if (fs::exists(folder, unknown) && ::access(folder.c_str(), W_OK | X_OK) != 0)
     base::throw_input_error("cannot write into", folder, errno);
   return (folder / name).lexically_normal();
+}
+
+fs::path DataOutputs::folder_of(const fs::path& above, const Asked& asked) const {
+  constexpr std::size_t kMostMissing = 16;
+  std::vector<fs::path> missing;  // the last first
+  fs::path there = above;
+  std::error_code unknown;
+  while (asked.makes_folders && !there.empty() &&
+         !fs::exists(train::below_data_folders(there, data_dir_), unknown)) {
+    const fs::path name = there.filename();
+    if (name.empty() || name.native().front() == '.' || missing.size() == kMostMissing)
+      base::refuse_field(asked.field, "\"{}\" is no name for a folder that is to be made",
+                         base::shown(above.string()));
+    missing.push_back(name);
+    there = there.parent_path();
+  }
+  const std::string parent = there.empty() ? "." : there.string();
+  fs::path folder = train::resolve_path(parent, data_dir_, asked.field);
+  if (!fs::is_directory(folder, unknown))
+    base::refuse_field(asked.field, "\"{}\" is no folder", parent);
+  if (!missing.empty() && ::access(folder.c_str(), W_OK | X_OK) != 0)
+    base::throw_input_error("cannot make a folder in", folder, errno);
+  for (auto name = missing.rbegin(); name != missing.rend(); ++name) folder /= *name;
+  return folder;
 }
 
 void DataOutputs::check(const fs::path& path, const Asked& asked) {
@@ -68,6 +90,9 @@ fs::path DataOutputs::look(const Asked& asked) const {
 
 DataOutputs::Place DataOutputs::claim(const Asked& asked) {
   const fs::path path = find(asked);
+  std::error_code error;
+  if (asked.makes_folders) fs::create_directories(path.parent_path(), error);
+  if (error) base::throw_io_error("cannot make", path.parent_path(), error.value());
   // What is there is looked at once nobody else writes it.
   Place place{path, take(train::followed(path.parent_path()) / path.filename())};
   check(path, asked);

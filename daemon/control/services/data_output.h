@@ -22,6 +22,7 @@ class DataOutputs {
     std::string field;
     std::string name;
     bool overwrite = false;
+    bool makes_folders = false;  ///< that are not there, on the way to it
   };
   struct Place {
     std::filesystem::path path;
@@ -29,8 +30,8 @@ class DataOutputs {
     std::shared_ptr<const void> claim;
   };
   /// Where a file is to be written. Throws InvalidArgument with the field, NotFound for a folder
-  /// that is not there, AlreadyExists (ALREADY_EXISTS), FailedPrecondition (PERMISSION_DENIED),
-  /// Aborted (FILE_BUSY).
+  /// that is not there and is not to be made, AlreadyExists (ALREADY_EXISTS), FailedPrecondition
+  /// (PERMISSION_DENIED), Aborted (FILE_BUSY).
   Place claim(const Asked& asked);
   /// Where it would be written. Throws as claim, but for FILE_BUSY.
   std::filesystem::path look(const Asked& asked) const;
@@ -42,6 +43,8 @@ class DataOutputs {
 
  private:
   std::filesystem::path find(const Asked& asked) const;
+  /// Of a file in `above`: below the data dir, where its last parts may have to be made.
+  std::filesystem::path folder_of(const std::filesystem::path& above, const Asked& asked) const;
   static void check(const std::filesystem::path& path, const Asked& asked);
   std::shared_ptr<const void> take(const std::filesystem::path& path);
 

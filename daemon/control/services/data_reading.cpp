@@ -49,7 +49,8 @@ DataReading open_reading(const v1::TextReading& given, Admission& admission,
   v1::DataConfig& data = *reading.config.mutable_data();
   data.set_tokenizer(given.tokenizer());
   data.set_format(given.format());
-  data.set_field(given.field().empty() ? "text" : given.field());
+  data.set_field(given.field());
+  if (given.has_chat()) *data.mutable_chat() = given.chat();
   if (given.has_append_eos()) data.set_append_eos(given.append_eos());
   if (given.has_add_special_tokens()) data.set_add_special_tokens(given.add_special_tokens());
   data.set_skip_lines_without_text(given.skip_lines_without_text());
@@ -71,27 +72,42 @@ DataReading open_reading(const v1::TextReading& given, Admission& admission,
     return reading;
   }
   reading.hold = admission.hold_models(reading.config);
-  const fs::path folder = admission.tokenizer_folder(reading.config, {});
+  reading.folder = admission.tokenizer_folder(reading.config, {});
   reading.tokenizer =
-      base::with_field(kTokenizerField, [&] { return text::open_tokenizer(folder, stop); });
-  reading.context = context_of(folder);
+      base::with_field(kTokenizerField, [&] { return text::open_tokenizer(reading.folder, stop); });
+  reading.context = context_of(reading.folder);
   return reading;
 }
 
-void resolve_reading(DataReading& reading) {
+std::optional<train::ChatSetup> resolve_reading(DataReading& reading, const fs::path& data_dir) {
   if (!reading.tokenizer.tokenizer) {
     reading.tokenizer = train::byte_tokenizer();
     reading.config.mutable_data()->set_tokenizer("bytes");
   }
-  train::resolve_document_tokens(*reading.config.mutable_data(), reading.tokenizer,
-                                 reading.config.data().tokenizer() == "bytes", "run.data");
+  v1::DataConfig& data = *reading.config.mutable_data();
+  const bool is_bytes = data.tokenizer() == "bytes";
+  if (!data.has_chat()) {
+    if (data.field().empty()) data.set_field("text");
+    train::resolve_document_tokens(data, reading.tokenizer, is_bytes, "run.data");
+    return std::nullopt;
+  }
+  train::ChatSetup setup =
+      train::chat_setup(data, reading.tokenizer, reading.folder, data_dir, "run.data");
+  train::resolve_chat_tokens(data, reading.tokenizer, setup, is_bytes, "run.data");
+  if (setup.tells_time)
+    setup = train::chat_setup(data, reading.tokenizer, reading.folder, data_dir, "run.data");
+  return setup;
 }
 
-train::DataFiles find_files(const DataReading& reading, const std::string& path,
+train::DataFiles find_files(DataReading& reading, const std::string& path,
                             const fs::path& data_dir) {
   v1::RunConfig config = reading.config;
   config.mutable_data()->set_path(path);
-  return train::find_run_files(config, data_dir, "run.data").training;
+  const train::RunFiles files = train::find_run_files(config, data_dir, "run.data");
+  train::resolve_chat(*config.mutable_data(), files, "run.data");
+  if (config.data().has_chat())
+    *reading.config.mutable_data()->mutable_chat() = config.data().chat();
+  return files.training;
 }
 
 }  // namespace meshloom::control

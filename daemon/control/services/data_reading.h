@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "daemon/control/jobs/admission.h"
 #include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/data/chat_data.h"
 #include "v1/data_service.pb.h"
 
 namespace meshloom::control {
@@ -16,6 +18,7 @@ namespace meshloom::control {
 struct DataReading {
   v1::RunConfig config;                  ///< data: as of a job, without a path
   text::FolderTokenizer tokenizer = {};  ///< its tokenizer is null if none was named
+  std::filesystem::path folder = {};     ///< of the tokenizer; empty: bytes, or none was named
   std::int64_t context = 0;              ///< tokens that its model reads at once; 0: not known
   std::shared_ptr<const void> hold;      ///< keeps the model of the daemon that it is of
 };
@@ -26,11 +29,14 @@ DataReading open_reading(const v1::TextReading& given, Admission& admission,
                          const std::filesystem::path& data_dir, const text::StopCheck& stop);
 
 /// Text without a tokenizer that was named is read as bytes. Fills in which tokens stand around
-/// documents, as a job does; throws with the field where there are none.
-void resolve_reading(DataReading& reading);
+/// documents, as a job does; throws with the field where there are none. What makes texts of
+/// conversations, if the reading says that they are (find_files).
+std::optional<train::ChatSetup> resolve_reading(DataReading& reading,
+                                                const std::filesystem::path& data_dir);
 
-/// The files of `path`, as a job with this reading takes them.
-train::DataFiles find_files(const DataReading& reading, const std::string& path,
+/// The files of `path`, as a job with this reading takes them. Where they are conversations the
+/// reading's data.chat says so from then on.
+train::DataFiles find_files(DataReading& reading, const std::string& path,
                             const std::filesystem::path& data_dir);
 
 }  // namespace meshloom::control

@@ -2,6 +2,7 @@
 // DataService: text and tokens below the daemon's data folders.
 #pragma once
 
+#include "daemon/control/services/call_host.h"
 #include "daemon/control/services/data_output.h"
 #include "daemon/control/services/data_streams.h"
 #include "daemon/control/services/stream_host.h"
@@ -10,10 +11,13 @@
 
 namespace meshloom::control {
 
-class DataServiceImpl final
-    : public v1::DataService::WithCallbackMethod_InspectData<
-          v1::DataService::WithCallbackMethod_TokenizeData<
-              v1::DataService::WithCallbackMethod_ImportUpload<v1::DataService::Service>>> {
+using DataServiceBase = v1::DataService::WithCallbackMethod_InspectData<
+    v1::DataService::WithCallbackMethod_TokenizeData<
+        v1::DataService::WithCallbackMethod_ImportUpload<
+            v1::DataService::WithCallbackMethod_EncodeText<
+                v1::DataService::WithCallbackMethod_DecodeTokens<v1::DataService::Service>>>>>;
+
+class DataServiceImpl final : public DataServiceBase {
  public:
   struct Options {
     std::filesystem::path data_dir;
@@ -31,8 +35,14 @@ class DataServiceImpl final
       grpc::CallbackServerContext* context, const v1::TokenizeDataRequest* request) override;
   grpc::ServerWriteReactor<v1::ImportUploadResponse>* ImportUpload(
       grpc::CallbackServerContext* context, const v1::ImportUploadRequest* request) override;
+  grpc::ServerUnaryReactor* EncodeText(grpc::CallbackServerContext* context,
+                                       const v1::EncodeTextRequest* request,
+                                       v1::EncodeTextResponse* response) override;
+  grpc::ServerUnaryReactor* DecodeTokens(grpc::CallbackServerContext* context,
+                                         const v1::DecodeTokensRequest* request,
+                                         v1::DecodeTokensResponse* response) override;
   /// Calls that are under way end soon. Does not wait.
-  void request_stop() { stopping_ = true; }
+  void request_stop();
   /// After the server's shutdown.
   void stop();
 
@@ -45,6 +55,7 @@ class DataServiceImpl final
   StreamHost imports_{{"imports of uploads", 8, 2}};
   StreamHost checks_{{"checks of paths", 8, 1}};  ///< which no copy keeps waiting
   StreamHost inspections_{{"inspections of data", 8, 2}};
+  CallHost texts_{{"texts to encode or decode"}};
 };
 
 }  // namespace meshloom::control

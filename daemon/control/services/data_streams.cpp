@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/base/field_error.h"
+#include "daemon/control/jobs/chat_notes.h"
 #include "daemon/control/services/data_inspection.h"
 #include "daemon/text/token_file.h"
 #include "kernels/base/log.h"
@@ -14,8 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<text::DocumentFile> find_documents(const v1::TokenizeDataRequest& request,
-                                               const DataReading& reading,
-                                               const fs::path& data_dir) {
+                                               DataReading& reading, const fs::path& data_dir) {
   if (request.paths().empty()) base::refuse_field("paths", "is empty");
   std::vector<text::DocumentFile> documents;
   for (const std::string& path : request.paths()) {
@@ -57,20 +57,21 @@ TokenizeDataStream::Result TokenizeDataStream::make_result() {
                        "\"models/NAME\", a preset or \"bytes\"");
   DataReading reading = open_reading(request_.reading(), world_.admission, world_.data_dir,
                                      [this] { check_wanted(); });
-  resolve_reading(reading);
   return write_tokens(reading);
 }
 
-v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading) {
+v1::TokenFileSummary TokenizeDataStream::write_tokens(DataReading& reading) {
   const v1::DataConfig& data = reading.config.data();
   const DataOutputs::Place out =
       world_.outputs.claim({"out", request_.out(), request_.overwrite()});
   const auto documents = find_documents(request_, reading, world_.data_dir);
+  const std::optional<train::ChatSetup> chat = resolve_reading(reading, world_.data_dir);
   std::uint64_t total = 0;
   for (const text::DocumentFile& file : documents) total += bytes_of_files({file.path});
   text::TokenFileOptions options;
   options.encode = train::encode_options(data, reading.tokenizer);
   options.encode.threads = world_.threads;
+  if (chat) options.encode.chat = chat->reading;
   options.encode.progress = [&](std::uint64_t bytes) {
     part_done(request_.paths(0), bytes, total);
   };
@@ -92,7 +93,8 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens(const DataReading& reading
   told.set_replaced_documents(summary.replaced_documents);
   told.set_skipped_lines(summary.skipped_lines);
   told.set_path(world_.outputs.name_for_jobs(out.path));
-  if (data.append_eos()) told.set_document_end(data.document_end());
+  if (chat) *told.mutable_chat() = chat_data(data.chat(), chat->origin, summary);
+  if (data.has_document_end()) told.set_document_end(data.document_end());
   return told;
 }
 

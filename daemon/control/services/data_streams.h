@@ -89,7 +89,7 @@ class TokenizeDataStream final : public DataStream<v1::TokenizeDataResponse> {
 
  private:
   Result make_result() override;
-  v1::TokenFileSummary write_tokens(const DataReading& reading);
+  v1::TokenFileSummary write_tokens(DataReading& reading);
 
   const v1::TokenizeDataRequest request_;
 };

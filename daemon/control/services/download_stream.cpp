@@ -81,7 +81,9 @@ bool DownloadStream::produce() {
   if (offset_ >= file.size()) {
     piece.set_xxh3_128(xxh3_.hex());
     if (const auto expected = expected_.find(file.name()); expected != expected_.end())
-      train::check_digest(source_.folder / file.name(), piece.xxh3_128(), expected->second);
+      read_checkpoint(request_.name(), source_.folder, [&] {
+        train::check_digest(source_.folder / file.name(), piece.xxh3_128(), expected->second);
+      });
     piece.set_compared(has_digests_);
     if (request_.sha256()) piece.set_sha256(sha256_.hex());
     xxh3_ = {};

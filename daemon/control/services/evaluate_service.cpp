@@ -6,8 +6,9 @@ namespace meshloom::control {
 EvaluateServiceImpl::EvaluateServiceImpl(const JobStore& store, const StateDir& state,
                                          const SampleSources& sources, Admission& admission,
                                          Executor& executor, RanksTurn& turn,
+                                         const RanksQueue& queue,
                                          const std::filesystem::path& data_dir)
-    : world_{store, state, sources, admission, executor, turn, data_dir, stopping_, next_} {
+    : world_{store, state, sources, admission, executor, turn, queue, data_dir, stopping_, next_} {
   std::error_code ignored;
   std::filesystem::remove_all(state.root() / "evaluations", ignored);
 }

@@ -14,7 +14,7 @@ class EvaluateServiceImpl final
   /// Removes what evaluations of a daemon that died have left in the state dir.
   EvaluateServiceImpl(const JobStore& store, const StateDir& state, const SampleSources& sources,
                       Admission& admission, Executor& executor, RanksTurn& turn,
-                      const std::filesystem::path& data_dir);
+                      const RanksQueue& queue, const std::filesystem::path& data_dir);
 
   grpc::ServerWriteReactor<v1::EvaluateResponse>* Evaluate(
       grpc::CallbackServerContext* context, const v1::EvaluateRequest* request) override;

@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBetweenProgress{500};
+constexpr std::chrono::seconds kFirstWait{3}, kBetweenWaits{10};
 
 /// Weights of a checkpoint as a folder that all ranks can read; removed in the end.
 class WeightsFolder {
@@ -65,6 +66,18 @@ std::string source_text(const v1::EvaluateRequest& request, const fs::path& fold
   return model_resource(parse_model_name(request.model()));
 }
 
+/// Of lines of another file the kind is found anew; text is no conversation.
+void leave_chat(const v1::DataConfig& given, v1::DataConfig* data) {
+  if (!data->has_chat()) return;
+  const std::string extension = fs::path(given.path()).extension();
+  const bool is_text = !given.field().empty() || (extension != ".jsonl" && extension != ".ndjson");
+  data->mutable_chat()->clear_kind();
+  if (!is_text || given.has_chat()) return;
+  data->clear_chat();
+  data->clear_document_mask();
+  data->clear_reset_positions();
+}
+
 /// `data`: those of the job; empty if there is none.
 void set_data(const v1::DataConfig& given, v1::DataConfig* data) {
   const std::string tokenizer = data->identity().tokenizer();
@@ -78,6 +91,7 @@ void set_data(const v1::DataConfig& given, v1::DataConfig* data) {
     data->clear_add_special_tokens();
     data->clear_skip_lines_without_text();
     data->clear_document_end();
+    leave_chat(given, data);
   } else if (data->path().empty()) {
     base::refuse_field("data.path", "is needed: no job says what to evaluate the model on");
   } else if (!data->has_add_special_tokens() && !tokenizer.empty()) {
@@ -159,13 +173,25 @@ void EvaluateStream::take_turn(const std::string& name) {
   if (world_.turn.try_acquire(name)) return;
   const auto ahead = world_.turn.ahead_of(name);
   if (request_.no_wait()) throw_busy(ahead);
-  if (!ahead.empty()) {
-    v1::EvaluateResponse response;
-    for (const std::string& who : ahead) response.mutable_wait()->add_behind(who);
-    write(std::move(response));
-  }
-  if (!world_.turn.acquire(name, [&] { return given_up() || world_.executor.fatal(); }))
+  tell_wait(name);
+  auto tell_at = Clock::now() + kFirstWait;
+  const auto look_up = [&] {
+    if (Clock::now() >= tell_at) {
+      tell_wait(name);
+      tell_at = Clock::now() + kBetweenWaits;
+    }
+    return given_up() || world_.executor.fatal();
+  };
+  if (!world_.turn.acquire(name, look_up))
     throw Unavailable("the evaluation was given up before it had the ranks", "STOPPING");
+}
+
+void EvaluateStream::tell_wait(const std::string& name) {
+  v1::EvaluateResponse response;
+  v1::EvaluateWait& wait = *response.mutable_wait();
+  *wait.mutable_wait() = world_.queue.wait_of(name);
+  for (const v1::WaitAhead& one : wait.wait().ahead()) wait.add_behind(one.name());
+  if (!wait.wait().reason().empty()) write(std::move(response));
 }
 
 std::shared_ptr<const void> EvaluateStream::hold_models(const std::optional<v1::Job>& job) const {

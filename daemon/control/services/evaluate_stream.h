@@ -13,6 +13,7 @@
 #include "daemon/control/jobs/evaluation.h"
 #include "daemon/control/jobs/sample_sources.h"
 #include "daemon/control/ranks/ranks_turn.h"
+#include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/services/stream.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -28,6 +29,7 @@ struct EvaluationWorld {
   Admission& admission;
   Executor& executor;
   RanksTurn& turn;
+  const RanksQueue& queue;
   std::filesystem::path data_dir;
   const std::atomic<bool>& stopping;
   std::atomic<std::int64_t>& next;  ///< number of the next one
@@ -52,6 +54,7 @@ class EvaluateStream final : public Stream<v1::EvaluateResponse> {
   /// The config, and the tokens of its text, which are made before the ranks are asked for.
   void prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const;
   void take_turn(const std::string& name);
+  void tell_wait(const std::string& name);
   bool given_up() const { return world_.stopping || ended(); }
   /// Throws Cancelled once it is given up.
   void check_wanted() const;

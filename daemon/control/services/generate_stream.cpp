@@ -115,6 +115,7 @@ train::SampleStart GenerateStream::start_of(const Sequence& sequence) const {
   if (static_cast<std::int64_t>(sequence.tokens.size()) > limits_.context_length)
     start.prompt.assign(sequence.tokens.end() - half, sequence.tokens.end());
   start.params.set_max_tokens(sequence.params.max_tokens() - static_cast<int>(sequence.drawn));
+  start.turn_ends = sequence.turn_ends;
   train::set_ends(request_.stop(), limits_, &start);
   return start;
 }
@@ -128,15 +129,23 @@ void GenerateStream::make_sequences() {
   v1::SamplingParams params = request_.params();
   notes_ = train::take_generation_defaults(limits_.generation, &params);
   notes_.insert(notes_.end(), limits_.notes.begin(), limits_.notes.end());
+  if (begins_by_itself(request_)) {
+    std::string beginning;
+    train::beginning_tokens(limits_, "", &beginning);
+    notes_.push_back("without a prompt the sequence begins with " + beginning);
+  }
   train::resolve_sampling_params(params, "params");
   const auto& strings = request_.stop().strings();
   const auto stop = [this] { check_wanted(); };
-  for (train::SampleStart& start : sequence_starts(request_, params, limits_, stop)) {
+  std::vector<std::string> rendered;
+  for (train::SampleStart& start : sequence_starts(request_, params, limits_, stop, &rendered)) {
     check_wanted();
     Sequence& sequence =
         sequences_.emplace_back(TokenText(limits_, start.prompt, {strings.begin(), strings.end()}));
     sequence.tokens = std::move(start.prompt);
     sequence.params = std::move(start.params);
+    sequence.turn_ends = std::move(start.turn_ends);
+    sequence.rendered = std::move(rendered[sequences_.size() - 1]);
   }
 }
 
@@ -165,6 +174,7 @@ void GenerateStream::write_token(const DrawnToken& token) {
   for (std::string& note : std::exchange(notes_, {})) response.add_notes(std::move(note));
   response.set_index(static_cast<int>(index));
   response.set_seed(sequence.params.seed());
+  response.set_rendered_prompt(std::exchange(sequence.rendered, {}));
   response.set_token_id(token.id);
   response.set_weights_step(token.weights_step);
   response.set_text(sequence.text.add(token.id));

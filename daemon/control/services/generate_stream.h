@@ -35,8 +35,10 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
   struct Sequence {
     explicit Sequence(TokenText decoder) : text(std::move(decoder)) {}
 
-    std::vector<std::int64_t> tokens;  ///< prompt and what was drawn
-    v1::SamplingParams params;         ///< with its own seed
+    std::vector<std::int64_t> tokens;          ///< prompt and what was drawn
+    v1::SamplingParams params;                 ///< with its own seed
+    std::vector<std::int64_t> turn_ends = {};  ///< of an answer in a conversation
+    std::string rendered = {};                 ///< its prompt, until it is told
     std::int64_t drawn = 0;
     TokenText text;
     bool done = false;

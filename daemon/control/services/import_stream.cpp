@@ -72,7 +72,7 @@ void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path&
 }
 
 fs::path ImportStream::import_once(const UploadStore::OpenContent& content, const RequestKey& key) {
-  const DataOutputs::Asked whatever_is_there{"path", request_.path(), true};
+  const DataOutputs::Asked whatever_is_there{"path", request_.path(), true, true};
   if (uploads_.is_noted(key)) return world_.outputs.look(whatever_is_there);
   const auto place = world_.outputs.claim(whatever_is_there);
   // The first call of a repeat may have ended before the path was given to this one.

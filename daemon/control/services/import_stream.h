@@ -18,7 +18,7 @@ class ImportStream final : public DataStream<v1::ImportUploadResponse> {
 
  private:
   Result make_result() override;
-  DataOutputs::Asked asked() const { return {"path", request_.path(), request_.overwrite()}; }
+  DataOutputs::Asked asked() const { return {"path", request_.path(), request_.overwrite(), true}; }
   /// Returns where the file is; of a repeat, where the first call has made it.
   std::filesystem::path import_once(const UploadStore::OpenContent& content, const RequestKey& key);
   void copy(const UploadStore::OpenContent& content, const std::filesystem::path& path);

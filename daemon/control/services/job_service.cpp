@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "daemon/base/config.h"
 #include "daemon/base/field_error.h"
 #include "daemon/base/states.h"
 #include "daemon/control/jobs/token_channel.h"
@@ -70,11 +71,32 @@ void check_spec(const v1::JobSpec& spec) {
         hf_folder.substr(0, 80));
 }
 
+/// What the client `meshloom` makes of a file with this text.
+v1::ReadConfigResponse read_config(const v1::ReadConfigRequest& request) {
+  constexpr std::size_t kLongestName = 4096;
+  if (request.text().size() > kLargestSpec)
+    base::refuse_field("text", "has {} bytes, at most {} are read", request.text().size(),
+                       kLargestSpec);
+  if (request.name().size() > kLongestName)
+    base::refuse_field("name", "has {} bytes, at most {} are allowed", request.name().size(),
+                       kLongestName);
+  base::JobFile file =
+      base::parse_job_file(request.text(), request.name().empty() ? "config" : request.name());
+  v1::ReadConfigResponse response;
+  *response.mutable_spec() = std::move(file.spec);
+  response.mutable_lines()->insert(file.lines.begin(), file.lines.end());
+  return response;
+}
+
 }  // namespace
 
 JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission, const StateDir& state,
-                               const StreamHost::Options& watches)
-    : store_(store), admission_(admission), state_(state), watches_(watches) {}
+                               const StreamHost::Options& watches, TellWait tell_wait)
+    : store_(store),
+      admission_(admission),
+      state_(state),
+      watches_(watches),
+      tell_wait_(std::move(tell_wait)) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request,
                                              const std::string& client) {
@@ -92,6 +114,7 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
   check_spec(request.spec());
   const Admitted admitted = admission_.admit(request.spec());
   for (const std::string& warning : admitted.warnings) response.add_warnings(warning);
+  if (admitted.disk) *response.mutable_disk() = *admitted.disk;
   if (!request.validate_only()) {
     job = store_.submit(request.spec(), admitted.resolved, key);
     return response;
@@ -114,11 +137,19 @@ grpc::ServerUnaryReactor* JobServiceImpl::SubmitJob(grpc::CallbackServerContext*
   });
 }
 
+grpc::ServerUnaryReactor* JobServiceImpl::ReadConfig(grpc::CallbackServerContext* context,
+                                                     const v1::ReadConfigRequest* request,
+                                                     v1::ReadConfigResponse* response) {
+  return submissions_.answer("ReadConfig", *context, *request,
+                             [=](const auto&) { *response = read_config(*request); });
+}
+
 grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
                                                  const v1::GetJobRequest* request,
                                                  v1::GetJobResponse* response) {
   return answer_at_once("GetJob", *context, *request, [&] {
     *response->mutable_job() = store_.get(parse_job_name(request->name()));
+    if (tell_wait_) tell_wait_(response->mutable_job());
   });
 }
 

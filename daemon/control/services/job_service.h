@@ -2,6 +2,8 @@
 // JobService: what clients do with jobs.
 #pragma once
 
+#include <functional>
+
 #include "daemon/control/jobs/admission.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/stream_host.h"
@@ -15,18 +17,24 @@ namespace meshloom::control {
 /// none.
 using JobServiceBase = v1::JobService::WithCallbackMethod_WatchJob<
     v1::JobService::WithCallbackMethod_StreamLogs<v1::JobService::WithCallbackMethod_StreamMetrics<
-        v1::JobService::WithCallbackMethod_SubmitJob<
+        v1::JobService::WithCallbackMethod_SubmitJob<v1::JobService::WithCallbackMethod_ReadConfig<
             v1::JobService::WithCallbackMethod_EditJob<v1::JobService::WithCallbackMethod_DeleteJob<
-                v1::JobService::WithCallbackMethod_GetJob<v1::JobService::Service>>>>>>>;
+                v1::JobService::WithCallbackMethod_GetJob<v1::JobService::Service>>>>>>>>;
 
 class JobServiceImpl final : public JobServiceBase {
  public:
+  /// Says of a job that waits for the ranks behind whom it does.
+  using TellWait = std::function<void(v1::Job* job)>;
+  static StreamHost::Options default_watches() { return {"watches of jobs", 64}; }
   JobServiceImpl(JobStore& store, Admission& admission, const StateDir& state,
-                 const StreamHost::Options& watches = {"watches of jobs", 64});
+                 const StreamHost::Options& watches = default_watches(), TellWait tell_wait = {});
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
                                       v1::SubmitJobResponse* response) override;
+  grpc::ServerUnaryReactor* ReadConfig(grpc::CallbackServerContext* context,
+                                       const v1::ReadConfigRequest* request,
+                                       v1::ReadConfigResponse* response) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                    const v1::GetJobRequest* request,
                                    v1::GetJobResponse* response) override;
@@ -69,6 +77,7 @@ class JobServiceImpl final : public JobServiceBase {
   Admission& admission_;
   const StateDir& state_;
   StreamHost watches_;
+  const TellWait tell_wait_;
   CallHost submissions_{{.what = "submissions and edits of jobs", .threads = 4}};
   CallHost deletions_{{"deletions of jobs"}};
 };

@@ -86,6 +86,12 @@ grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
                                       const v1::CloseRunRequest* request,
                                       v1::CloseRunResponse* response) {
   return guarded("CloseRun", *request, [&] {
+    if (request->force()) {
+      const std::string id = parse_run_name(request->name());
+      runs_.close_by_force(id, client_name(*context));
+      *response->mutable_run() = runs_.find(id)->view();
+      return;
+    }
     const auto run = own_run(*context, request->name());
     spdlog::info("run {}: its client closes it", run->id());
     run->close();

@@ -64,6 +64,8 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerCon
     response->set_drain(drain.state);
     response->set_drain_reason(drain.reason);
     response->set_has_ranks(drain.has_ranks);
+    if (v1::RanksWait queue = options_.queue(); !queue.reason().empty())
+      *response->mutable_queue() = std::move(queue);
     for (std::string& trouble : options_.journal_troubles())
       response->add_journal_trouble(std::move(trouble));
     for (const LostFolder::Held& held : options_.lost) {

@@ -32,6 +32,7 @@ class WorkerServiceImpl final : public WorkerServiceBase {
     v1::GetCapabilitiesResponse capabilities;  ///< but for the ranks' devices and CPUs
     std::function<std::vector<std::string>()> journal_troubles;  ///< Ledger::troubles
     std::vector<LostFolder::Held> lost;                          ///< at the start
+    std::function<v1::RanksWait()> queue;                        ///< RanksQueue::whole
   };
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     control::Drain& drain, Options options);

@@ -10,6 +10,7 @@
 #include "daemon/base/file_stamp.h"
 #include "daemon/base/timestamp.h"
 #include "daemon/base/utf8.h"
+#include "daemon/control/stores/found_damage.h"
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/checkpoint_writer.h"
@@ -267,7 +268,8 @@ void read_checkpoint(const std::string& name, const fs::path& folder,
   };
   try {
     read();
-  } catch (const DataLoss&) {
+  } catch (const DataLoss& damage) {
+    if (name.starts_with("checkpoints/")) remember_damage(folder, damage.what());
     fail();
   } catch (const NotFound&) {
     fail();

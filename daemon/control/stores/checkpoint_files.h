@@ -100,7 +100,8 @@ std::vector<std::string> checkpoints_read(const std::filesystem::path& jobs_dir,
 std::string checkpoint_stamp(const std::filesystem::path& path);
 
 /// Calls `read`, which reads the checkpoint or export in `folder` that clients call `name`. What
-/// fails there after the folder was deleted is NotFound (CHECKPOINT_NOT_FOUND), not damage.
+/// fails there after the folder was deleted is NotFound (CHECKPOINT_NOT_FOUND), not damage, which
+/// is remembered of a job's (found_damage.h).
 void read_checkpoint(const std::string& name, const std::filesystem::path& folder,
                      const std::function<void()>& read);
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/control/stores/job_settings.h"
@@ -113,5 +114,11 @@ class JobEntry {
   std::deque<Pending> pending_;
   std::deque<v1::JobEvent> history_;
 };
+
+/// Of those that wait for the ranks the least is taken first: jobs that took the daemon down come
+/// behind the others.
+inline std::pair<std::int64_t, std::int64_t> take_order(const JobEntry& entry) {
+  return {entry.job.stalled_attempts(), entry.job.queue_place()};
+}
 
 }  // namespace meshloom::control

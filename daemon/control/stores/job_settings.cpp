@@ -17,6 +17,7 @@ namespace {
 using google::protobuf::util::FieldMaskUtil;
 
 constexpr const char* kEarlyStopping = "run.training.early_stopping";
+constexpr const char* kLr = "run.optimizer.lr";
 
 /// The fields that may change.
 constexpr const char* kEditable[] = {
@@ -25,6 +26,7 @@ constexpr const char* kEditable[] = {
     "run.training.early_stopping.patience",
     "run.training.early_stopping.min_delta",
     "run.training.early_stopping.validation_set",
+    kLr,
     "run.lr_scheduler",
     "run.lr_scheduler.warmup_steps",
     "run.lr_scheduler.decay_type",
@@ -56,10 +58,23 @@ google::protobuf::FieldMask editable_mask(const std::set<std::string>& fields) {
   }
   if (fixed.empty()) return mask;
   throw InvalidArgument(
-      fmt::format("{} cannot change once a job is submitted; what can: {}", fmt::join(fixed, ", "),
-                  fmt::join(kEditable, ", ")),
+      fmt::format("{} cannot change once a job is submitted; what can: {}. For others cancel the "
+                  "job, then `meshloom job resume JOB --set FIELD=VALUE` goes on from its newest "
+                  "checkpoint",
+                  fmt::join(fixed, ", "), fmt::join(kEditable, ", ")),
       "FIELD_FIXED",
       {{"field", fixed.front()}, {"fields", fmt::format("{}", fmt::join(fixed, ","))}});
+}
+
+/// The ranks know the learning rate of a group as a share of the optimizer's.
+void check_groups_follow(const v1::OptimizerConfig& optimizer) {
+  for (const v1::ParameterGroup& group : optimizer.groups())
+    if (group.has_lr())
+      throw InvalidArgument(
+          fmt::format("{}: the group \"{}\" has a learning rate of its own, {:g}, which would move "
+                      "with it: cancel the job, then `job resume` it with --set optimizer.lr",
+                      kLr, group.pattern(), group.lr()),
+          "FIELD_FIXED", {{"field", kLr}});
 }
 
 [[noreturn]] void passed(const char* field, const std::string& why, std::int64_t begun) {
@@ -81,6 +96,7 @@ v1::JobSettings settings_of(const v1::RunConfig& config) {
   settings.set_keep_best(config.checkpoint().keep_best());
   settings.set_best_validation_set(config.checkpoint().validation_set());
   *settings.mutable_early_stopping() = config.training().early_stopping();
+  settings.set_lr(config.optimizer().lr());
   return settings;
 }
 
@@ -94,6 +110,7 @@ void apply_settings(const v1::JobSettings& settings, v1::RunConfig* config) {
   if (settings.has_sample_interval() && settings.sample_interval() != config->sample().interval())
     config->mutable_sample()->set_interval(settings.sample_interval());
   if (settings.has_keep_best()) config->mutable_checkpoint()->set_keep_best(settings.keep_best());
+  if (settings.has_lr()) config->mutable_optimizer()->set_lr(settings.lr());
   if (settings.has_best_validation_set())
     config->mutable_checkpoint()->set_validation_set(settings.best_validation_set());
   if (!settings.has_early_stopping()) return;
@@ -134,6 +151,7 @@ v1::JobSpec edited_spec(v1::JobSpec job, const v1::JobSpec& spec,
   v1::JobSpec named;
   FieldMaskUtil::MergeMessageTo(spec, mask, options, &named);
   FieldMaskUtil::MergeMessageTo(spec, mask, options, &job);
+  if (fields.contains(kLr)) check_groups_follow(job.run().optimizer());
   v1::TrainingConfig& training = *job.mutable_run()->mutable_training();
   if (fields.contains(kEarlyStopping) && training.early_stopping().ByteSizeLong() == 0)
     training.clear_early_stopping();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/nearest_name.h"
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"
 #include "daemon/control/stores/labels.h"
@@ -66,10 +67,19 @@ JobStore::JobStore(const Options& options)
   sign_contents(state_dir, ledger_.journal_id());
 }
 
+std::string JobStore::hint_of(const std::string& id) const {
+  constexpr std::size_t kMostNames = 1000;
+  std::vector<std::string> names;
+  for (auto known = by_id_.begin(); known != by_id_.end() && names.size() < kMostNames; ++known)
+    names.push_back(known->first);
+  return base::nearest_hint(id, names);
+}
+
 JobEntry& JobStore::entry(const std::string& id) const {
   const auto found = by_id_.find(id);
   if (found == by_id_.end())
-    throw NotFound(fmt::format("job \"{}\" does not exist", id), "JOB_NOT_FOUND", {{"job", id}});
+    throw NotFound(fmt::format("job \"{}\" does not exist{}", id, hint_of(id)), "JOB_NOT_FOUND",
+                   {{"job", id}});
   return *found->second;
 }
 

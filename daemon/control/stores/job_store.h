@@ -167,6 +167,8 @@ class JobStore {
   std::optional<std::string> wait_for_job();
   /// The same without waiting: nothing if there is none.
   std::optional<std::string> next_job() const;
+  /// Ids of the jobs that wait for the ranks, in the order in which they are taken.
+  std::vector<std::string> waiting() const;
   /// Whether a job that waits was resumed: it comes before all that wait for the ranks.
   bool comes_first(const std::string& id) const;
   /// A new attempt: PREPARING with the next epoch, which the journal promises to give out once.
@@ -296,6 +298,8 @@ class JobStore {
   JobEntry& entry(const std::string& id) const;
   JobEntry& add_entry(std::unique_ptr<JobEntry> fresh);
   void erase_entry(const std::string& id);
+  /// "; did you mean NAME?" where a job is called nearly so.
+  std::string hint_of(const std::string& id) const;
   std::string make_up_id();
   void check_name_is_free(const std::string& id) const;
   void check_room() const;

@@ -70,10 +70,7 @@ const JobEntry* JobStore::first_waiting() const {
   for (const auto& [number, item] : unfinished_) {
     const v1::JobState state = item->job.state();
     if (item->active || state == v1::JOB_STATE_HELD || state == v1::JOB_STATE_PAUSED) continue;
-    const auto place = [](const JobEntry& entry) {
-      return std::pair(entry.job.stalled_attempts(), entry.job.queue_place());
-    };
-    if (!next || place(*item) < place(*next)) next = item;
+    if (!next || take_order(*item) < take_order(*next)) next = item;
   }
   return next;
 }

@@ -127,6 +127,18 @@ std::vector<JobEntry*> JobStore::queue() const {
   return waiting;
 }
 
+std::vector<std::string> JobStore::waiting() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<JobEntry*> items = queue();
+  std::erase_if(items,
+                [](const JobEntry* item) { return item->job.state() == v1::JOB_STATE_HELD; });
+  std::sort(items.begin(), items.end(),
+            [](const JobEntry* a, const JobEntry* b) { return take_order(*a) < take_order(*b); });
+  std::vector<std::string> ids;
+  for (const JobEntry* item : items) ids.push_back(item->id());
+  return ids;
+}
+
 std::int64_t JobStore::last_place() const {
   std::int64_t last = 1;
   for (const auto& [number, item] : unfinished_) last = std::max(last, item->job.queue_place());

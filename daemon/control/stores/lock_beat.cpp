@@ -4,11 +4,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <sstream>
 #include <thread>
 
 #include "daemon/base/files.h"
+#include "daemon/base/host_identity.h"
 #include "daemon/base/input_file.h"
 #include "daemon/control/host/random_hex.h"
 #include "kernels/base/error.h"
@@ -21,20 +21,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kSize = 512;  // one size, so that nobody reads half of a longer one
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-std::string boot_id() {
-  try {
-    std::string id = base::InputFile("/proc/sys/kernel/random/boot_id").read_text(64);
-    return id.substr(0, id.find('\n'));
-  } catch (const Error&) {
-    return "unknown";
-  }
-}
 
 /// Empty where it cannot be read.
 std::string text_of(const fs::path& file) {
@@ -76,8 +62,8 @@ LockBeat::LockBeat(fs::path file, const Times& times, std::function<void(const s
     : path_(std::move(file)),
       times_(times),
       taken_(std::move(taken)),
-      owner_(fmt::format("{}\nhost {}\nboot {}\nstart {}\n", ::getpid(), host_name(), boot_id(),
-                         random_hex())) {
+      owner_(fmt::format("{}\nhost {}\nboot {}\nstart {}\n", ::getpid(), base::host_name(),
+                         base::boot_id(), random_hex())) {
   watch();
   claim();
   ticker_ = std::make_unique<Ticker>(times_.beat, [this] { beat(); });

@@ -75,10 +75,11 @@ void BatchLoader::fill(HostBatch& batch, std::int64_t place) const {
     };
     const Dataset::Row target = {part(batch.inputs), part(batch.labels), part(batch.documents)};
     const Dataset::RowCounts read = dataset_->read(sample_at(place + row), target);
-    batch.tokens += read.labels;
+    batch.tokens += dataset_->chat() ? read.inputs : read.labels;
     batch.counted += options.masked ? mask_sample(*options.masked, seed_, place + row,
                                                   target.inputs, target.labels)
                                     : read.labels;
+    if (!options.masked) batch.bytes += options.bytes.of(target.labels);
     add_spans(target.documents, read.inputs, batch.spans);
     if (options.reset_positions) set_positions(target.documents, part(batch.positions));
     padded = padded || read.inputs < options.seq_len;

@@ -17,7 +17,9 @@ struct HostBatch {
   std::int64_t rows = 0;          ///< B; may be 0
   std::int64_t first_sample = 0;  ///< index of row 0 inside the global batch
   std::int64_t counted = 0;       ///< labels that count
-  std::int64_t tokens = 0;  ///< that are trained on: as counted, with `masked` all but padding
+  /// That are trained on: as counted; with `masked` and of conversations all but padding.
+  std::int64_t tokens = 0;
+  double bytes = 0.0;  ///< of text that the labels stand for; 0: not known
   /// Lengths of what sees itself alone, padding left out: of the documents of each row with
   /// document_mask, else of the rows.
   std::vector<std::int64_t> spans;

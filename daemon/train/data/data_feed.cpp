@@ -42,6 +42,11 @@ bool DataFeed::leave_out_rests() {
   return has_rests;
 }
 
+std::optional<ChatCuts> DataFeed::chat_cuts() const {
+  const ChatSamples* const chat = training_ ? training_->dataset().chat() : nullptr;
+  return chat != nullptr ? std::optional(chat->cuts()) : std::nullopt;
+}
+
 FedBatch DataFeed::training_batch(std::int64_t position, comm::ProcessGroup& world,
                                   bool counts) const {
   if (!training_) throw FailedPrecondition("forward_backward: the run has no data to train on");
@@ -53,11 +58,12 @@ FedBatch DataFeed::training_batch(std::int64_t position, comm::ProcessGroup& wor
     error = std::current_exception();
   }
   // One small exchange carries the counts and whether a rank's data were bad.
-  std::array<double, 5> sums = {0.0, error ? 1.0 : 0.0, 0.0, 0.0, 0.0};
+  std::array<double, 6> sums = {0.0, error ? 1.0 : 0.0, 0.0, 0.0, 0.0, 0.0};
   if (counts) {
     for (const HostBatch& part : batch.micro_batches) {
       sums[0] += static_cast<double>(part.counted);
       sums[2] += static_cast<double>(part.tokens);
+      sums[5] += part.bytes;
       for (const std::int64_t length : part.spans) {
         sums[3] += static_cast<double>(length);
         sums[4] += nn::attention_pairs(model_, length);
@@ -67,7 +73,8 @@ FedBatch DataFeed::training_batch(std::int64_t position, comm::ProcessGroup& wor
   all_reduce(world, sums, comm::ReduceOp::kSum);
   if (sums[1] > 0.0) agree(world, error);
   batch.labels = static_cast<std::int64_t>(sums[0]);
-  batch.work = {static_cast<std::int64_t>(sums[2]), static_cast<std::int64_t>(sums[3]), sums[4]};
+  batch.work = {static_cast<std::int64_t>(sums[2]), static_cast<std::int64_t>(sums[3]), sums[4],
+                batch.labels, sums[5]};
   if (batch.labels == 0)
     throw InvalidArgument(
         fmt::format("data: the global batch at sample {} has no label that counts", position));

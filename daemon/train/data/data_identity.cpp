@@ -132,9 +132,9 @@ std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& n
     changes.push_back(fmt::format("{} more files differ", more));
   }
   if (!same_tokenizer)
-    changes.push_back(
-        fmt::format("the tokenizer (or field, append_eos, add_special_tokens) is {}, it was {}",
-                    shown_digest(now.tokenizer()), shown_digest(before.tokenizer())));
+    changes.push_back(fmt::format(
+        "the tokenizer (or field, append_eos, add_special_tokens, chat) is {}, it was {}",
+        shown_digest(now.tokenizer()), shown_digest(before.tokenizer())));
   if (changes.empty() && counts) changes.push_back("files that are not listed have other contents");
   if (!counts)
     changes.push_back(

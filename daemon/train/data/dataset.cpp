@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/text/learned_tokens.h"
+#include "daemon/train/data/token_ids.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
@@ -42,6 +44,7 @@ void for_each_document_start(const TokenStream& stream, const DatasetOptions& op
 std::int64_t next_document_start(const TokenStream& stream, const DatasetOptions& options,
                                  std::int64_t position) {
   if (position <= 0) return 0;
+  if (stream.is_chat()) return next_chat_begin(stream, position);
   std::int64_t found = stream.size();
   for_each_document_start(stream, options, {position - 1, stream.size()}, [&](std::int64_t start) {
     found = start;
@@ -57,6 +60,12 @@ Dataset::Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
   check_internal(range_.begin >= 0 && range_.begin <= range_.end && range_.end <= stream_->size(),
                  "data: range [{}, {}) is outside the stream of {} tokens", range_.begin,
                  range_.end, stream_->size());
+  if (stream_->is_chat()) {
+    chat_ = std::make_shared<const ChatSamples>(*stream_, range_.begin, range_.end,
+                                                options_.seq_len, options_.pack_documents);
+    size_ = chat_->size();
+    return;
+  }
   if (options_.pack_documents) {
     size_ = packed_size();
     return;
@@ -78,7 +87,10 @@ Dataset::Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
 Dataset Dataset::without_rest() const {
   DatasetOptions options = options_;
   options.keep_rest = false;
-  return Dataset(stream_, range_, options);
+  if (!chat_) return Dataset(stream_, range_, options);
+  Dataset same = *this;  // conversations are whole samples in any case
+  same.options_ = options;
+  return same;
 }
 
 std::int64_t Dataset::packed_size() const {
@@ -126,22 +138,47 @@ std::int64_t Dataset::mask_documents(TokenRange range, std::span<const std::int6
   return ignored;
 }
 
+void Dataset::check_vocabulary(std::int64_t begin, std::span<const std::int64_t> tokens) const {
+  check_token_ids(tokens, begin, *stream_, options_.vocab_size);
+}
+
+Dataset::RowCounts Dataset::read_chat(std::int64_t sample, const Row& row) const {
+  std::size_t at = 0;
+  std::int64_t document = 0, learnt = 0;
+  std::vector<std::int64_t> tokens, ids;
+  for (const ChatRange& chat : chat_->texts_of(sample)) {
+    tokens.resize(static_cast<std::size_t>(chat.end - chat.begin));
+    stream_->read_chat(chat.begin, tokens);
+    ids.clear();
+    for (const std::int64_t token : tokens)
+      ids.push_back(text::id_of(static_cast<text::TokenId>(token)));
+    check_vocabulary(chat.begin, ids);
+    for (std::size_t i = 1; i < ids.size(); ++i, ++at) {
+      const bool is_learnt = (tokens[i] & text::kNotLearnt) == 0;
+      row.inputs[at] = ids[i - 1];
+      row.labels[at] = is_learnt ? ids[i] : kIgnoredLabel;
+      if (!row.documents.empty()) row.documents[at] = document;
+      learnt += is_learnt;
+    }
+    ++document;
+  }
+  const auto from = static_cast<std::ptrdiff_t>(at);
+  std::fill(row.inputs.begin() + from, row.inputs.end(), 0);
+  std::fill(row.labels.begin() + from, row.labels.end(), kIgnoredLabel);
+  // Padding sees only itself, so that no real position depends on it.
+  if (!row.documents.empty())
+    std::fill(row.documents.begin() + from, row.documents.end(), document);
+  return {learnt, static_cast<std::int64_t>(at)};
+}
+
 Dataset::RowCounts Dataset::read(std::int64_t sample, const Row& row) const {
   check_internal(sample >= 0 && sample < size_, "data: sample {} is outside [0, {})", sample,
                  size_);
+  if (chat_) return read_chat(sample, row);
   const TokenRange range = sample_range(sample);
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(range.size()));
   stream_->read(range.begin, tokens);
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] >= options_.vocab_size) [[unlikely]] {
-      const std::int64_t position = range.begin + static_cast<std::int64_t>(i);
-      throw InvalidArgument(
-          fmt::format("data: token {} at position {} ({}) is not below the model's vocab_size {}",
-                      tokens[i], position, stream_->file_of(position), options_.vocab_size),
-          "TOKEN_OUT_OF_RANGE",
-          {{"token", std::to_string(tokens[i])},
-           {"vocab_size", std::to_string(options_.vocab_size)}});
-    }
+  check_vocabulary(range.begin, tokens);
   const std::int64_t inputs = range.size() - tokens_behind();
   std::copy_n(tokens.begin(), inputs, row.inputs.begin());
   std::copy_n(tokens.begin() + (options_.masked ? 0 : 1), inputs, row.labels.begin());

@@ -8,7 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "daemon/train/data/chat_samples.h"
 #include "daemon/train/data/masked_lm.h"
+#include "daemon/train/data/token_bytes.h"
 #include "daemon/train/data/token_stream.h"
 
 namespace meshloom::train {
@@ -25,7 +27,7 @@ struct DatasetOptions {
   /// predict and are left out.
   bool pack_documents = true;
   /// Number documents inside a sample, and ignore labels that are the first token of another
-  /// document.
+  /// document. Of conversations, which are packed whole, no label is.
   bool document_mask = false;
   /// Positions begin anew at each document of a sample. With document_mask alone.
   bool reset_positions = false;
@@ -38,6 +40,7 @@ struct DatasetOptions {
   /// For models that see both sides: a sample is its first T tokens, and its labels are those same
   /// tokens, which BatchLoader then hides some of.
   std::optional<MaskedLmOptions> masked = std::nullopt;
+  TokenBytes bytes = {};  ///< of text, that labels stand for
 };
 
 /// Where the two halves of a split lie, in positions of the stream.
@@ -47,13 +50,14 @@ struct TokenRange {
   std::int64_t size() const { return end - begin; }
 };
 
-/// The first document that begins at `position` or later (the stream's end if there is none).
+/// The first document or conversation that begins at `position` or later (the stream's end if there
+/// is none).
 std::int64_t next_document_start(const TokenStream&, const DatasetOptions&, std::int64_t position);
 
 class Dataset {
  public:
-  /// With pack_documents off the range is searched once for its documents. The stream outlives
-  /// nothing: it is shared.
+  /// With pack_documents off the range is searched once for its documents, and in any case for
+  /// conversations (ChatSamples). The stream outlives nothing: it is shared.
   Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
           const DatasetOptions& options);
 
@@ -65,6 +69,8 @@ class Dataset {
   /// Tokens of the range.
   std::int64_t tokens() const { return range_.size(); }
   const DatasetOptions& options() const { return options_; }
+  /// Null: the stream holds no conversations.
+  const ChatSamples* chat() const { return chat_.get(); }
 
   /// One row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the token
   /// after inputs[s], the same ones with `masked`), and documents [T], the number of the position's
@@ -81,6 +87,9 @@ class Dataset {
   RowCounts read(std::int64_t sample, const Row& row) const;
 
  private:
+  RowCounts read_chat(std::int64_t sample, const Row& row) const;
+  /// Of those at `begin` and later.
+  void check_vocabulary(std::int64_t begin, std::span<const std::int64_t> tokens) const;
   /// Tokens of a sample behind its inputs: the last one's label.
   std::int64_t tokens_behind() const { return options_.masked && options_.keep_rest ? 0 : 1; }
   std::int64_t packed_size() const;
@@ -92,6 +101,7 @@ class Dataset {
   TokenRange range_;
   DatasetOptions options_;
   std::int64_t size_ = 0;
+  std::shared_ptr<const ChatSamples> chat_;
   /// Unpacked only: documents with at least two tokens, and how many samples come before each.
   std::vector<TokenRange> documents_;
   std::vector<std::int64_t> samples_before_;

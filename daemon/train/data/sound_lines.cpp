@@ -10,10 +10,13 @@
 namespace meshloom::train {
 
 std::string SoundLines::key(const text::DocumentFile& file, const text::DocumentReading& reading) {
+  return key(file, fmt::format("{}\n{}", reading.skips_lines_without_text, reading.field));
+}
+
+std::string SoundLines::key(const text::DocumentFile& file, const std::string& setup) {
   // One that cannot be looked at is an error of whoever reads it.
-  return fmt::format("{}\n{}\n{}\n{}", file.path.string(),
-                     base::file_stamp(file.path).value_or(std::string()),
-                     reading.skips_lines_without_text, reading.field);
+  return fmt::format("{}\n{}\n{}", file.path.string(),
+                     base::file_stamp(file.path).value_or(std::string()), setup);
 }
 
 bool SoundLines::has(const std::string& key) const {

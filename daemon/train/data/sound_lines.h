@@ -20,6 +20,8 @@ class SoundLines {
 
   /// Of a file as it lies on the disk now, and what decides whether a line of it is taken.
   static std::string key(const text::DocumentFile& file, const text::DocumentReading& reading);
+  /// The same of conversations, which are taken as `setup` says (ChatSetup::identity).
+  static std::string key(const text::DocumentFile& file, const std::string& setup);
 
   bool has(const std::string& key) const;
   void add(const std::string& key);

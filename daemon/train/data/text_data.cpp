@@ -9,6 +9,7 @@
 #include "daemon/text/token_file.h"
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/data/chat_data.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
@@ -20,6 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kBytes = "bytes";
 constexpr const char* kAuto = "auto";
+/// What rendering the first lines of all files may take before a job is taken.
+constexpr std::chrono::seconds kFirstChatTime{5};
 constexpr std::string_view kModels = "models/";
 
 TokenFormat format_of(v1::DataFormat format) {
@@ -89,11 +92,34 @@ text::DocumentReading reading_of(const v1::DataConfig& data) {
           .keeps_bytes = !data.has_add_special_tokens()};
 }
 
-/// Calls body(document) for each file that is read as documents, of all paths of a config; errors
-/// get the field of the path, or that of the text in lines of JSON.
-template <typename Body>
-void for_each_file(const v1::DataConfig& data, const RunFiles& files, const std::string& field,
-                   Body&& body) {
+/// Which tokens a conversation has is said by its own setup, too.
+std::string identity_of(const v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
+                        const ChatSetup& setup) {
+  base::Sha256 digest;
+  const std::string parts = identity_of(data, tokenizer) + setup.identity;
+  digest.update(std::as_bytes(std::span(parts)));
+  return digest.hex();
+}
+
+/// As resolve_text, of a config with data.chat.
+std::string resolve_chat_text(v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
+                              const fs::path& folder, const RunFiles& files,
+                              const std::string& field) {
+  ChatSetup setup = chat_setup(data, tokenizer, folder, files.data_dir, field);
+  resolve_chat_tokens(data, tokenizer, setup, folder.empty(), field);
+  if (setup.tells_time) setup = chat_setup(data, tokenizer, folder, files.data_dir, field);
+  const auto until = std::chrono::steady_clock::now() + kFirstChatTime;
+  for_each_document_file(data, files, field, [&](const text::DocumentFile& document) {
+    check_first_chat_lines(document, setup.reading, until);
+  });
+  return identity_of(data, tokenizer, setup);
+}
+
+}  // namespace
+
+void for_each_document_file(const v1::DataConfig& data, const RunFiles& files,
+                            const std::string& field,
+                            const std::function<void(const text::DocumentFile&)>& body) {
   const auto of_path = [&](const DataFiles& found, const std::string& path_field) {
     if (!is_tokenized(data, found.format)) return;
     base::with_field(path_field, [&] {
@@ -106,8 +132,6 @@ void for_each_file(const v1::DataConfig& data, const RunFiles& files, const std:
   for (std::size_t i = 0; i < files.sets.size(); ++i)
     of_path(files.sets[i], validation_set_field(i));
 }
-
-}  // namespace
 
 text::FolderTokenizer byte_tokenizer() {
   return {std::make_shared<text::ByteTokenizer>(), std::nullopt, kBytes};
@@ -122,9 +146,24 @@ std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFor
   return documents;
 }
 
+void fill_masked_tokens(v1::DataConfig& data, const fs::path& folder,
+                        text::TokenizerCache& opened) {
+  if (folder.empty()) return;
+  const text::FolderTokenizer tokenizer = opened.open(folder);
+  v1::MaskedLmConfig masked = data.masked_lm();
+  if (!masked.has_mask_token()) {
+    if (!tokenizer.mask) return;
+    masked.set_mask_token(*tokenizer.mask);
+  }
+  // A config that was resolved before has its list, which may be empty.
+  if (masked.special_tokens().empty() && !data.has_identity())
+    masked.mutable_special_tokens()->Add(tokenizer.special.begin(), tokenizer.special.end());
+  *data.mutable_masked_lm() = masked;
+}
+
 void resolve_document_tokens(v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
                              bool is_bytes, const std::string& field) {
-  if (!data.has_append_eos()) data.set_append_eos(!is_bytes);
+  if (!data.has_append_eos()) data.set_append_eos(!is_bytes && tokenizer.eos.has_value());
   if (data.append_eos()) {
     if (is_bytes) base::refuse_field(field + ".append_eos", "bytes have no token of end");
     if (!tokenizer.eos) refuse_without_eos(field);
@@ -160,8 +199,11 @@ void check_skips_lines(const v1::DataConfig& data, bool has_json_lines, const st
     base::refuse_field(field + ".skip_lines_without_text", "is for .jsonl, there is none");
 }
 
-std::string tokenizer_identity(const v1::DataConfig& data, const fs::path& folder) {
-  return identity_of(data, folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder));
+std::string tokenizer_identity(const v1::DataConfig& data, const fs::path& folder,
+                               const fs::path& data_dir) {
+  const auto tokenizer = folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder);
+  if (!data.has_chat()) return identity_of(data, tokenizer);
+  return identity_of(data, tokenizer, chat_setup(data, tokenizer, folder, data_dir, "run.data"));
 }
 
 fs::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source) {
@@ -203,7 +245,7 @@ RunFiles find_run_files(const v1::RunConfig& config, const fs::path& data_dir,
       return find_data_files(resolved, format_of(data.format()), data_dir, disk);
     });
   };
-  RunFiles files{find(data.path(), field + ".path"), {}, {}};
+  RunFiles files{find(data.path(), field + ".path"), {}, {}, data_dir};
   if (const std::string& path = data.validation_path(); !path.empty())
     files.validation = find(path, field + ".validation_path");
   for (const v1::ValidationSet& set : config.validation().sets())
@@ -237,11 +279,12 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
   const bool is_bytes = data.tokenizer() == kBytes;
   if (folder.empty() && !is_bytes) throw_tokenizer_needed(data, vocab_size, field);
   if (data.tokenizer().empty()) data.set_tokenizer(kAuto);
-  if (data.field().empty()) data.set_field("text");
+  if (data.field().empty() && !data.has_chat()) data.set_field("text");
   const text::FolderTokenizer tokenizer = base::with_field(field + ".tokenizer", [&] {
     return folder.empty() ? byte_tokenizer() : opened.open(folder);
   });
   check_vocabulary(*tokenizer.tokenizer, folder, vocab_size, field);
+  if (data.has_chat()) return resolve_chat_text(data, tokenizer, folder, files, field);
   resolve_document_tokens(data, tokenizer, is_bytes, field);
   const bool finds_documents = !data.pack_documents() || data.document_mask();
   if (finds_documents && !data.has_document_end())
@@ -250,7 +293,7 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
         "is needed to find documents in tokens of text that have no eos between them "
         "({}.append_eos: true puts one there)",
         field);
-  for_each_file(data, files, field, [&](const text::DocumentFile& document) {
+  for_each_document_file(data, files, field, [&](const text::DocumentFile& document) {
     if (!tokenizer.tokenizer->cuts().any()) text::check_document_size(document);
     text::check_first_lines(document, reading_of(data));
   });
@@ -260,14 +303,15 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size, const fs
 void check_lines(const v1::RunConfig& resolved, const fs::path& data_dir,
                  std::chrono::steady_clock::time_point until, SoundLines& sound) {
   const v1::DataConfig& data = resolved.data();
+  if (data.has_chat()) return;
   const auto goes_on = [&](std::uint64_t) { return std::chrono::steady_clock::now() < until; };
-  for_each_file(data, find_run_files(resolved, data_dir, "run.data"), "run.data",
-                [&](const text::DocumentFile& document) {
-                  const text::DocumentReading reading = reading_of(data);
-                  const std::string key = SoundLines::key(document, reading);
-                  if (!goes_on(0) || sound.has(key)) return;
-                  if (text::check_lines(document, reading, goes_on)) sound.add(key);
-                });
+  for_each_document_file(data, find_run_files(resolved, data_dir, "run.data"), "run.data",
+                         [&](const text::DocumentFile& document) {
+                           const text::DocumentReading reading = reading_of(data);
+                           const std::string key = SoundLines::key(document, reading);
+                           if (!goes_on(0) || sound.has(key)) return;
+                           if (text::check_lines(document, reading, goes_on)) sound.add(key);
+                         });
 }
 
 TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_size,
@@ -276,10 +320,18 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_si
   const v1::DataConfig& data = resolved.data();
   TokenizedText made;
   std::optional<text::FolderTokenizer> tokenizer;
+  std::optional<text::ChatReading> chat;
   const auto open = [&](const std::string& field) {
     const auto alive = [&] { progress(field, 0, 0); };
     tokenizer = folder.empty() ? byte_tokenizer() : text::open_tokenizer(folder, alive);
     made.tokenizer = identity_of(data, *tokenizer);
+    if (data.has_chat()) {
+      const ChatSetup setup = chat_setup(data, *tokenizer, folder, data_dir, "run.data");
+      made.tokenizer = identity_of(data, *tokenizer, setup);
+      made.chat_template = setup.origin;
+      chat = setup.reading;
+    }
+    made.token_bytes = tokenizer->tokenizer->token_bytes();
     const std::string& before = data.identity().tokenizer();
     if (!before.empty() && before != made.tokenizer && !data.allow_changed())
       throw FailedPrecondition(
@@ -297,6 +349,7 @@ TokenizedText tokenize_text(const v1::RunConfig& resolved, std::int64_t vocab_si
                           .encode = encode_options(data, *tokenizer),
                           .identity = made.tokenizer};
     text.encode.threads = threads;
+    text.encode.chat = chat;
     fs::path tokens = with_text_field("run.data", [&] {
       return cache.get(
           text, [&](std::uint64_t bytes, std::uint64_t total) { progress(field, bytes, total); });

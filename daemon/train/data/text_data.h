@@ -46,6 +46,9 @@ struct TokenizedText {
   std::string tokenizer;                          ///< DataIdentity.tokenizer
   std::vector<std::filesystem::path> set_tokens;  ///< by validation set; empty likewise
   std::vector<TokenizedFiles> made_of = {};       ///< where the files of tokens say so
+  std::string chat_template = {};                 ///< ChatSetup::origin
+  /// As text::Tokenizer::token_bytes.
+  std::vector<std::uint32_t> token_bytes = {};
 };
 
 /// What an empty tokenizer_folder stands for.
@@ -60,12 +63,17 @@ struct RunFiles {
   DataFiles training;
   std::optional<DataFiles> validation;  ///< of data.validation_path, if it is given
   std::vector<DataFiles> sets;          ///< of validation.sets
+  std::filesystem::path data_dir = {};  ///< in which they were found
 };
 /// `field` is the path of config.data in messages.
 RunFiles find_run_files(const v1::RunConfig& config, const std::filesystem::path& data_dir,
                         const std::string& field, base::Disk& disk = base::own_disk());
 /// Each file as it will be read. `format`: DataConfig.format. Throws as text::document_file.
 std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format);
+/// Of a masked language model, whose config says nothing of it: what hides tokens and which are
+/// never hidden, as the tokenizer of the folder names them. Nothing where there is no folder.
+void fill_masked_tokens(v1::DataConfig& data, const std::filesystem::path& folder,
+                        text::TokenizerCache& opened);
 /// Fills in and checks which tokens stand around documents: data.append_eos, document_end and
 /// add_special_tokens. Those are never hidden from a masked language model (masked_lm).
 /// add_special_tokens stays as it is, left out, where data.identity says that text was tokenized
@@ -80,7 +88,13 @@ text::EncodeOptions encode_options(const v1::DataConfig& data,
 /// Refuses data.skip_lines_without_text where none of the files have such lines.
 void check_skips_lines(const v1::DataConfig& data, bool has_json_lines, const std::string& field);
 /// DataIdentity.tokenizer of a resolved config whose text the tokenizer of `folder` reads.
-std::string tokenizer_identity(const v1::DataConfig& data, const std::filesystem::path& folder);
+std::string tokenizer_identity(const v1::DataConfig& data, const std::filesystem::path& folder,
+                               const std::filesystem::path& data_dir);
+/// Calls body(document) for each file that is read as documents, of all paths of a config; errors
+/// get the field of the path, or that of the text in lines of JSON.
+void for_each_document_file(const v1::DataConfig& data, const RunFiles& files,
+                            const std::string& field,
+                            const std::function<void(const text::DocumentFile& document)>& body);
 /// What `body` throws about lines of JSON without the field of text gets that field of the section
 /// `data`.
 template <typename Body>
@@ -96,11 +110,12 @@ auto with_text_field(const std::string& data, Body&& body) {
 std::string validation_set_field(std::size_t set);
 
 /// If some of the data are to be tokenized: fills in data.tokenizer, field and what
-/// resolve_document_tokens does, and checks the tokenizer against the model's vocabulary. `folder`
+/// resolve_document_tokens does, of conversations (resolve_chat comes before) what
+/// resolve_chat_tokens does, and checks the tokenizer against the model's vocabulary. `folder`
 /// comes from tokenizer_folder, `files` from find_run_files. Returns the tokenizer's identity;
 /// empty if nothing is to be tokenized. Throws InvalidArgument with the field: TOKENIZER_NEEDED,
 /// TOKENIZER_TOO_LARGE, NO_FIELD where the first lines of JSON lines have no text under data.field,
-/// what text::open_tokenizer, document_file and check_document_size throw.
+/// what text::open_tokenizer, document_file, check_document_size and chat_data.h throw.
 std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
                          const std::filesystem::path& folder, text::TokenizerCache& opened,
                          const RunFiles& files, const std::string& field);

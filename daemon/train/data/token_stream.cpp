@@ -10,6 +10,8 @@
 #include "daemon/base/files.h"
 #include "daemon/base/stand_in.h"
 #include "daemon/text/document_files.h"
+#include "daemon/text/learned_tokens.h"
+#include "daemon/text/token_file.h"
 #include "daemon/train/data/wide_tokens.h"
 #include "daemon/train/paths.h"
 #include "kernels/base/error.h"
@@ -119,7 +121,8 @@ TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat forma
   check(variant != kLlmcVariants.end(),
         "{}: magic {} is not one of llm.c's token files (20240520 or 20240801)", path.string(),
         magic);
-  check(version == variant->version,
+  const bool is_chat = magic == kLlmcVariants.back().magic && version == text::kChatVersion;
+  check(version == variant->version || is_chat,
         "{}: version {} of llm.c's format {} is not known, expected {}", path.string(), version,
         magic, variant->version);
   const std::int64_t count = words;
@@ -128,7 +131,7 @@ TokenStream::Part TokenStream::open_part(const fs::path& path, TokenFormat forma
   check(count >= 0 && size == expected,
         "{}: the header names {} tokens, which take {} bytes; the file has {}", path.string(),
         count, expected, size);
-  return {std::move(file), kLlmcHeaderBytes, count, variant->width};
+  return {std::move(file), kLlmcHeaderBytes, count, variant->width, is_chat};
 }
 
 DataFiles find_data_files(const fs::path& path, TokenFormat format, const fs::path& root,
@@ -164,6 +167,10 @@ TokenStream TokenStream::open(const DataFiles& files, base::Disk& disk) {
   for (const fs::path& file : files.files) {
     Part part = open_part(file, stream.format_, disk);
     if (part.count == 0) continue;
+    if (!stream.parts_.empty() && part.is_chat != stream.is_chat())
+      throw InvalidArgument(fmt::format(
+          "data {}: of {} and {} one holds conversations, the other does not",
+          files.folder.string(), stream.parts_.front().file.path().string(), file.string()));
     stream.starts_.push_back(stream.size_);
     stream.size_ += part.count;
     stream.parts_.push_back(std::move(part));
@@ -209,6 +216,12 @@ void TokenStream::read_part(const Part& part, std::int64_t first, std::span<std:
 }
 
 void TokenStream::read(std::int64_t begin, std::span<std::int64_t> out) const {
+  read_chat(begin, out);
+  if (size_ > 0 && is_chat())
+    for (std::int64_t& token : out) token = text::id_of(static_cast<text::TokenId>(token));
+}
+
+void TokenStream::read_chat(std::int64_t begin, std::span<std::int64_t> out) const {
   check_internal(begin >= 0 && begin + static_cast<std::int64_t>(out.size()) <= size_,
                  "token stream: [{}, {}) is outside [0, {})", begin,
                  begin + static_cast<std::int64_t>(out.size()), size_);

@@ -19,7 +19,8 @@ namespace meshloom::train {
 /// with such files may have others of text.
 /// - kLlmc: llm.c's .bin: a header of 256 int32 (magic, version, token count, rest unused), then
 /// tokens. Magic
-///   20240520 version 1: uint16; magic 20240801 version 7: uint32. Little endian.
+///   20240520 version 1: uint16; magic 20240801 version 7: uint32. Little endian. Version 1007
+///   (text/token_file.h) has conversations, whose tokens say which of them are learnt.
 /// - kNanogpt: nanoGPT's .bin: uint16 tokens and nothing else (refuse_wide_tokens).
 enum class TokenFormat { kAuto, kText, kJsonLines, kLlmc, kNanogpt };
 
@@ -59,6 +60,8 @@ class TokenStream {
   TokenFormat format() const { return format_; }
   /// Of the first file.
   int token_bytes() const { return parts_.front().width; }
+  /// Whether they are conversations; all files are.
+  bool is_chat() const { return parts_.front().is_chat; }
   /// Tokens in all.
   std::int64_t size() const { return size_; }
   /// Positions where a file begins; the first is 0.
@@ -70,6 +73,8 @@ class TokenStream {
   /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream. Throws IoError
   /// naming the file if it was cut since it was opened, or cannot be read.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
+  /// The same of conversations, with the bits of text/learned_tokens.h.
+  void read_chat(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:
   /// One file's tokens.
@@ -78,6 +83,7 @@ class TokenStream {
     std::uint64_t offset;  ///< byte where its first token is
     std::int64_t count;
     int width;  ///< bytes per token: 1, 2 or 4
+    bool is_chat = false;
   };
 
   static Part open_part(const std::filesystem::path& path, TokenFormat format, base::Disk& disk);

@@ -60,6 +60,10 @@ class FakeAdmission final : public Admission {
                                 const std::filesystem::path&, const train::TextProgress&) override {
     return {};
   }
+  train::TokenizedText tokenize_reference(const v1::RunConfig&, v1::DataReference*,
+                                          const train::TextProgress&) override {
+    return {};
+  }
   v1::PlanEstimate estimate(const v1::RunConfig& resolved, std::vector<std::string>*) override {
     v1::PlanEstimate estimate;
     estimate.set_ranks(resolved.mesh().dp());

@@ -12,6 +12,7 @@
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_worker.h"
 #include "daemon/control/runs/drain.h"
+#include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
@@ -48,7 +49,8 @@ class FakeDaemon {
         executor_(world_size, [this](const Error&) { close_queues(); }),
         admission_(plan, folder, options.on_resolve),
         driver_(store_, executor_, turn_, state_, folder, admission_),
-        job_service_(store_, admission_, state_, options.watches),
+        job_service_(store_, admission_, state_, options.watches,
+                     [this](v1::Job* job) { queue_.tell(job); }),
         generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
         sources_([&plan](const std::filesystem::path& source) {
           return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
@@ -67,8 +69,10 @@ class FakeDaemon {
                            }}),
         runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
                uploads_.transients(), [&plan] { return plan.uptime.load(); },
-               options.most_upload_bytes, options.waiting}),
+               options.most_upload_bytes, options.waiting,
+               [this](const std::string& name) { return queue_.wait_of(name); }}),
         drain_(drain_store_, turn_, store_, runs_),
+        queue_(turn_, store_, runs_, drain_store_),
         run_service_(runs_),
         operation_service_(runs_),
         checkpoint_service_(store_, runs_, state_, options.downloads) {
@@ -116,6 +120,7 @@ class FakeDaemon {
   Executor& executor() { return executor_; }
   RunManager& runs() { return runs_; }
   Drain& drain() { return drain_; }
+  RanksQueue& queue() { return queue_; }
   TransientUploads& uploads() { return uploads_.transients(); }
   const StateDir& state() const { return state_; }
 
@@ -163,6 +168,7 @@ class FakeDaemon {
   UploadServiceImpl upload_service_;
   RunManager runs_;
   Drain drain_;
+  RanksQueue queue_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;

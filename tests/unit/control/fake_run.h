@@ -36,6 +36,7 @@ struct FakePlan {
   std::function<void(std::int64_t step)> on_step = [](std::int64_t) {};
   std::function<void(std::int64_t step, const train::JobProgress&)> on_save =
       [](std::int64_t, const train::JobProgress&) {};
+  std::function<void()> on_create_job = [] {};  ///< on each rank, when a job's run is made
   std::string narrow_dtype;  ///< whose exports of a job are refused: it does not reach a weight
   std::int64_t vocab_size = 256;
   std::string no_tokenizer;                          ///< why a model of another vocabulary has none
@@ -468,7 +469,10 @@ class FakeFactory final : public RunFactory {
   FakeFactory(FakePlan& plan, int rank) : plan_(plan), rank_(rank) {}
   std::unique_ptr<train::Run> create(const v1::RunConfig&,
                                      const train::RunOptions& options) override {
-    if (options.with_data) return std::make_unique<FakeRun>(plan_, options, rank_ == 0);
+    if (options.with_data) {
+      plan_.on_create_job();
+      return std::make_unique<FakeRun>(plan_, options, rank_ == 0);
+    }
     return std::make_unique<FakeSteppedRun>(plan_, options, rank_ == 0);
   }
 

@@ -149,6 +149,16 @@ class Client {
     v1::CloseRunResponse response;
     return runs_->CloseRun(&context, request, &response);
   }
+  /// Without a token, as the client called client_.
+  grpc::Status close_by_force() {
+    v1::CloseRunRequest request;
+    request.set_name(run_.name());
+    request.set_force(true);
+    grpc::ClientContext context;
+    context.AddMetadata("meshloom-client", client_);
+    v1::CloseRunResponse response;
+    return runs_->CloseRun(&context, request, &response);
+  }
   grpc::Status delete_run() {
     v1::DeleteRunRequest request;
     request.set_name(run_.name());

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numbers>
+
 namespace meshloom::train {
 namespace {
 
@@ -56,6 +58,15 @@ TEST(JobCourse, GoesOnWhereACheckpointWas) {
   EXPECT_DOUBLE_EQ(step.update.lr(), 0.6);
   EXPECT_EQ(course.done({30}, output_of(5, 1)).tokens(), 730);
   EXPECT_EQ(course.progress({}).data_position, 106);
+}
+
+TEST(JobCourse, TellsBitsByByteWhereTheBytesAreKnown) {
+  JobCourse course(falling(), {});
+  EXPECT_FALSE(course.done({.tokens = 40, .labels = 40}, output_of(1, 1)).has_bits_per_byte());
+  // Labels that do not count have no part in it.
+  const v1::StepMetrics metrics =
+      course.done({.tokens = 40, .labels = 30, .bytes = 90.0}, output_of(2, 1));
+  EXPECT_DOUBLE_EQ(metrics.bits_per_byte(), 2.5 * 30.0 / (std::numbers::ln2 * 90.0));
 }
 
 TEST(JobCourse, TellsWhatAStepDidAndHowFastItWas) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/reference_text.h"
 #include "tests/unit/train/stepped_fixture.h"
 
 namespace meshloom::train {
@@ -150,21 +151,75 @@ TEST_F(ReferenceDataTest, WhatIsNotThereIsATypedErrorOnAllRanks) {
       EXPECT_EQ(reason_of<FailedPrecondition>([&] { run.optim_step({}); }), "GRADIENTS_POISONED");
       batch = reference(0, 1);
       batch.mutable_reference()->mutable_data()->set_tokenizer("words");
-      EXPECT_THROW(run.forward(batch, false), Unimplemented);
-      batch = reference(0, 1);
-      batch.mutable_reference()->mutable_data()->set_field("text");
-      EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
-      batch = reference(0, 1);
-      batch.mutable_reference()->mutable_data()->set_append_eos(false);
-      EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
-      batch = reference(0, 1);
-      batch.mutable_reference()->mutable_data()->set_add_special_tokens(false);
-      EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
-      batch = reference(0, 1);
-      batch.mutable_reference()->mutable_data()->set_skip_lines_without_text(true);
-      EXPECT_EQ(reason_of<Unimplemented>([&] { run.forward(batch, false); }), "NOT_OFFERED");
+      EXPECT_EQ(reason_of<InvalidArgument>([&] { run.forward(batch, false); }), "TOKENIZER_NEEDED")
+          << "its tokens were not made";
     });
   }
+}
+
+/// What a daemon does of text before the ranks hear of it.
+std::shared_ptr<const TokenizedText> tokens_of(v1::LossBatch& batch, const v1::RunConfig& run,
+                                               const std::filesystem::path& folder) {
+  v1::RunConfig config;
+  *config.mutable_model() = run.model();
+  v1::DataConfig& data = *batch.mutable_reference()->mutable_data();
+  const nn::ModelConfig model = load_model_config(run.model(), folder);
+  if (!resolve_reference_text(data, model, {}, folder)) return nullptr;
+  *config.mutable_data() = data;
+  TokenCache cache(folder / "cache", 1 << 20);
+  return std::make_shared<const TokenizedText>(
+      tokenize_text(config, model.vocab_size, {}, folder, cache, 1,
+                    [](const std::string&, std::uint64_t, std::uint64_t) {}));
+}
+
+TEST_F(ReferenceDataTest, TextThatIsTokenizedGivesTheBitsOfItsTokens) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += static_cast<char>('a' + i * i % 23);
+  folder_.write_text("plain.txt", text);
+  folder_.write_text("lines.jsonl", "{\"text\": \"" + text.substr(0, 150) + "\"}\n{\"text\": \"" +
+                                        text.substr(150) + "\"}\n");
+  v1::LossBatch bytes = reference(2, 5), tokenized = bytes;
+  bytes.mutable_reference()->mutable_data()->set_path("plain.txt");
+  tokenized.mutable_reference()->mutable_data()->set_path("lines.jsonl");
+  EXPECT_EQ(tokens_of(bytes, stepped_config({}), folder_.path()), nullptr)
+      << "bytes are tokens already";
+  EXPECT_FALSE(bytes.reference().data().has_append_eos()) << "and nothing of it is filled in";
+  const auto made = tokens_of(tokenized, stepped_config({}), folder_.path());
+  ASSERT_NE(made, nullptr);
+  EXPECT_EQ(tokenized.reference().data().field(), "text");
+  for (const WholeMesh& m : {WholeMesh{}, WholeMesh{"dp2", 2}}) {
+    on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
+      const v1::LossOutput expected = run.forward(bytes, false);
+      const v1::LossOutput seen = run.forward(tokenized, false, made);
+      if (world.rank() != 0) return;
+      expect_same_outputs(seen, expected);
+      EXPECT_EQ(seen.metrics().at("loss:sum"), expected.metrics().at("loss:sum"));
+      EXPECT_EQ(seen.data_identity().tokenizer(), made->tokenizer);
+    });
+  }
+}
+
+TEST_F(ReferenceDataTest, WrongTextIsToldInTermsOfTheBatch) {
+  folder_.write_text("lines.jsonl", "{\"other\": \"a\"}\n");
+  const auto refusal = [&](const std::function<void(v1::DataConfig&)>& change) -> std::string {
+    v1::LossBatch batch = reference(0, 1);
+    v1::DataConfig& data = *batch.mutable_reference()->mutable_data();
+    data.set_path("lines.jsonl");
+    change(data);
+    try {
+      tokens_of(batch, stepped_config({}), folder_.path());
+    } catch (const Error& error) {
+      return in_reference_terms(error).what();
+    }
+    return "taken";
+  };
+  EXPECT_THAT(refusal([](auto&) {}), HasSubstr("reference.data.field"));
+  EXPECT_THAT(refusal([](auto& data) { data.set_append_eos(true); }),
+              HasSubstr("reference.data.append_eos"));
+  EXPECT_THAT(refusal([](auto& data) { data.set_path("documents.txt"), data.set_field("text"); }),
+              HasSubstr("reference.data.field"));
+  EXPECT_THAT(refusal([](auto& data) { data.set_path("none.txt"); }),
+              HasSubstr("reference.data.path"));
 }
 
 TEST_F(ReferenceDataTest, OtherDataThanBeforeAreRefused) {

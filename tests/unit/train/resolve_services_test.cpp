@@ -87,7 +87,7 @@ TEST_F(ResolveServicesTest, RefusesSetsThatAreWrong) {
   };
   EXPECT_THAT(with("Books", "books.txt"), HasSubstr("run.validation.sets[0].name: \"Books\""));
   EXPECT_THAT(with("", "books.txt"), HasSubstr("run.validation.sets[0].name"));
-  EXPECT_THAT(with("books", ""), HasSubstr("run.validation.sets[0].path: is needed"));
+  EXPECT_THAT(with("books", ""), HasSubstr("run.validation.sets[0].path: \"\" is empty"));
   EXPECT_THAT(with("books", "none.txt"), HasSubstr("run.validation.sets[0].path"));
   EXPECT_THAT(with("books", "../books.txt"), HasSubstr("run.validation.sets[0].path"));
   EXPECT_THAT(with("books", "short.txt"),

@@ -80,9 +80,12 @@ class WholeBatchRun {
       throw;
     }
   }
-  v1::LossOutput forward(const v1::LossBatch& batch, bool train) {
+  v1::LossOutput forward(const v1::LossBatch& batch, bool train,
+                         const std::shared_ptr<const TokenizedText>& text = nullptr) {
     const TokenLoss loss = check_loss_batch(batch, run_->limits());
-    return run_->forward(part_of(batch), whole_batch(loss, batch), train);
+    WholeBatch whole = whole_batch(loss, batch);
+    whole.text = text;
+    return run_->forward(part_of(batch), whole, train);
   }
 
   v1::OptimStepOutput optim_step(const v1::OptimStepParams& params) {

@@ -27,6 +27,11 @@ class ZeroValuesTest : public RunFixture {
   void SetUp() override {
     RunFixture::SetUp();
     folder_.write_text("bert.json", kBert);
+    std::string lines;
+    for (int i = 0; i < 64; ++i)
+      lines += R"({"prompt": "What is it?", "completion": "It is so."})"
+               "\n";
+    folder_.write_text("chat.jsonl", lines);
   }
 
   /// What a field needs around it to have its place in a config.
@@ -57,6 +62,7 @@ class ZeroValuesTest : public RunFixture {
     if (field.starts_with("training.early_stopping"))
       with.mutable_training()->mutable_early_stopping()->set_patience(1);
     if (field.starts_with("sample")) with.mutable_sample()->set_prompt("a");
+    if (field.starts_with("data.chat")) with.mutable_data()->set_path("chat.jsonl");
     if (field.starts_with("data.masked_lm")) {
       with.mutable_model()->set_config("bert.json");
       with.mutable_data()->mutable_masked_lm()->set_mask_token(255);

@@ -6,14 +6,6 @@
 namespace meshloom::control {
 namespace {
 
-TEST(HostInfo, QuotasAreReadAsTheKernelWritesThem) {
-  EXPECT_EQ(cores_of_quota("max 100000"), 0);
-  EXPECT_EQ(cores_of_quota("200000 100000"), 2);
-  EXPECT_EQ(cores_of_quota("150000 100000"), 2);
-  EXPECT_EQ(cores_of_quota("50000 100000"), 1);
-  EXPECT_EQ(cores_of_quota(""), 0);
-}
-
 TEST(HostInfo, RanksOfOtherHostsAreHeardOnOneInterface) {
   const std::vector<InterfaceAddress> here = {
       {"lo", "127.0.0.1", true}, {"eth0", "192.0.2.7"}, {"eth1", "10.0.3.7"}, {"eth1", "10.0.4.7"}};

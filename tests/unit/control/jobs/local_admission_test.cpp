@@ -11,7 +11,10 @@
 
 #include "daemon/base/peak_flops.h"
 #include "daemon/base/unique_fd.h"
+#include "daemon/comm/process_group.h"
+#include "daemon/control/stores/found_damage.h"
 #include "daemon/plan/job_memory.h"
+#include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
@@ -184,6 +187,32 @@ TEST_F(LocalAdmissionTest, AnOpenMicroBatchIsTheLargestEvenPartThatFits) {
   EXPECT_EQ(chosen(bytes_of(1) - 1), 1) << "what MemoryAdmission then refuses";
 }
 
+TEST_F(LocalAdmissionTest, DamageThatAGenerationFindsIsRememberedOfAJobsCheckpointAlone) {
+  ExecutionContext context;
+  train::Manifest manifest;
+  manifest.step = 3;
+  manifest.compute = {"avx2", "1", 1, 1, "", ""};
+  manifest.model_config = testing::tiny_gpt2_config();
+  manifest.run_config = R"({"training": {"steps": "20"}})";
+  const std::vector<train::StateTensor> state = {
+      {"model.tensor", zeros(context, {100}, DType::kFloat32)}};
+  const auto world = comm::make_single_process_group();
+  auto here = admission(1);
+  for (const auto& checkpoints : {state_.checkpoints("source"), folder_ / "elsewhere"}) {
+    const auto folder =
+        train::write_checkpoint(*world, {.directory = checkpoints}, manifest, state);
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(-1, std::ios::end);
+      file.put('!');
+    }
+    EXPECT_THROW(here.load_source(folder), DataLoss);
+    const bool is_of_job = checkpoints == state_.checkpoints("source");
+    EXPECT_EQ(remembered_damage(folder).empty(), !is_of_job) << folder;
+  }
+}
+
 TEST_F(LocalAdmissionTest, WhatWasMeasuredIsThePeakOfJobsThatGiveNone) {
   auto one_rank = admission(1);
   EXPECT_EQ(one_rank.measured_peak_flops(one_rank.admit(job(1)).resolved), 0.0);
@@ -251,8 +280,9 @@ int opens_of(const std::filesystem::path& file, const std::function<void()>& bod
 
 TEST_F(LocalAdmissionTest, APlanIsCheckedOnce) {
   auto one_rank = admission(1);
-  // Once to resolve the job, plan and all, and once to estimate its memory.
-  EXPECT_EQ(opens_of(data_.path() / "config.json", [&] { one_rank.admit(job(1)); }), 2);
+  // Once to resolve the job, plan and all, once to look for what is missing, once to compare its
+  // data and its disk, and once to estimate its memory.
+  EXPECT_EQ(opens_of(data_.path() / "config.json", [&] { one_rank.admit(job(1)); }), 4);
 }
 
 TEST_F(LocalAdmissionTest, AJobOfOtherRanksIsToldFromAWrongOne) {

@@ -35,7 +35,7 @@ class MemoryAdmissionTest : public ::testing::Test {
   /// need.
   MemoryAdmission admission(double own, double other = 100.0) {
     const auto limit = [this](double times) {
-      return MemoryLimit{static_cast<std::int64_t>(times * rank_bytes()), "cgroup limit"};
+      return base::MemoryLimit{static_cast<std::int64_t>(times * rank_bytes()), "cgroup limit"};
     };
     return MemoryAdmission({{"here", 2, {}}, {"there", 1, limit(other)}},
                            [bytes = limit(2 * own)] { return bytes; });
@@ -136,14 +136,14 @@ TEST_F(MemoryAdmissionTest, CachesOfSequencesAreCountedBesideTheJob) {
 }
 
 TEST_F(MemoryAdmissionTest, AHostWhoseMemoryIsNotKnownTakesEverything) {
-  MemoryAdmission unknown({{"here", 2, {}}}, [] { return MemoryLimit(); });
+  MemoryAdmission unknown({{"here", 2, {}}}, [] { return base::MemoryLimit(); });
   EXPECT_EQ(note(unknown), "none");
   EXPECT_NO_THROW(unknown.hold_source(std::int64_t{1} << 50, 0));
 }
 
 TEST_F(MemoryAdmissionTest, EveryJobOfConfigsFitsAHostOf8GiB) {
   const MemoryAdmission host({{"here", 2, {}}}, [] {
-    return MemoryLimit{std::int64_t{8} << 30, "MemTotal"};
+    return base::MemoryLimit{std::int64_t{8} << 30, "MemTotal"};
   });
   int jobs = 0;
   for (const auto& file : std::filesystem::directory_iterator(test::source_file("configs/jobs"))) {

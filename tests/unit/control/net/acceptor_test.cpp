@@ -118,6 +118,7 @@ TEST_F(AcceptorTest, NamesThePortThatIsTaken) {
     FAIL() << "two listen on one port";
   } catch (const FailedPrecondition& error) {
     EXPECT_EQ(error.reason(), "CANNOT_LISTEN");
+    EXPECT_NE(std::string(error.what()).find("the port is taken"), std::string::npos);
   }
 }
 

@@ -35,6 +35,23 @@ TEST(RanksTurn, WhoDoesNotWaitGetsTheRanksOnlyIfTheyAreFree) {
   EXPECT_TRUE(turn.try_acquire("b"));
 }
 
+TEST(RanksTurn, SaysSinceWhenSomebodyWaits) {
+  RanksTurn turn;
+  ASSERT_TRUE(turn.try_acquire("holder"));
+  EXPECT_FALSE(turn.waited("waiting"));
+  std::atomic<bool> over = false;
+  auto waiting = std::async(std::launch::async,
+                            [&] { return turn.acquire("waiting", [&] { return over.load(); }); });
+  ASSERT_TRUE(test::eventually([&] { return turn.waited("waiting").has_value(); }));
+  const auto before = *turn.waited("waiting");
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_GE(*turn.waited("waiting"), before + std::chrono::milliseconds(20));
+  EXPECT_FALSE(turn.waited("holder"));
+  over = true;
+  EXPECT_FALSE(waiting.get());
+  EXPECT_FALSE(turn.waited("waiting"));
+}
+
 TEST(RanksTurn, WhoWaitsToBeWokenAsksNothingMeanwhile) {
   RanksTurn turn;
   ASSERT_TRUE(turn.try_acquire("holder"));

@@ -14,24 +14,24 @@ Operations::Result result_of(std::size_t bytes) {
   return result;
 }
 
-std::string name_of(int i) { return "operations/r/1/" + std::to_string(i); }
+std::string operation_name(int i) { return "operations/r/1/" + std::to_string(i); }
 
 TEST(Operations, AResultStaysUntilItWasTold) {
   Operations operations(1 << 20);
   const int many = static_cast<int>(Operations::kKept) + 50;
   for (int i = 0; i < many; ++i) {
-    operations.add("r", name_of(i), "forward");
-    operations.succeed(name_of(i), result_of(10));
+    operations.add("r", operation_name(i), "forward");
+    operations.succeed(operation_name(i), result_of(10));
   }
-  for (int i = 0; i < many; ++i) EXPECT_TRUE(operations.has(name_of(i))) << i;
-  for (int i = 0; i < many; ++i) EXPECT_GT(operations.get(name_of(i)).result_bytes(), 0);
-  operations.add("r", name_of(many), "forward");
+  for (int i = 0; i < many; ++i) EXPECT_TRUE(operations.has(operation_name(i))) << i;
+  for (int i = 0; i < many; ++i) EXPECT_GT(operations.get(operation_name(i)).result_bytes(), 0);
+  operations.add("r", operation_name(many), "forward");
   for (int i = 0; i < 20; ++i) {
-    operations.add("r", name_of(many + 1 + i), "forward");
-    operations.fail(name_of(many + 1 + i), {});
+    operations.add("r", operation_name(many + 1 + i), "forward");
+    operations.fail(operation_name(many + 1 + i), {});
   }
-  EXPECT_FALSE(operations.has(name_of(0)));
-  EXPECT_TRUE(operations.has(name_of(many - 1)));
+  EXPECT_FALSE(operations.has(operation_name(0)));
+  EXPECT_TRUE(operations.has(operation_name(many - 1)));
   EXPECT_EQ(operations.open_of("r"), 1);
 }
 
@@ -42,48 +42,48 @@ TEST(Operations, AFailureStaysUntilItWasToldAndIsCounted) {
   int many = 0;
   try {
     for (;; ++many) {
-      operations.add("r", name_of(many), "forward");
-      operations.fail(name_of(many), error);
+      operations.add("r", operation_name(many), "forward");
+      operations.fail(operation_name(many), error);
     }
   } catch (const ResourceExhausted& refused) {
     EXPECT_EQ(refused.reason(), "RESULTS_FULL");
   }
   EXPECT_GT(many, static_cast<int>(Operations::kKept));
-  for (int i = 0; i < many; ++i) EXPECT_TRUE(operations.has(name_of(i))) << i;
-  operations.get(name_of(0));
-  operations.add("r", name_of(many), "forward");
-  EXPECT_FALSE(operations.has(name_of(0)));
-  EXPECT_TRUE(operations.has(name_of(1)));
+  for (int i = 0; i < many; ++i) EXPECT_TRUE(operations.has(operation_name(i))) << i;
+  operations.get(operation_name(0));
+  operations.add("r", operation_name(many), "forward");
+  EXPECT_FALSE(operations.has(operation_name(0)));
+  EXPECT_TRUE(operations.has(operation_name(1)));
 }
 
 TEST(Operations, OneThatIsNotKeptAnyMoreDoesNotBegin) {
   Operations operations(1000);
-  EXPECT_FALSE(operations.begin(name_of(0)));
+  EXPECT_FALSE(operations.begin(operation_name(0)));
 }
 
 TEST(Operations, WhatAnEarlierDaemonHasDoneIsToldOf) {
   Operations operations(1000);
-  operations.restore("r", name_of(0), "save_state", result_of(1));
-  EXPECT_EQ(operations.get(name_of(0)).state(), v1::OPERATION_STATE_SUCCEEDED);
-  EXPECT_TRUE(operations.get(name_of(0)).has_result());
+  operations.restore("r", operation_name(0), "save_state", result_of(1));
+  EXPECT_EQ(operations.get(operation_name(0)).state(), v1::OPERATION_STATE_SUCCEEDED);
+  EXPECT_TRUE(operations.get(operation_name(0)).has_result());
   EXPECT_EQ(operations.open_of("r"), 0);
 }
 
 TEST(Operations, WhatIsNotFetchedRefusesNewOnes) {
   Operations operations(1000);
-  operations.add("r", name_of(0), "forward");
-  operations.succeed(name_of(0), result_of(2000));
+  operations.add("r", operation_name(0), "forward");
+  operations.succeed(operation_name(0), result_of(2000));
   try {
-    operations.add("r", name_of(1), "forward");
+    operations.add("r", operation_name(1), "forward");
     FAIL();
   } catch (const ResourceExhausted& error) {
     EXPECT_EQ(error.reason(), "RESULTS_FULL");
   }
-  EXPECT_TRUE(operations.has(name_of(0)));
+  EXPECT_TRUE(operations.has(operation_name(0)));
   // What was told makes room.
-  operations.get(name_of(0));
-  operations.add("r", name_of(1), "forward");
-  EXPECT_FALSE(operations.has(name_of(0)));
+  operations.get(operation_name(0));
+  operations.add("r", operation_name(1), "forward");
+  EXPECT_FALSE(operations.has(operation_name(0)));
 }
 
 TEST(Operations, WhatWasToldFirstMakesRoomFirstWhateverItsRun) {
@@ -112,61 +112,61 @@ TEST(Operations, AClientThatFetchesIsNeverRefusedHoweverLargeItsResults) {
   constexpr std::size_t kLarge = Operations::kInlineBytes + 1;
   Operations operations(10 * kLarge);
   for (int i = 0; i < 40; ++i) {
-    operations.add("r", name_of(i), "forward");
-    operations.succeed(name_of(i), result_of(kLarge));
-    operations.get(name_of(i));  // tells nothing of a large one
-    ASSERT_NE(operations.serialised(name_of(i)), nullptr);
-    operations.told(name_of(i));
+    operations.add("r", operation_name(i), "forward");
+    operations.succeed(operation_name(i), result_of(kLarge));
+    operations.get(operation_name(i));  // tells nothing of a large one
+    ASSERT_NE(operations.serialised(operation_name(i)), nullptr);
+    operations.told(operation_name(i));
   }
-  EXPECT_TRUE(operations.has(name_of(31)));
-  EXPECT_FALSE(operations.has(name_of(29)));
+  EXPECT_TRUE(operations.has(operation_name(31)));
+  EXPECT_FALSE(operations.has(operation_name(29)));
   operations.close_run("r");
   operations.forget_run("r");
-  EXPECT_FALSE(operations.has(name_of(39)));
-  operations.add("s", name_of(40), "forward");
+  EXPECT_FALSE(operations.has(operation_name(39)));
+  operations.add("s", operation_name(40), "forward");
 }
 
 TEST(Operations, OutcomesOfAClosedRunMakeRoomUnlessSomebodyWaits) {
   Operations operations(10'000);
-  for (int i = 0; i < 3; ++i) operations.add("r", name_of(i), "forward");
-  operations.succeed(name_of(0), result_of(6'000));
+  for (int i = 0; i < 3; ++i) operations.add("r", operation_name(i), "forward");
+  operations.succeed(operation_name(0), result_of(6'000));
   operations.close_run("r");
-  operations.when_ended(name_of(2), [] {});
-  operations.succeed(name_of(1), result_of(6'000));
-  EXPECT_FALSE(operations.has(name_of(0)));
-  EXPECT_TRUE(operations.has(name_of(1)));
+  operations.when_ended(operation_name(2), [] {});
+  operations.succeed(operation_name(1), result_of(6'000));
+  EXPECT_FALSE(operations.has(operation_name(0)));
+  EXPECT_TRUE(operations.has(operation_name(1)));
   operations.add("s", "s", "forward");
   operations.succeed("s", result_of(6'000));
-  EXPECT_FALSE(operations.has(name_of(1)));
+  EXPECT_FALSE(operations.has(operation_name(1)));
   EXPECT_TRUE(operations.has("s"));
-  EXPECT_TRUE(operations.is_open(name_of(2)));
+  EXPECT_TRUE(operations.is_open(operation_name(2)));
 }
 
 TEST(Operations, OneThatHasBegunIsNotCancelled) {
   Operations operations(1000);
-  operations.add("r", name_of(0), "forward");
-  EXPECT_TRUE(operations.begin(name_of(0)));
-  EXPECT_THROW(operations.cancel(name_of(0)), FailedPrecondition);
-  operations.add("r", name_of(1), "forward");
-  EXPECT_EQ(operations.cancel(name_of(1)).state(), v1::OPERATION_STATE_CANCELLED);
-  EXPECT_EQ(operations.cancel(name_of(1)).state(), v1::OPERATION_STATE_CANCELLED);
-  EXPECT_FALSE(operations.begin(name_of(1)));
-  operations.succeed(name_of(1), result_of(1));
-  EXPECT_EQ(operations.get(name_of(1)).state(), v1::OPERATION_STATE_CANCELLED);
+  operations.add("r", operation_name(0), "forward");
+  EXPECT_TRUE(operations.begin(operation_name(0)));
+  EXPECT_THROW(operations.cancel(operation_name(0)), FailedPrecondition);
+  operations.add("r", operation_name(1), "forward");
+  EXPECT_EQ(operations.cancel(operation_name(1)).state(), v1::OPERATION_STATE_CANCELLED);
+  EXPECT_EQ(operations.cancel(operation_name(1)).state(), v1::OPERATION_STATE_CANCELLED);
+  EXPECT_FALSE(operations.begin(operation_name(1)));
+  operations.succeed(operation_name(1), result_of(1));
+  EXPECT_EQ(operations.get(operation_name(1)).state(), v1::OPERATION_STATE_CANCELLED);
 }
 
 TEST(Operations, ALargeResultIsNotTakenAlong) {
   Operations operations(std::size_t{1} << 30);
-  operations.add("r", name_of(0), "get_parameters");
-  operations.succeed(name_of(0), result_of(Operations::kInlineBytes + 1));
-  const v1::Operation seen = operations.get(name_of(0));
+  operations.add("r", operation_name(0), "get_parameters");
+  operations.succeed(operation_name(0), result_of(Operations::kInlineBytes + 1));
+  const v1::Operation seen = operations.get(operation_name(0));
   EXPECT_FALSE(seen.has_result());
   EXPECT_GT(seen.result_bytes(), static_cast<std::int64_t>(Operations::kInlineBytes));
-  EXPECT_EQ(operations.result(name_of(0)), nullptr) << "it would lie in memory twice";
-  const auto bytes = operations.serialised(name_of(0));
+  EXPECT_EQ(operations.result(operation_name(0)), nullptr) << "it would lie in memory twice";
+  const auto bytes = operations.serialised(operation_name(0));
   ASSERT_NE(bytes, nullptr);
   EXPECT_EQ(static_cast<std::int64_t>(bytes->size()), seen.result_bytes());
-  EXPECT_EQ(operations.serialised(name_of(0)), bytes) << "each reader has a copy of its own";
+  EXPECT_EQ(operations.serialised(operation_name(0)), bytes) << "each reader has a copy of its own";
   v1::VerbResult read;
   ASSERT_TRUE(read.ParseFromString(*bytes));
   EXPECT_EQ(read.parameters().parameters(0).data().size(), Operations::kInlineBytes + 1);
@@ -180,55 +180,55 @@ TEST(Operations, OutcomesAreCountedAsTheyLieInMemory) {
     return result;
   };
   Operations operations(16 << 10);
-  operations.add("r", name_of(0), "forward");
-  operations.succeed(name_of(0), outputs());
-  EXPECT_LT(operations.get(name_of(0), false).result_bytes(), 4096);
-  EXPECT_THROW(operations.add("r", name_of(1), "forward"), ResourceExhausted);
-  operations.get(name_of(0));
-  operations.add("r", name_of(1), "forward");
-  EXPECT_FALSE(operations.has(name_of(0)));
+  operations.add("r", operation_name(0), "forward");
+  operations.succeed(operation_name(0), outputs());
+  EXPECT_LT(operations.get(operation_name(0), false).result_bytes(), 4096);
+  EXPECT_THROW(operations.add("r", operation_name(1), "forward"), ResourceExhausted);
+  operations.get(operation_name(0));
+  operations.add("r", operation_name(1), "forward");
+  EXPECT_FALSE(operations.has(operation_name(0)));
 }
 
 TEST(Operations, WhoOnlyLooksIsNotTold) {
   Operations operations(1000);
-  operations.add("r", name_of(0), "forward");
-  operations.succeed(name_of(0), result_of(2000));
-  EXPECT_EQ(operations.get(name_of(0), false).result().parameters().parameters(0).data().size(),
+  operations.add("r", operation_name(0), "forward");
+  operations.succeed(operation_name(0), result_of(2000));
+  EXPECT_EQ(operations.get(operation_name(0), false).result().parameters().parameters(0).data().size(),
             2000u);
-  EXPECT_THROW(operations.add("r", name_of(1), "forward"), ResourceExhausted);
-  EXPECT_TRUE(operations.has(name_of(0)));
+  EXPECT_THROW(operations.add("r", operation_name(1), "forward"), ResourceExhausted);
+  EXPECT_TRUE(operations.has(operation_name(0)));
 }
 
 TEST(Operations, AWaiterThatWasCalledHoldsNothing) {
   Operations operations(1000);
-  operations.add("r", name_of(0), "forward");
-  operations.add("r", name_of(1), "forward");
+  operations.add("r", operation_name(0), "forward");
+  operations.add("r", operation_name(1), "forward");
   bool kept = false;
-  const auto look = [&](int i) { return [&, i] { kept = operations.has(name_of(i)); }; };
-  operations.when_ended(name_of(0), look(0));
-  operations.when_ended(name_of(1), look(1));
+  const auto look = [&](int i) { return [&, i] { kept = operations.has(operation_name(i)); }; };
+  operations.when_ended(operation_name(0), look(0));
+  operations.when_ended(operation_name(1), look(1));
   // Nobody forgets these waiters: whoever waited has gone while the operation ended.
   operations.close_run("r");
-  operations.succeed(name_of(0), result_of(2000));
+  operations.succeed(operation_name(0), result_of(2000));
   EXPECT_TRUE(kept) << "while it is being called the operation stays";
   kept = false;
-  operations.cancel(name_of(1));
+  operations.cancel(operation_name(1));
   EXPECT_TRUE(kept);
   operations.add("s", "s", "forward");
-  EXPECT_FALSE(operations.has(name_of(0)));
+  EXPECT_FALSE(operations.has(operation_name(0)));
 }
 
 TEST(Operations, WaitersAreCalledOnce) {
   Operations operations(1000);
   int called = 0;
-  operations.add("r", name_of(0), "forward");
-  operations.when_ended(name_of(0), [&] { ++called; });
-  const auto forgotten = operations.when_ended(name_of(0), [&] { called += 100; });
-  operations.forget_waiter(name_of(0), forgotten);
-  operations.succeed(name_of(0), result_of(1));
-  operations.fail(name_of(0), {});
+  operations.add("r", operation_name(0), "forward");
+  operations.when_ended(operation_name(0), [&] { ++called; });
+  const auto forgotten = operations.when_ended(operation_name(0), [&] { called += 100; });
+  operations.forget_waiter(operation_name(0), forgotten);
+  operations.succeed(operation_name(0), result_of(1));
+  operations.fail(operation_name(0), {});
   EXPECT_EQ(called, 1);
-  EXPECT_EQ(operations.when_ended(name_of(0), [&] { ++called; }), 0);
+  EXPECT_EQ(operations.when_ended(operation_name(0), [&] { ++called; }), 0);
   EXPECT_EQ(called, 2);
 }
 

@@ -54,6 +54,8 @@ class StopStringsTest : public ::testing::Test {
     told_ = *progress.after(0, 0);
     tokens_ = progress.result()->sample().sequences(0).token_ids_size();
     EXPECT_EQ(progress.result()->sample().sequences(0).finish_reason(), told_.finish_reason());
+    EXPECT_EQ(progress.result()->sample().sequences(0).text(), told_.text());
+    EXPECT_TRUE(progress.result()->sample().sequences(1).has_text());
   }
   std::vector<std::int64_t> prompt_;
   bool stopped_ = false;

@@ -186,11 +186,11 @@ TEST_F(CheckpointServiceTest, AnExportIsComparedWithItsDigestsWhereItHasThem) {
     while (stream->Read(&response)) compared = response.compared();
     return reason_of(stream->Finish());
   };
-  const auto listed = [&] {
+  const auto listed = [&](bool verify = true) {
     grpc::ClientContext context;
     v1::ListCheckpointsRequest request;
     request.set_job("first");
-    request.set_verify(true);
+    request.set_verify(verify);
     v1::ListCheckpointsResponse response;
     EXPECT_TRUE(checkpoints_->ListCheckpoints(&context, request, &response).ok());
     return response.checkpoints(response.checkpoints_size() - 1);
@@ -207,6 +207,8 @@ TEST_F(CheckpointServiceTest, AnExportIsComparedWithItsDigestsWhereItHasThem) {
   EXPECT_FALSE(listed().without_digests());
   std::ofstream(folder / "weights") << "otherwise";
   EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
+  EXPECT_NE(listed(false).damage().find("weights"), std::string::npos)
+      << listed(false).damage() << ": a download found more";
   std::filesystem::remove(folder / "weights");
   EXPECT_EQ(reason(), "CHECKPOINT_DAMAGED");
   EXPECT_NE(listed().damage().find("weights"), std::string::npos);
@@ -237,6 +239,10 @@ TEST_F(CheckpointServiceTest, TheListTellsWhatIsDamaged) {
   std::fstream(weights, std::ios::in | std::ios::out | std::ios::binary).seekp(1000).put('x');
   EXPECT_EQ(damage("step-8"), "") << "sizes alone";
   EXPECT_NE(damage("step-8", true).find("XXH3-128"), std::string::npos);
+  EXPECT_NE(damage("step-8").find("XXH3-128"), std::string::npos) << "what was found is kept";
+  std::fstream(weights, std::ios::in | std::ios::out | std::ios::binary).seekp(1000).put('w');
+  EXPECT_EQ(damage("step-8"), "") << "its file has changed since";
+  EXPECT_EQ(damage("step-8", true), "");
   std::filesystem::resize_file(weights, 1000);
   EXPECT_NE(damage("step-8").find("1000 bytes instead of 3000000"), std::string::npos);
   std::filesystem::remove(weights);

@@ -175,8 +175,10 @@ TEST_F(DataServiceTest, PathsAreCheckedBeforeThereIsAnUpload) {
   v1::ImportedFile seen;
   EXPECT_TRUE(import_upload(request, &seen).ok());
   EXPECT_EQ(seen.path(), "a.txt");
-  request.set_path("no/a.txt");
-  EXPECT_EQ(refusal(request), "NOT_FOUND");
+  request.set_path("more/of/it/a.txt");
+  v1::ImportedFile below;
+  EXPECT_TRUE(import_upload(request, &below).ok()) << "its folders will be made";
+  EXPECT_EQ(below.path(), "more/of/it/a.txt");
   EXPECT_THAT(files(), ::testing::IsEmpty());
 }
 

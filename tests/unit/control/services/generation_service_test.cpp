@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/nn/models/presets.h"
+#include "daemon/train/sampling_params.h"
 #include "tests/unit/control/fake_daemon.h"
 
 namespace meshloom::control {
@@ -327,6 +329,50 @@ TEST_F(GenerationServiceTest, SequencesThatOutliveTheirJobGoOnEachWhereItWas) {
     EXPECT_EQ(drawn[i][0], static_cast<std::int64_t>('s' - i));
     EXPECT_EQ(drawn[i][99], 'A' + 99 % 26) << "as the hundredth token, of a checkpoint";
   }
+}
+
+TEST_F(GenerationServiceTest, WithoutAPromptASequenceBeginsAsTheModelsTextsDo) {
+  std::atomic<std::int64_t> first = -1;  // of both ranks
+  std::atomic<std::size_t> tokens = 0;
+  plan_.on_sample = [&](const std::vector<train::SampleStart>& starts) {
+    first = starts.at(0).prompt.at(0);
+    tokens = starts.at(0).prompt.size();
+  };
+  start();
+  submit("a", 1'000'000);
+  wait_for_step("a", 1);
+  v1::GenerateRequest request = ask("a", 3);
+  request.clear_prompt();
+  const Answer answer = generate(request);
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(first, '\n') << "of bytes";
+  EXPECT_EQ(tokens, 1u);
+  ASSERT_FALSE(answer.responses.empty());
+  ASSERT_EQ(answer.responses[0].notes_size(), 1);
+  EXPECT_THAT(answer.responses[0].notes(0),
+              HasSubstr("without a prompt the sequence begins with a line end"));
+  request.add_prompts();
+  EXPECT_TRUE(generate(request).status.ok()) << "an empty one of one";
+  request.add_token_ids(1);
+  EXPECT_FALSE(generate(request).status.ok());
+}
+
+TEST(BeginningTokens, AreTheTokenizersElseTheConfigs) {
+  train::PromptLimits limits{300, 64, 10, 1};
+  std::string name;
+  EXPECT_THROW(train::beginning_tokens(limits, ""), InvalidArgument) << "it names none";
+  limits.beginning = 7;
+  EXPECT_EQ(train::beginning_tokens(limits, "", &name), std::vector<std::int64_t>{7});
+  EXPECT_THAT(name, HasSubstr("token 7"));
+  limits.context_length = 0;
+  EXPECT_THROW(train::beginning_tokens(limits, ""), Error) << "it does not generate";
+  nn::ModelConfig config = nn::preset_config("gpt2_124m");
+  EXPECT_EQ(train::prompt_limits(config).beginning, 50256);
+  config.bos_token_id.reset();
+  config.eos_token_id = 3;
+  EXPECT_EQ(train::prompt_limits(config).beginning, 3) << "GPT-2's eos is its bos";
+  config.eos_token_id = config.vocab_size;
+  EXPECT_FALSE(train::prompt_limits(config).beginning.has_value());
 }
 
 TEST_F(GenerationServiceTest, WrongBatchesAreRefusedWithTheirField) {

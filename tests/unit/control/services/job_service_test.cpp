@@ -178,5 +178,32 @@ TEST_F(JobServiceTest, ListsLeaveOutWhatIsLarge) {
   EXPECT_TRUE(list.jobs(0).sample().empty());
 }
 
+TEST_F(JobServiceTest, AConfigIsReadAsTheClientReadsFiles) {
+  start();
+  const auto read = [&](const std::string& text, v1::ReadConfigResponse* response) {
+    v1::ReadConfigRequest request;
+    request.set_text(text);
+    request.set_name("my job.yaml");
+    grpc::ClientContext context;
+    return jobs_->ReadConfig(&context, request, response);
+  };
+  v1::ReadConfigResponse response;
+  ASSERT_TRUE(read("name: x\nrun:\n  training: {steps: 7}\n", &response).ok());
+  EXPECT_EQ(response.spec().name(), "x");
+  EXPECT_EQ(response.spec().run().training().steps(), 7);
+  EXPECT_EQ(response.lines().at("run.training.steps"), 3);
+  ASSERT_TRUE(read(R"({"run": {"optimizer": {"lr": 1e-05}}})", &response).ok()) << "JSON is YAML";
+  EXPECT_EQ(response.spec().run().optimizer().lr(), 1e-5);
+  const auto wrong = read("run:\n  trainin: {}\n  optimizer: {learning_rate: 1}\n", &response);
+  EXPECT_EQ(reason_of(wrong), "CONFIG_INVALID");
+  EXPECT_NE(wrong.error_message().find("my job.yaml:2: run: unknown key \"trainin\"; did you mean"),
+            std::string::npos)
+      << wrong.error_message();
+  EXPECT_NE(wrong.error_message().find("run.optimizer.lr"), std::string::npos);
+  for (const std::string& text : {std::string(200'000, '['), std::string((256 << 10) + 1, ' '),
+                                  std::string("run: &a [*a]"), std::string("name: x")})
+    EXPECT_EQ(read(text, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 }  // namespace
 }  // namespace meshloom::control

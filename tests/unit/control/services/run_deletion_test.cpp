@@ -52,6 +52,28 @@ TEST_F(RunDeletionTest, ItGoesWithItsStatesWeightsAndOperations) {
   EXPECT_EQ(again.get().saved_size(), 1);
 }
 
+TEST_F(RunDeletionTest, WhoMadeItClosesItWithoutItsToken) {
+  start();
+  Client client = with_saves("r");
+  client.forward_backward(3, {1});
+  client.optim_step(4);
+  client.wait(4);
+  client.token_.clear();  // it is lost
+  Client other = client.stranger();
+  const v1::ErrorInfo refused = info_of(other.close_by_force());
+  EXPECT_EQ(refused.reason(), "RUN_OF_ANOTHER");
+  EXPECT_EQ(client.state(), v1::RUN_STATE_READY);
+  ASSERT_TRUE(client.close_by_force().ok());
+  const v1::Run closed = client.wait_for(v1::RUN_STATE_CLOSED);
+  EXPECT_EQ(closed.state(), v1::RUN_STATE_CLOSED);
+  EXPECT_NE(closed.cause().message().find("by force"), std::string::npos) << closed.DebugString();
+  ASSERT_EQ(closed.saved_size(), 2) << "its state is saved first";
+  EXPECT_EQ(closed.saved(1).name(), "runs/r/states/lease-1");
+  EXPECT_TRUE(client.close_by_force().ok()) << "once more does no harm";
+  client.run_.set_name("runs/none");
+  EXPECT_EQ(info_of(client.close_by_force()).reason(), "RUN_NOT_FOUND");
+}
+
 TEST_F(RunDeletionTest, ARepeatOfItsCreationDoesNotFindAnotherOfItsName) {
   start();
   v1::RunSpec spec;

@@ -353,6 +353,7 @@ TEST_F(JobStoreDurableTest, AJobThatTakesTheDaemonDownIsHeldAndTheQueueGoesOn) {
   for (int attempt = 2; attempt <= 3; ++attempt) {
     const auto store = open();
     EXPECT_EQ(store->wait_for_job(), "good") << "the other is not always first";
+    EXPECT_EQ(store->waiting(), (std::vector<std::string>{"good", "bad"})) << "what is told";
     EXPECT_EQ(store->begin_attempt("bad").attempt(), attempt);
   }
   {

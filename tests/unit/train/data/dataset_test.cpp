@@ -16,14 +16,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Tokens = std::vector<std::int64_t>;
 
-struct Sample {
+struct LoadedSample {
   Tokens inputs, labels, documents;
   std::int64_t counted = 0, real = 0;
 };
 
-Sample read(const Dataset& dataset, std::int64_t index) {
+LoadedSample read(const Dataset& dataset, std::int64_t index) {
   const auto length = static_cast<std::size_t>(dataset.options().seq_len);
-  Sample sample = {Tokens(length), Tokens(length), Tokens(length), 0, 0};
+  LoadedSample sample = {Tokens(length), Tokens(length), Tokens(length), 0, 0};
   const auto counts = dataset.read(index, {sample.inputs, sample.labels, sample.documents});
   sample.counted = counts.labels;
   sample.real = counts.inputs;
@@ -48,7 +48,7 @@ TEST_F(DatasetTest, PackedSamplesOverlapByOneToken) {
   const auto stream = stream_of({"abcdefgh"});
   const Dataset dataset(stream, {0, 8}, {.seq_len = 3, .vocab_size = 256});
   ASSERT_EQ(dataset.size(), 2);
-  const Sample second = read(dataset, 1);
+  const LoadedSample second = read(dataset, 1);
   EXPECT_THAT(second.inputs, ElementsAre('d', 'e', 'f'));
   EXPECT_THAT(second.labels, ElementsAre('e', 'f', 'g'));
   EXPECT_EQ(second.counted, 3);
@@ -70,7 +70,7 @@ TEST_F(DatasetTest, TheRestOfARangeIsAShortSample) {
   const Dataset dataset(stream, {0, 8}, options);
   ASSERT_EQ(dataset.size(), 3);
   EXPECT_THAT(read(dataset, 1).labels, ElementsAre('e', 'f', 'g'));
-  const Sample rest = read(dataset, 2);
+  const LoadedSample rest = read(dataset, 2);
   EXPECT_THAT(rest.inputs, ElementsAre('g', 0, 0));
   EXPECT_THAT(rest.labels, ElementsAre('h', kIgnore, kIgnore));
   EXPECT_THAT(rest.documents, ElementsAre(0, 1, 1)) << "padding is a document of its own";
@@ -115,7 +115,7 @@ TEST_F(DatasetTest, DocumentsThatStartSamplesArePadded) {
                         {.seq_len = 4, .vocab_size = 256, .pack_documents = false});
   ASSERT_EQ(dataset.size(), 3);  // abcde, ef, yz; "x" has nothing to predict
   EXPECT_THAT(read(dataset, 0).labels, ElementsAre('b', 'c', 'd', 'e'));
-  const Sample rest = read(dataset, 1);
+  const LoadedSample rest = read(dataset, 1);
   EXPECT_THAT(rest.inputs, ElementsAre('e', 0, 0, 0));
   EXPECT_THAT(rest.labels, ElementsAre('f', kIgnore, kIgnore, kIgnore));
   EXPECT_EQ(rest.counted, 1);
@@ -134,7 +134,7 @@ TEST_F(DatasetTest, UnpackedSamplesCoverEveryPairOnce) {
                           {.seq_len = seq_len, .vocab_size = 256, .pack_documents = false});
     std::int64_t counted = 0;
     for (std::int64_t i = 0; i < dataset.size(); ++i) {
-      const Sample sample = read(dataset, i);
+      const LoadedSample sample = read(dataset, i);
       counted += sample.counted;
       for (std::size_t s = 0; s < sample.labels.size(); ++s)
         if (sample.labels[s] != kIgnore) {
@@ -149,7 +149,7 @@ TEST_F(DatasetTest, MaskKeepsLossInsideDocuments) {
   const auto stream = stream_of({"abc", "de", "fghi"});
   const Dataset dataset(stream, {0, stream->size()},
                         {.seq_len = 6, .vocab_size = 256, .document_mask = true});
-  const Sample sample = read(dataset, 0);
+  const LoadedSample sample = read(dataset, 0);
   EXPECT_THAT(sample.documents, ElementsAre(0, 0, 0, 1, 1, 2));
   EXPECT_THAT(sample.labels, ElementsAre('b', 'c', kIgnore, 'e', kIgnore, 'g'));
   EXPECT_EQ(sample.counted, 4);
@@ -159,7 +159,7 @@ TEST_F(DatasetTest, EndTokensEndDocuments) {
   const auto stream = stream_of({"ab.cd.e", "f"});
   const DatasetOptions options = {
       .seq_len = 7, .vocab_size = 256, .document_mask = true, .document_end = '.'};
-  const Sample sample = read(Dataset(stream, {0, stream->size()}, options), 0);
+  const LoadedSample sample = read(Dataset(stream, {0, stream->size()}, options), 0);
   EXPECT_THAT(sample.documents, ElementsAre(0, 0, 0, 1, 1, 1, 2));
   EXPECT_THAT(sample.labels, ElementsAre('b', '.', kIgnore, 'd', '.', kIgnore, kIgnore));
   EXPECT_EQ(next_document_start(*stream, options, 0), 0);
@@ -177,7 +177,7 @@ TEST_F(DatasetTest, PaddingIsADocumentOfItsOwn) {
                                   .pack_documents = false,
                                   .document_mask = true,
                                   .document_end = '.'};
-  const Sample sample = read(Dataset(stream, {0, 6}, options), 0);
+  const LoadedSample sample = read(Dataset(stream, {0, 6}, options), 0);
   EXPECT_THAT(sample.inputs, ElementsAre('a', 'b', 0, 0, 0));
   EXPECT_THAT(sample.labels, ElementsAre('b', '.', kIgnore, kIgnore, kIgnore));
   EXPECT_NE(sample.documents[1], sample.documents[2]);

@@ -281,8 +281,8 @@ TEST_F(DocumentTokensTest, AFileThatWasFoundSoundIsReadAgainOnceItHasChanged) {
   given.mutable_data()->set_path("lines.jsonl");
   const v1::RunConfig resolved = resolve(given);
   const auto later = std::chrono::steady_clock::now() + std::chrono::hours(1);
-  const std::string key =
-      SoundLines::key(text::document_file(path), {.field = resolved.data().field()});
+  const std::string key = SoundLines::key(text::document_file(path),
+                                          text::DocumentReading{.field = resolved.data().field()});
   SoundLines sound;
   EXPECT_NO_THROW(check_lines(resolved, folder_.path(), std::chrono::steady_clock::now(), sound));
   EXPECT_FALSE(sound.has(key)) << "there was no time to read it";

@@ -131,7 +131,18 @@ TEST_F(TextDataTest, WhatDoesNotFitIsRefused) {
               }),
               HasSubstr("run.data.append_eos"));
   folder_.write_text("model/tokenizer_config.json", "{}");
-  EXPECT_THAT(refused_when([](auto&) {}), HasSubstr("run.data.append_eos"));
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_append_eos(true); }),
+              HasSubstr("run.data.append_eos: the tokenizer names no eos_token"));
+}
+
+TEST_F(TextDataTest, WithoutAnEosNothingStandsBehindADocument) {
+  folder_.write_text("model/tokenizer_config.json", "{}");
+  const v1::RunConfig resolved = resolve(config());
+  EXPECT_TRUE(resolved.data().has_append_eos());
+  EXPECT_FALSE(resolved.data().append_eos());
+  EXPECT_FALSE(resolved.data().has_document_end());
+  EXPECT_THAT(refused_when([](auto& c) { c.mutable_data()->set_pack_documents(false); }),
+              HasSubstr("run.data.document_end"));
 }
 
 TEST_F(TextDataTest, AnotherTokenizerIsLookedAtBeforeAnythingIsMade) {
