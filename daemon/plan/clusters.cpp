@@ -9,6 +9,7 @@
 
 #include "daemon/base/given_number.h"
 #include "daemon/base/yaml_reader.h"
+#include "daemon/plan/local_machine.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::plan {
@@ -32,6 +33,7 @@ v1::Cluster named_cluster(const std::string& name) {
                    "CLUSTER_NOT_FOUND", {{"cluster", name}});
   v1::Cluster message;
   base::read_yaml(found->second, name + ".yaml", &message);
+  if (name == kLocalCluster) fit_to_host(read_local_host(), &message);
   return message;
 }
 
@@ -52,12 +54,18 @@ planner::Machine make_machine(const v1::Cluster& c, const std::string& source) {
                              "all ranks on one host");
   base::check_given_positive(field("bfloat16_flops"), c.has_bfloat16_flops(), c.bfloat16_flops(),
                              "that of float32_flops");
+  base::check_given_positive(field("float32_peak_flops"), c.has_float32_peak_flops(),
+                             c.float32_peak_flops(), "that of float32_flops");
+  base::check_given_positive(field("bfloat16_peak_flops"), c.has_bfloat16_peak_flops(),
+                             c.bfloat16_peak_flops(), "that of bfloat16_flops");
   base::check_given_positive(field("attention_efficiency"), c.has_attention_efficiency(),
                              c.attention_efficiency(), "0.5");
   planner::Machine machine;
   machine.name = c.name().empty() ? source : c.name();
   machine.float32_flops = c.float32_flops();
   machine.bfloat16_flops = c.has_bfloat16_flops() ? c.bfloat16_flops() : c.float32_flops();
+  machine.float32_peak_flops = c.float32_peak_flops();
+  machine.bfloat16_peak_flops = c.bfloat16_peak_flops();
   machine.attention_efficiency = c.has_attention_efficiency() ? c.attention_efficiency() : 0.5;
   machine.memory_bytes_per_second = c.memory_bytes_per_second();
   machine.memory_bytes = c.memory_bytes();

@@ -5,6 +5,7 @@
 
 #include "daemon/base/given_number.h"
 #include "daemon/plan/clusters.h"
+#include "daemon/plan/local_machine.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
 #include "kernels/base/error.h"
@@ -17,7 +18,7 @@
 namespace meshloom::plan {
 namespace {
 
-constexpr const char* kDefaultCluster = "local_cpu";
+constexpr const char* kDefaultCluster = kLocalCluster;
 constexpr int kDefaultPlans = 10;
 
 /// A pattern that matches nothing is a mistake.

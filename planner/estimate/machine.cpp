@@ -34,6 +34,8 @@ Machine share_of_rank(const Machine& machine, std::int64_t ranks) {
   Machine share = machine;
   share.float32_flops /= parts;
   share.bfloat16_flops /= parts;
+  share.float32_peak_flops /= parts;
+  share.bfloat16_peak_flops /= parts;
   share.memory_bytes_per_second /= parts;
   share.memory_bytes = static_cast<std::int64_t>(static_cast<double>(machine.memory_bytes) / parts);
   share.topology.intra_host.bytes_per_second /= parts;

@@ -15,6 +15,9 @@ struct Machine {
   std::string name;
   double float32_flops = 0.0;  ///< of matrix products, per second, of one rank
   double bfloat16_flops = 0.0;
+  /// The most that the device does of dense products, per second; 0: the rate above.
+  double float32_peak_flops = 0.0;
+  double bfloat16_peak_flops = 0.0;
   /// Attention's rate over that of a matrix product.
   double attention_efficiency = 0.5;
   double memory_bytes_per_second = 0.0;
@@ -28,6 +31,10 @@ struct Machine {
 
   double flops(DType dtype) const {
     return dtype == DType::kBFloat16 ? bfloat16_flops : float32_flops;
+  }
+  double peak_flops(DType dtype) const {
+    const double peak = dtype == DType::kBFloat16 ? bfloat16_peak_flops : float32_peak_flops;
+    return peak > 0.0 ? peak : flops(dtype);
   }
 };
 

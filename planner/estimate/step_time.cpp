@@ -146,7 +146,8 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   const ForwardFlops needed = model_flops(local.model, local.work.sequence);
   const double step_flops =
       3.0 * step_tokens * (layers * (needed.layer_matmul + needed.layer_attention) + needed.output);
-  time.utilization = step_flops / (time.total * rate * static_cast<double>(local.mesh.ranks()));
+  time.utilization = step_flops / (time.total * machine.peak_flops(local.plan.dtype) *
+                                   static_cast<double>(local.mesh.ranks()));
   return time;
 }
 

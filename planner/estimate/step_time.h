@@ -20,7 +20,7 @@ struct StepTime {
   double total = 0.0;
 
   double tokens_per_second = 0.0;  ///< of all ranks together
-  /// Flops that the model needs over those that all ranks could do in that time (mfu).
+  /// Flops that the model needs over the dense peak of all ranks in that time (mfu).
   double utilization = 0.0;
   /// Mean over largest work of the ranks of cp in attention, a row being one document; 0 if cp has
   /// one rank.
