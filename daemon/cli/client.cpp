@@ -77,10 +77,10 @@ std::string why_unreachable(const std::string& text) {
 }  // namespace
 
 Client::Client(const std::string& address, std::string name, std::string run_token)
-    : address_(address),
+    : address_(complete_address(address)),
       name_(std::move(name)),
       run_token_(std::move(run_token)),
-      channel_(make_channel(address)),
+      channel_(make_channel(address_)),
       jobs_(v1::JobService::NewStub(channel_)),
       generation_(v1::GenerateService::NewStub(channel_)),
       evaluation_(v1::EvaluateService::NewStub(channel_)),
@@ -92,6 +92,32 @@ Client::Client(const std::string& address, std::string name, std::string run_tok
       plans_(v1::PlanService::NewStub(channel_)),
       runs_(v1::RunService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)) {}
+
+std::string complete_address(const std::string& given) {
+  constexpr const char* kDefaultPort = "7420";
+  std::string address = given;
+  if (address.starts_with("https://"))
+    throw CliError(kUsage, fmt::format("--address {}: calls are not encrypted, so there is no "
+                                       "https; write host:port",
+                                       given));
+  for (const std::string scheme : {"http://", "grpc://"})
+    if (address.starts_with(scheme)) address.erase(0, scheme.size());
+  if (address.starts_with("unix:") || address.starts_with("dns:") || address.starts_with("ipv4:") ||
+      address.starts_with("ipv6:"))
+    return address;
+  if (const auto slash = address.find('/'); slash != std::string::npos) address.resize(slash);
+  if (address.empty() && !given.empty())
+    throw CliError(kUsage, fmt::format("--address {}: names no host; write host:port", given));
+  // A port of this host.
+  if (!address.empty() && address.find_first_not_of("0123456789") == std::string::npos)
+    return "127.0.0.1:" + address;
+  const auto colon = address.rfind(':');
+  const bool in_brackets = address.starts_with("[");
+  const bool several = !in_brackets && colon != std::string::npos && address.find(':') != colon;
+  if (several) return fmt::format("[{}]:{}", address, kDefaultPort);  // IPv6 without brackets
+  const bool has_port = colon != std::string::npos && (!in_brackets || address[colon - 1] == ']');
+  return has_port || address.empty() ? address : fmt::format("{}:{}", address, kDefaultPort);
+}
 
 bool Client::wait_to_repeat(const grpc::Status& status, int attempt) {
   const bool is_full = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
@@ -116,8 +142,8 @@ void Client::fail(const grpc::Status& status) const {
   if (code == kUnreachable && details.info().reason().empty())
     throw CliError(
         code,
-        fmt::format("no meshloomd answers at {}{}. Start one with mpirun -n N meshloomd, or name "
-                    "another with --address or MESHLOOM_ADDRESS",
+        fmt::format("no meshloomd answers at {}{}. Start one with meshloom up -n N --data-dir DIR, "
+                    "or name another with --address or MESHLOOM_ADDRESS",
                     address_, why_unreachable(status.error_message())));
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && details.info().reason().empty())
     throw CliError(kUnreachable, fmt::format("meshloomd at {} did not answer in time", address_));

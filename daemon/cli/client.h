@@ -27,7 +27,7 @@ struct CallOptions {
   std::chrono::seconds deadline{30};
 };
 
-/// Connects with the first call. Used by one thread.
+/// Connects with the first call. Several threads may call at a time.
 class Client {
  public:
   /// `name`: what this client is called, so that it finds its uploads again; empty: by its address.
@@ -122,6 +122,11 @@ class Client {
   std::unique_ptr<v1::RunService::Stub> runs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
 };
+
+/// "host:port" of an address as people write it: "http://host:port/", "host" (of port 7420),
+/// "[::1]", "7421" (a port of this host). Addresses of gRPC ("unix:...") stay as they are. Throws
+/// CliError (kUsage) for https, and where no host is named.
+std::string complete_address(const std::string& given);
 
 /// The details that travel with a status; code and message alone if there are none.
 v1::ErrorDetails details_of(const grpc::Status& status);

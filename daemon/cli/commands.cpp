@@ -10,21 +10,24 @@ namespace {
 
 constexpr const char* kFooter =
     "Examples:\n"
+    "  meshloom up -n 2 --data-dir data\n"
     "  meshloom status\n"
-    "  meshloom job submit configs/jobs/quickstart.yaml --follow\n"
+    "  meshloom job submit configs/jobs/byte_gpt_1m.yaml --follow\n"
     "  meshloom job list --json\n"
     "  meshloom fields optimizer\n"
     "  meshloom run list\n"
     "  meshloom generate --job job-1 --prompt \"In the beginning\"\n"
     "  meshloom evaluate --job job-1\n"
     "  meshloom model create my-model path/to/hf_folder\n"
+    "  meshloom data train-tokenizer --vocab 4096 --out data/my_bpe corpus.txt\n"
     "  meshloom data tokenize --tokenizer gpt2 --out corpus.bin corpus\n"
     "  meshloom plan search --model llama3_8b --ranks 64 --cluster h100\n"
-    "  meshloom shutdown\n"
+    "  meshloom down\n"
     "Exit codes: 0 ok, 1 the job or request failed, 2 usage or config, 3 no daemon reached, 4 "
     "cancelled, 130 "
     "Ctrl-C.\n"
-    "Environment: MESHLOOM_ADDRESS, host:port of the daemon; --address wins over it. "
+    "Environment: MESHLOOM_ADDRESS, host:port of the daemon; --address and --state-dir win over "
+    "it. MESHLOOM_STATE_DIR, its state folder. "
     "MESHLOOM_RUN_TOKEN, the token of the run that a command drives. "
     "NO_COLOR: no colours unless --color asks for them.";
 
@@ -44,8 +47,12 @@ bool CommandContext::colour() const {
 
 void declare_commands(CLI::App& app, CommandContext& context) {
   app.set_version_flag("--version", std::string("meshloom ") + MESHLOOM_VERSION);
-  app.add_option("--address,--server", context.address,
-                 "host:port of the daemon; default 127.0.0.1:7420");
+  app.add_option("--address,--server", context.asked.address,
+                 "host:port of the daemon. Default: that of MESHLOOM_ADDRESS, of the daemon that "
+                 "meshloom up has started, or 127.0.0.1:7420");
+  app.add_option("--state-dir", context.asked.state_dir,
+                 "State folder of the daemon, by which it is found on this host; of up and down "
+                 "also MESHLOOM_STATE_DIR, else ./meshloom-state");
   app.add_option(
       "--client", context.client,
       "What this client is called: its uploads are found again under that name. Default: "
@@ -53,6 +60,8 @@ void declare_commands(CLI::App& app, CommandContext& context) {
   app.add_flag("--json", context.json, "Answer in JSON; streams as one value a line");
   app.add_option("--color", context.colours, "auto (on a terminal), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
+  add_up_command(app, context);
+  add_down_command(app, context);
   add_status_commands(app, context);
   add_job_commands(app, context);
   add_run_commands(app, context);

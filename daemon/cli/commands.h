@@ -6,13 +6,16 @@
 #include <functional>
 #include <string>
 
+#include "daemon/base/env.h"
 #include "daemon/cli/client.h"
+#include "daemon/cli/daemon_address.h"
 
 namespace meshloom::cli {
 
 /// What all commands share. Outlives the parser's callbacks.
 struct CommandContext {
-  std::string address;
+  AskedDaemon asked;
+  base::Environment environment;
   std::string client;  ///< name of this client; empty: by its address
   /// Of the run that the command is about; empty: it does without.
   std::string run_token;
@@ -28,6 +31,8 @@ struct CommandContext {
 void declare_commands(CLI::App& app, CommandContext& context);
 
 void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, drain, states, ...
+void add_up_command(CLI::App& app, CommandContext& context);
+void add_down_command(CLI::App& app, CommandContext& context);
 void add_capabilities_command(CLI::App& app, CommandContext& context);
 void add_job_commands(CLI::App& app, CommandContext& context);
 /// submit and resume, below `job`.
@@ -51,6 +56,8 @@ void add_generate_command(CLI::App& app, CommandContext& context);
 void add_upload_commands(CLI::App& app, CommandContext& context);
 void add_model_commands(CLI::App& app, CommandContext& context);
 void add_data_commands(CLI::App& app, CommandContext& context);
+/// train-tokenizer, below `data`.
+void add_train_tokenizer(CLI::App& data, CommandContext& context);
 void add_evaluate_command(CLI::App& app, CommandContext& context);
 /// completion and manual: made from the commands that `app` has when they run.
 void add_documentation_commands(CLI::App& app, CommandContext& context);

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // data import, tokenize and inspect: the daemon reads and writes, here it is shown.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <optional>
 
 #include "daemon/base/utf8.h"
+#include "daemon/cli/chat_sample.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/data_call.h"
 #include "daemon/cli/data_import.h"
 #include "daemon/cli/output.h"
+#include "daemon/cli/terminal.h"
 #include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {
@@ -21,7 +24,7 @@ constexpr std::size_t kShownBytes = 2000;
 
 /// How text is read, as both commands take it.
 struct ReadingOptions {
-  std::string tokenizer, field;
+  std::string tokenizer, field, chat_template, loss;
   bool no_end = false, no_special_tokens = false, skips_lines = false;
 };
 
@@ -44,6 +47,10 @@ void set_reading(const ReadingOptions& options, v1::TextReading* reading) {
   if (options.no_end) reading->set_append_eos(false);
   if (options.no_special_tokens) reading->set_add_special_tokens(false);
   reading->set_skip_lines_without_text(options.skips_lines);
+  if (!options.chat_template.empty()) reading->mutable_chat()->set_template_(options.chat_template);
+  if (!options.loss.empty())
+    reading->mutable_chat()->set_loss(options.loss == "all" ? v1::LOSS_TOKENS_ALL
+                                                            : v1::LOSS_TOKENS_ANSWERS);
 }
 
 void print_text_line(std::int64_t bytes, std::int64_t replaced, std::int64_t skipped) {
@@ -74,10 +81,24 @@ ExitCode tokenize(Client& client, bool json, const TokenizeCommandOptions& optio
   print_line("files", grouped_digits(made.files()));
   print_line("documents", grouped_digits(made.documents()));
   print_text_line(made.bytes(), made.replaced_documents(), made.skipped_lines());
+  if (made.has_chat()) print_line("chat", chat_text(made.chat()));
   print_line("tokens", grouped_digits(made.tokens()));
   fmt::print("In the job:\n  data: {{path: {}, format: llmc{}}}\n", made.path(),
              made.has_document_end() ? fmt::format(", document_end: {}", made.document_end()) : "");
   return kOk;
+}
+
+void print_chat_sample(const v1::DataInspection& seen) {
+  const bool colour = is_terminal(STDOUT_FILENO);
+  const std::string text = sample_parts_text(seen, kShownBytes, colour);
+  fmt::print("sample      the first conversation, {}; what counts {}\n\n{}\n{}",
+             plural(seen.sample_tokens(), "token"),
+             colour ? "is green" : "stands between [[ and ]]", text,
+             seen.sample().size() > kShownBytes
+                 ? fmt::format("\n... cut: {} of it are shown; --json has {}\n",
+                               bytes_text(static_cast<std::int64_t>(kShownBytes)),
+                               seen.sample_is_cut() ? "its first MiB" : "all of it")
+                 : "");
 }
 
 void print_sample(const v1::DataInspection& seen) {
@@ -110,6 +131,7 @@ ExitCode inspect(Client& client, bool json, const InspectOptions& options) {
   const bool is_text = seen.dtype().empty();
   print_line("files", fmt::format("{}, {}", grouped_digits(seen.files()), seen.format()));
   if (seen.has_documents()) print_line("documents", grouped_digits(seen.documents()));
+  if (seen.has_chat()) print_line("chat", chat_text(seen.chat()));
   if (is_text) print_text_line(seen.bytes(), seen.replaced_documents(), seen.skipped_lines());
   std::string tokens = grouped_digits(seen.tokens());
   if (!is_text) tokens += ", " + seen.dtype();
@@ -127,7 +149,10 @@ ExitCode inspect(Client& client, bool json, const InspectOptions& options) {
                                     plural(seen.seq_len(), "token"), source));
   print_line("tokenizer", seen.tokenizer());
   print_line("note", seen.not_trained_on());
-  print_sample(seen);
+  if (seen.has_chat())
+    print_chat_sample(seen);
+  else
+    print_sample(seen);
   return kOk;
 }
 
@@ -154,6 +179,15 @@ void add_reading_options(CLI::App& command, ReadingOptions& options) {
   command.add_flag("--skip-lines-without-text", options.skips_lines,
                    "Of .jsonl files: lines that hold no text are left out and counted, instead of "
                    "refused");
+  command.add_option(
+      "--chat-template", options.chat_template,
+      "Of conversations: a file below --data-dir that ends in .jinja, the name of one "
+      "of several templates of the tokenizer's folder, or none; default: the "
+      "folder's");
+  command
+      .add_option("--loss", options.loss,
+                  "Of conversations: what is learnt, answers (the default) or all")
+      ->check(CLI::IsMember({"answers", "all"}));
 }
 
 void add_tokenize(CLI::App& data, CommandContext& context) {
@@ -231,6 +265,7 @@ void add_data_commands(CLI::App& app, CommandContext& context) {
   add_import(*data, context);
   add_tokenize(*data, context);
   add_inspect(*data, context);
+  add_train_tokenizer(*data, context);
 }
 
 }  // namespace meshloom::cli

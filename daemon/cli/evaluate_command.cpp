@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // evaluate: the loss of a job, a checkpoint, a folder or a model on data, computed by the ranks.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "daemon/cli/commands.h"
 #include "daemon/cli/interrupt.h"
@@ -50,12 +51,19 @@ v1::EvaluateRequest make_request(const EvaluateOptions& options) {
   return request;
 }
 
+/// A daemon that does not tell what it computed tells 0.
+std::string tokens_text(std::int64_t computed, std::int64_t counted) {
+  return computed > counted ? fmt::format("{} computed, {} count", computed, counted)
+                            : std::to_string(counted);
+}
+
 void show_event(const v1::EvaluateResponse& event, bool terminal) {
   if (event.has_wait()) {
-    fmt::print(stderr, "waits for the ranks behind {}\n", fmt::join(event.wait().behind(), ", "));
+    fmt::print(stderr, "waits for the ranks: {}\n", event.wait().wait().reason());
   } else if (event.has_progress() && terminal) {
-    fmt::print(stderr, "{}{} batches, {} tokens, loss {:.4f}", kClearLine,
-               event.progress().batches(), event.progress().tokens(), event.progress().loss());
+    const v1::EvaluateProgress& done = event.progress();
+    fmt::print(stderr, "{}{} batches, {} tokens, loss {:.4f}{}", kClearLine, done.batches(),
+               tokens_text(done.computed_tokens(), done.tokens()), done.loss(), bits_text(done));
     std::fflush(stderr);
   }
 }
@@ -87,7 +95,10 @@ ExitCode evaluate(Client& client, bool json, const EvaluateOptions& options) {
   print_line("model", result.source());
   print_line("loss", fmt::format("{:.6f}", result.loss()));
   print_line("perplexity", fmt::format("{:.4f}", result.perplexity()));
-  print_line("tokens", fmt::format("{}, in {} batches of {} samples of {}", result.tokens(),
+  if (result.has_bits_per_byte())
+    print_line("bits/byte", fmt::format("{:.6f}", result.bits_per_byte()));
+  print_line("tokens", fmt::format("{}, in {} batches of {} samples of {}",
+                                   tokens_text(result.computed_tokens(), result.tokens()),
                                    result.batches(), result.global_batch_size(), result.seq_len()));
   print_line("speed", fmt::format("{:.0f} tokens/s, {}", result.tokens_per_second(),
                                   seconds_text(result.seconds())));

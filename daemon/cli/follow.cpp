@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/states.h"
@@ -14,6 +15,7 @@
 #include "daemon/cli/progress.h"
 #include "daemon/cli/records.h"
 #include "daemon/cli/terminal.h"
+#include "daemon/cli/wait_teller.h"
 
 namespace meshloom::cli {
 namespace {
@@ -76,8 +78,12 @@ class Follow {
     request.set_name(job_);
     const auto stream = client_.jobs().WatchJob(&context, request);
     const InterruptScope interrupt([&] { context.TryCancel(); });
+    const WaitTeller teller(client_, job_, [this](const v1::RanksWait& wait) { show_wait(wait); });
     v1::WatchJobResponse response;
-    while (stream->Read(&response)) show(response.event());
+    while (stream->Read(&response)) {
+      const std::lock_guard lock(showing_);
+      show(response.event());
+    }
     grpc::Status status = stream->Finish();
     interrupted_ = interrupt.interrupted();
     return status;
@@ -97,6 +103,12 @@ class Follow {
     put(progress_.show(event, Progress::Clock::now()));
   }
 
+  void show_wait(const v1::RanksWait& wait) {
+    const std::lock_guard lock(showing_);
+    if (options_.json) return print_record(stream_record("wait", wait));
+    put(progress_.above("waits: " + wait.reason()));
+  }
+
   [[noreturn]] void lost() {
     if (!seen_) client_.fail(grpc::Status(grpc::StatusCode::UNAVAILABLE, "no connection"));
     throw CliError(
@@ -110,6 +122,7 @@ class Follow {
   Client& client_;
   std::string job_;
   FollowOptions options_;
+  std::mutex showing_;  ///< what is shown comes from two threads
   Progress progress_;
   v1::Job last_;
   bool seen_ = false;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/cli/chat_turns.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/generate_printer.h"
 #include "daemon/cli/interrupt.h"
@@ -17,6 +20,8 @@ namespace {
 struct GenerateOptions : SamplingOptions {
   std::string job, checkpoint, hf_folder, model;
   std::string tokenizer;  ///< a local folder
+  bool chat = false;
+  std::string system;  ///< of chat
 };
 
 v1::GenerateRequest make_request(const GenerateOptions& options,
@@ -26,7 +31,7 @@ v1::GenerateRequest make_request(const GenerateOptions& options,
   if (!options.checkpoint.empty()) request.set_checkpoint(options.checkpoint);
   if (!options.hf_folder.empty()) request.set_hf_folder(options.hf_folder);
   if (!options.model.empty()) request.set_model(options.model);
-  if (prompts.size() == 1) {
+  if (prompts.size() == 1 && !prompts[0].has_chat()) {
     request.set_prompt(prompts[0].prompt());
     *request.mutable_token_ids() = prompts[0].token_ids();
   } else {
@@ -82,8 +87,10 @@ class LocalTokenizer {
   std::vector<text::StreamDecoder> decoders_;  ///< by sequence
 };
 
-ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
-  const std::vector<v1::Prompt> prompts = read_prompts(options.prompts);
+/// Draws and shows what continues the prompts. `answer`, unless it is null, gets the text of the
+/// first sequence.
+ExitCode draw(Client& client, bool json, const GenerateOptions& options,
+              const std::vector<v1::Prompt>& prompts, std::string* answer = nullptr) {
   std::optional<LocalTokenizer> tokenizer;
   if (!options.tokenizer.empty()) tokenizer.emplace(options.tokenizer);
   const v1::GenerateRequest request =
@@ -94,15 +101,47 @@ ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
   std::unique_ptr<GeneratePrinter> printer;
   v1::GenerateResponse response;
   while (stream->Read(&response)) {
-    if (!printer) printer = std::make_unique<GeneratePrinter>(json, texts_of(options, prompts));
+    if (!printer)
+      printer = std::make_unique<GeneratePrinter>(json, texts_of(options, prompts),
+                                                  options.prompts.empty() || options.chat);
     if (tokenizer) tokenizer->add_text(response);
     printer->print(response);
+    if (answer != nullptr && response.index() == 0) *answer += response.text();
   }
   if (printer) printer->end();
+  if (printer && !json && answer == nullptr) tell_seed(options);
   const grpc::Status status = stream->Finish();
   if (interrupt.interrupted()) return kInterrupted;
   if (!status.ok()) client.fail(status);
   return kOk;
+}
+
+ExitCode chat(Client& client, bool json, const GenerateOptions& options) {
+  if (!options.prompts.tokens.empty())
+    throw CliError(kUsage, "--tokens: a conversation is text; give --prompt, or nothing to talk");
+  v1::Prompt turn;
+  if (!options.prompts.empty()) {
+    std::vector<v1::Prompt> turns;
+    for (const v1::Prompt& prompt : read_prompts(options.prompts)) {
+      *turn.mutable_chat() = first_turn(options.system, prompt.prompt());
+      turns.push_back(turn);
+    }
+    return draw(client, json, options, turns);
+  }
+  if (options.samples > 1)
+    throw CliError(kUsage, "--samples: a conversation of several turns has one answer to each");
+  if (!json) tell_seed(options);
+  return chat_by_turns(options.system, [&](const v1::Conversation& conversation) {
+    *turn.mutable_chat() = conversation;
+    std::optional<std::string> answer = "";
+    if (draw(client, json, options, {turn}, &*answer) != kOk) answer.reset();
+    return answer;
+  });
+}
+
+ExitCode generate(Client& client, bool json, const GenerateOptions& options) {
+  if (options.chat) return chat(client, json, options);
+  return draw(client, json, options, read_prompts(options.prompts));
 }
 
 }  // namespace
@@ -126,6 +165,13 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
                    "A local Hugging Face folder whose tokenizer makes prompts tokens, with its "
                    "template, and tokens text, instead of the model's own")
       ->excludes("--stop");
+  auto* chat = command->add_flag(
+      "--chat", options->chat,
+      "Prompts are what a user says: the model's chat template is around them, and the answer ends "
+      "with its turn. Without a prompt: a conversation, a line of standard input a turn");
+  chat->excludes("--tokenizer");
+  command->add_option("--system", options->system, "With --chat: the system's message before all")
+      ->needs(chat);
   command->footer(
       "Models without bytes and without a tokenizer of their own take and give token ids; "
       "--tokenizer makes them text here.\nTemperature, top-k and top-p that are not given are "

@@ -10,7 +10,9 @@
 
 namespace meshloom::cli {
 
-GeneratePrinter::GeneratePrinter(bool json, const std::vector<std::string>& prompts) : json_(json) {
+GeneratePrinter::GeneratePrinter(bool json, const std::vector<std::string>& prompts,
+                                 bool unprompted)
+    : json_(json), unprompted_(unprompted) {
   for (const std::string& prompt : prompts) sequences_.push_back({prompt, {}, {}, {}, false});
 }
 
@@ -36,8 +38,10 @@ void GeneratePrinter::print(const v1::GenerateResponse& response) {
     // After a prompt of text the model has bytes, where a token may complete no character.
     if (!sequence.text.empty() || !sequence.prompt.empty())
       std::fputs(response.text().c_str(), stdout);
-    else if (!response.done())
+    else if (!response.done() && !unprompted_)
       fmt::print("{} ", response.token_id());
+    else if (response.done() && unprompted_)
+      std::fputs(sequence.ids.c_str(), stdout);
   }
   std::fflush(stdout);
 }

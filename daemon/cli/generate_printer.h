@@ -21,7 +21,8 @@ void note_full_contexts(std::size_t ended, std::size_t sequences);
 class GeneratePrinter {
  public:
   /// `prompts`: the text in front of each sequence, by index; empty if it was given as ids.
-  GeneratePrinter(bool json, const std::vector<std::string>& prompts);
+  /// `unprompted`: there is no prompt, and tokens whose text comes later are not shown by number.
+  GeneratePrinter(bool json, const std::vector<std::string>& prompts, bool unprompted = false);
 
   void print(const v1::GenerateResponse& response);
   /// After the last response. What has not ended by then is shown as far as it came; says on
@@ -40,6 +41,7 @@ class GeneratePrinter {
   void print_whole(std::size_t index);
 
   bool json_;
+  bool unprompted_;
   std::vector<Sequence> sequences_;
   std::size_t printed_ = 0;
   bool begun_ = false;

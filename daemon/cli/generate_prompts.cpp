@@ -56,6 +56,7 @@ std::vector<v1::Prompt> read_prompts(const PromptOptions& options) {
   if (file.empty()) {
     for (const std::string& text : options.texts) prompts.push_back(text_prompt(text));
     for (const std::string& list : options.tokens) prompts.push_back(token_prompt(list));
+    if (prompts.empty()) prompts.emplace_back();  // the model's own beginning
     return prompts;
   }
   std::istringstream lines(read_text_file(file));

@@ -27,7 +27,7 @@ struct CompareOptions {
 struct PlotOptions {
   std::vector<std::string> jobs, labels;
   std::string out;
-  bool validation = false;
+  bool validation = false, bits = false;
   std::string set;  ///< of run.validation.sets; empty: run.data's validation data
   int rows = 20;
 };
@@ -51,10 +51,16 @@ void print_comparison_json(const std::vector<JobHistory>& jobs, const JobCompari
   for (const DifferentField& different : comparison.fields)
     all["config"].push_back({{"field", different.field}, {"values", different.values}});
   all["without_config"] = comparison.without_config;
+  all["alike_up_to_step"] = comparison.alike_up_to;
+  all["differ"] = comparison.differ;
   all["losses"] = json_of(comparison.losses);
   all["validation"] = json_of(comparison.validation);
   for (const auto& [set, losses] : comparison.validation_sets)
     all["validation_sets"][set] = json_of(losses);
+  all["bits_per_byte"] = json_of(comparison.bits);
+  all["validation_bits_per_byte"] = json_of(comparison.validation_bits);
+  for (const auto& [set, losses] : comparison.validation_set_bits)
+    all["validation_sets_bits_per_byte"][set] = json_of(losses);
   fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
@@ -88,10 +94,18 @@ ExitCode compare_jobs(Client& client, bool json, const CompareOptions& options) 
   add_losses("validation loss", comparison.validation, &rows);
   for (const auto& [set, losses] : comparison.validation_sets)
     add_losses("validation loss on " + set, losses, &rows);
+  add_losses("bits/byte", comparison.bits, &rows);
+  add_losses("validation bits/byte", comparison.validation_bits, &rows);
+  for (const auto& [set, losses] : comparison.validation_set_bits)
+    add_losses("validation bits/byte on " + set, losses, &rows);
   print_table(rows);
   for (const std::string& name : comparison.without_config)
     fmt::print("the config of {} is no longer kept, so that differences are not shown\n", name);
-  if (comparison.losses.empty()) fmt::print("no step was done by all of them\n");
+  if (comparison.losses.empty())
+    fmt::print("no step was done by all of them\n");
+  else if (comparison.alike_up_to > 1)
+    fmt::print("the losses are the same up to step {}{}\n", comparison.alike_up_to,
+               comparison.differ ? ", and differ behind it" : ", the last that all have done");
   return kOk;
 }
 
@@ -109,16 +123,21 @@ void write_chart(const std::string& file, const std::string& svg) {
 
 /// Empty for a set that the job does not have.
 std::map<std::int64_t, double> curve_of(const JobHistory& history, const PlotOptions& options) {
-  if (options.set.empty()) return options.validation ? history.validation : history.losses;
-  const auto found = history.validation_sets.find(options.set);
-  return found == history.validation_sets.end() ? std::map<std::int64_t, double>() : found->second;
+  if (options.set.empty()) {
+    if (options.bits) return options.validation ? history.validation_bits : history.bits;
+    return options.validation ? history.validation : history.losses;
+  }
+  const auto& sets = options.bits ? history.validation_set_bits : history.validation_sets;
+  const auto found = sets.find(options.set);
+  return found == sets.end() ? std::map<std::int64_t, double>() : found->second;
 }
 
 ExitCode plot_jobs(const CommandContext& context, Client& client, const PlotOptions& options) {
   const auto jobs = read_histories(client, options.jobs, options.labels, 1);
-  const std::string what = !options.set.empty() ? "validation loss on " + options.set
-                           : options.validation ? "validation loss"
-                                                : "loss";
+  const std::string unit = options.bits ? "bits/byte" : "loss";
+  const std::string what = !options.set.empty() ? "validation " + unit + " on " + options.set
+                           : options.validation ? "validation " + unit
+                                                : unit;
   std::vector<Curve> curves;
   std::string names;
   for (const JobHistory& history : jobs) {
@@ -179,6 +198,8 @@ void add_job_comparison(CLI::App& jobs, CommandContext& context) {
   const auto plotted = add_jobs_options<PlotOptions>(*plot_command);
   plot_command->add_option("--out", plotted->out, "A file to write instead: NAME.svg");
   plot_command->add_flag("--validation", plotted->validation, "Validation losses");
+  plot_command->add_flag("--bits-per-byte", plotted->bits,
+                         "Losses in bits by byte of text, which compare across tokenizers");
   plot_command->add_option("--validation-set", plotted->set,
                            "Validation losses on this one of run.validation.sets");
   plot_command->add_option("--rows", plotted->rows, "Lines of the chart")

@@ -39,9 +39,12 @@ void flatten(const Json& value, const std::string& path, std::vector<std::string
 }
 
 using Losses = std::map<std::int64_t, double>;
+using LossesOf = std::function<const Losses&(const JobHistory&)>;
+using SetLosses = std::map<std::string, Losses>;
+using CommonSetLosses = std::map<std::string, std::vector<CommonLosses>>;
 
-std::vector<CommonLosses> common(const std::vector<JobHistory>& jobs, std::size_t most,
-                                 const std::function<const Losses&(const JobHistory&)>& losses) {
+/// Of the steps that all jobs have done.
+std::vector<CommonLosses> all_common(const std::vector<JobHistory>& jobs, const LossesOf& losses) {
   std::vector<CommonLosses> all;
   for (const auto& [step, loss] : losses(jobs.front())) {
     CommonLosses at{step, {}};
@@ -51,11 +54,51 @@ std::vector<CommonLosses> common(const std::vector<JobHistory>& jobs, std::size_
     }
     if (at.losses.size() == jobs.size()) all.push_back(std::move(at));
   }
+  return all;
+}
+
+bool are_alike(const CommonLosses& at) {
+  return std::all_of(at.losses.begin(), at.losses.end(),
+                     [&](double loss) { return loss == at.losses.front(); });
+}
+
+/// Sets alike_up_to and differ.
+void find_difference(const std::vector<JobHistory>& jobs, JobComparison* result) {
+  for (const CommonLosses& at :
+       all_common(jobs, [](const JobHistory& job) -> const Losses& { return job.losses; })) {
+    if (!are_alike(at)) {
+      result->differ = true;
+      return;
+    }
+    result->alike_up_to = at.step;
+  }
+}
+
+/// Those from step `first` on.
+std::vector<CommonLosses> common(const std::vector<JobHistory>& jobs, std::int64_t first,
+                                 std::size_t most, const LossesOf& losses) {
+  std::vector<CommonLosses> all = all_common(jobs, losses);
+  std::erase_if(all, [&](const CommonLosses& at) { return at.step < first; });
   if (all.size() <= most) return all;
   std::vector<CommonLosses> some;
   for (std::size_t i = 0; i < most; ++i)
     some.push_back(std::move(all[i * (all.size() - 1) / (most - 1)]));
   return some;
+}
+
+/// Of the sets that all jobs have.
+CommonSetLosses common_of_sets(const std::vector<JobHistory>& jobs, std::int64_t first,
+                               std::size_t most, SetLosses JobHistory::*sets) {
+  CommonSetLosses all;
+  for (const auto& [set, unused] : jobs.front().*sets) {
+    const bool everywhere = std::all_of(
+        jobs.begin(), jobs.end(), [&](const JobHistory& job) { return (job.*sets).contains(set); });
+    if (everywhere)
+      all[set] = common(jobs, first, most, [&](const JobHistory& job) -> const Losses& {
+        return (job.*sets).at(set);
+      });
+  }
+  return all;
 }
 
 /// The job and all its metrics so far.
@@ -82,10 +125,15 @@ void add_metrics_line(const std::string& line, JobHistory* history) {
   const auto step = entry["step"].get<std::int64_t>();
   add_number(entry, "loss", step, &history->losses);
   add_number(entry, "validation_loss", step, &history->validation);
-  constexpr std::string_view kOfSet = "validation_loss_";
-  for (const auto& [key, unused] : entry.items())
-    if (key.starts_with(kOfSet))
-      add_number(entry, key.c_str(), step, &history->validation_sets[key.substr(kOfSet.size())]);
+  add_number(entry, "bits_per_byte", step, &history->bits);
+  add_number(entry, "validation_bits_per_byte", step, &history->validation_bits);
+  const auto add_sets = [&](std::string_view prefix, SetLosses* sets) {
+    for (const auto& [key, unused] : entry.items())
+      if (key.starts_with(prefix))
+        add_number(entry, key.c_str(), step, &(*sets)[key.substr(prefix.size())]);
+  };
+  add_sets("validation_loss_", &history->validation_sets);
+  add_sets("validation_bits_per_byte_", &history->validation_set_bits);
   const auto rate = entry.find("tokens_per_second");
   if (rate != entry.end() && rate->is_number()) history->rates.push_back(rate->get<double>());
 }
@@ -150,19 +198,20 @@ JobComparison compare(const std::vector<JobHistory>& jobs, std::size_t most_step
     if (!equal && shown && result.without_config.empty())
       result.fields.push_back(std::move(different));
   }
-  result.losses =
-      common(jobs, most_steps, [](const JobHistory& job) -> const Losses& { return job.losses; });
-  result.validation = common(jobs, most_steps,
-                             [](const JobHistory& job) -> const Losses& { return job.validation; });
-  for (const auto& [set, unused] : jobs.front().validation_sets) {
-    const bool everywhere = std::all_of(jobs.begin(), jobs.end(), [&](const JobHistory& job) {
-      return job.validation_sets.contains(set);
-    });
-    if (everywhere)
-      result.validation_sets[set] = common(
-          jobs, most_steps,
-          [&](const JobHistory& job) -> const Losses& { return job.validation_sets.at(set); });
-  }
+  find_difference(jobs, &result);
+  // Where nothing differs the steps that are alike are all there is to be told.
+  const std::int64_t first = result.differ ? result.alike_up_to : 0;
+  const auto common_of = [&](Losses JobHistory::*losses) {
+    return common(jobs, first, most_steps,
+                  [&](const JobHistory& job) -> const Losses& { return job.*losses; });
+  };
+  result.losses = common_of(&JobHistory::losses);
+  result.validation = common_of(&JobHistory::validation);
+  result.bits = common_of(&JobHistory::bits);
+  result.validation_bits = common_of(&JobHistory::validation_bits);
+  result.validation_sets = common_of_sets(jobs, first, most_steps, &JobHistory::validation_sets);
+  result.validation_set_bits =
+      common_of_sets(jobs, first, most_steps, &JobHistory::validation_set_bits);
   return result;
 }
 

@@ -18,6 +18,9 @@ struct JobHistory {
   std::map<std::int64_t, double> validation;  ///< the same
   /// The same of each of run.validation.sets, by its name.
   std::map<std::string, std::map<std::int64_t, double>> validation_sets;
+  /// The same in bits by byte of text, where it is known.
+  std::map<std::int64_t, double> bits, validation_bits;
+  std::map<std::string, std::map<std::int64_t, double>> validation_set_bits;
   std::vector<double> rates;  ///< tokens per second of each step
 };
 
@@ -47,16 +50,23 @@ struct CommonLosses {
 
 struct JobComparison {
   std::vector<DifferentField> fields;
+  /// Up to this step all have the same losses of training, as jobs have that one of them goes on
+  /// from; 0: they differ at the first. Losses are told from it on.
+  std::int64_t alike_up_to = 0;
+  bool differ = false;                   ///< at some step behind it that all have done
   std::vector<CommonLosses> losses;      ///< of training, at most `most_steps`
   std::vector<CommonLosses> validation;  ///< the same
   /// The same of validation sets that all jobs have, by name.
   std::map<std::string, std::vector<CommonLosses>> validation_sets;
+  /// The same in bits by byte of text: what compares where tokens differ.
+  std::vector<CommonLosses> bits, validation_bits;
+  std::map<std::string, std::vector<CommonLosses>> validation_set_bits;
   /// Jobs whose configs the daemon no longer keeps: what they differ in is not known.
   std::vector<std::string> without_config;
 };
 
-/// Of resolved configs. Of the steps that all jobs have done, the first, the last and some evenly
-/// between them.
+/// Of resolved configs. Of the steps that all jobs have done, from the one on up to which they are
+/// alike, the first, the last and some evenly between them.
 JobComparison compare(const std::vector<JobHistory>& jobs, std::size_t most_steps);
 
 }  // namespace meshloom::cli

@@ -97,6 +97,12 @@ void print_dry_run(const v1::SubmitJobResponse& response, const std::string& sou
   *resolved.mutable_run() = response.job().resolved();
   fmt::print("# {} is valid; with every default:\n{}", source, base::to_yaml(resolved));
   print_comment(response.estimate());
+  if (const v1::DiskEstimate& disk = response.disk(); disk.needed_bytes() > 0)
+    fmt::print("# disk: {} of {} at once{}, {} free\n", plural(disk.checkpoints(), "checkpoint"),
+               bytes_text(disk.checkpoint_bytes()),
+               disk.export_bytes() > 0 ? " and an export of " + bytes_text(disk.export_bytes())
+                                       : std::string(),
+               bytes_text(disk.free_bytes()));
 }
 
 ExitCode make_job(Client& client, const CommandContext& context, const MakeOptions& options,
@@ -341,7 +347,7 @@ void add_submit(CLI::App& jobs, CommandContext& context) {
       command->add_flag("--example", options->example, "Print a job file to begin with");
   command->footer(
       "Examples:\n"
-      "  meshloom job submit configs/jobs/quickstart.yaml --follow\n"
+      "  meshloom job submit configs/jobs/byte_gpt_1m.yaml --follow\n"
       "  meshloom job submit job.yaml --set training.steps=50 --set data.path=text.txt\n"
       "  meshloom job submit job.yaml --name lr --sweep optimizer.lr=1e-4,3e-4,1e-3\n"
       "  meshloom job submit --example > job.yaml");

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/launcher_watch.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -33,11 +31,6 @@ bool LauncherWatch::ended() const {
     const auto now = look_at(launcher.pid);
     return now && now->start_time == launcher.start_time;
   });
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
 }
 
 }  // namespace meshloom::cli

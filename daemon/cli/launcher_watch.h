@@ -38,7 +38,4 @@ class LauncherWatch {
   std::vector<Launcher> launchers_;
 };
 
-/// As workers name theirs.
-std::string host_name();
-
 }  // namespace meshloom::cli

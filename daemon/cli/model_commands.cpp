@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 
 #include "daemon/cli/commands.h"
+#include "daemon/cli/model_folder.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/upload.h"
 
@@ -25,33 +26,6 @@ struct CreateModelOptions {
   bool validate_only = false;
 };
 
-/// Whether a file of a Hugging Face folder goes with the model: weights, configs and tokenizers.
-bool is_model_file(const fs::path& path) {
-  const std::string name = path.filename().string(), extension = path.extension().string();
-  if (name.front() == '.') return false;
-  constexpr const char* kKinds[] = {".safetensors", ".json", ".txt", ".model", ".jinja"};
-  return std::any_of(std::begin(kKinds), std::end(kKinds),
-                     [&](const char* kind) { return extension == kind; });
-}
-
-/// Small files first, so that what the headers are checked against is there when they come.
-std::vector<fs::path> model_files(const std::string& folder) {
-  std::error_code error;
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(folder, error))
-    if (std::error_code ignored; entry.is_regular_file(ignored) && is_model_file(entry.path()))
-      files.push_back(entry.path());
-  if (error) throw CliError(kUsage, fmt::format("{}: {}", folder, error.message()));
-  std::sort(files.begin(), files.end(), [](const fs::path& a, const fs::path& b) {
-    const bool weights_a = a.extension() == ".safetensors";
-    const bool weights_b = b.extension() == ".safetensors";
-    return weights_a != weights_b ? weights_b : a < b;
-  });
-  if (files.empty())
-    throw CliError(kUsage, fmt::format("{}: there are no files of a model in this folder", folder));
-  return files;
-}
-
 v1::Model create(Client& client, const v1::CreateModelRequest& request) {
   return client
       .call(client.models(), &v1::ModelService::Stub::CreateModel, request,
@@ -62,23 +36,27 @@ v1::Model create(Client& client, const v1::CreateModelRequest& request) {
 /// The headers come first and are checked before the weights are sent.
 std::vector<Transfer> send_folder(Client& client, bool json, const std::string& folder,
                                   v1::CreateModelRequest request) {
+  const ModelFolder files = model_folder(folder);
+  if (!json && files.weights.empty() && !files.left_out.empty())
+    fmt::print(stderr, "{}: not sent, since weights are read from .safetensors alone\n",
+               fmt::join(files.left_out, ", "));
   Uploader uploader(client, json);
   std::vector<Transfer> transfers;
-  auto& files = *request.mutable_uploads();
-  for (const fs::path& path : model_files(folder)) {
+  const auto begin = [&](const fs::path& path) -> Transfer& {
     Transfer& transfer = transfers.emplace_back(uploader.begin(path));
-    if (path.extension() == ".safetensors")
-      uploader.send(transfer, header_bytes(transfer.file));
-    else
-      uploader.finish(transfer);
-    v1::UploadedFile& file = *files.add_files();
+    v1::UploadedFile& file = *request.mutable_uploads()->add_files();
     file.set_name(transfer.name);
     file.set_upload(transfer.upload.name());
+    return transfer;
+  };
+  for (const fs::path& path : files.small) uploader.finish(begin(path));
+  for (const fs::path& path : files.weights) {
+    Transfer& transfer = begin(path);
+    uploader.send(transfer, header_bytes(transfer.file));
   }
   request.set_validate_only(true);
   create(client, request);
-  for (Transfer& transfer : transfers)
-    if (fs::path(transfer.name).extension() == ".safetensors") uploader.finish(transfer);
+  for (std::size_t i = files.small.size(); i < transfers.size(); ++i) uploader.finish(transfers[i]);
   return transfers;
 }
 
@@ -178,8 +156,8 @@ void add_create_model(CLI::App& models, CommandContext& context) {
   auto* sources = command->add_option_group("source", "What the model is made of");
   sources->add_option(
       "folder", options->folder,
-      "Hugging Face folder on this machine; its files are sent, or what of them the "
-      "daemon does not have");
+      "Hugging Face folder on this machine; its config.json, tokenizer and safetensors files are "
+      "sent, or what of them the daemon does not have");
   sources->add_option("--preset", options->preset, "Preset of the daemon, trained from scratch");
   sources->add_option("--config", options->config,
                       "config.json on this machine, trained from scratch");

@@ -41,10 +41,8 @@ std::string config_text(const std::string& model) {
   }
   const std::vector<std::string> names = nn::preset_names();
   if (std::find(names.begin(), names.end(), model) != names.end()) return nn::preset_text(model);
-  const std::string nearest = base::nearest_name(model, names);
   throw NotFound(fmt::format("is neither a preset nor a file that is here{} (presets: {})",
-                             nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest),
-                             fmt::join(names, ", ")));
+                             base::nearest_hint(model, names), fmt::join(names, ", ")));
 }
 
 }  // namespace

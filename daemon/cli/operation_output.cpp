@@ -117,13 +117,17 @@ void complete_result(Client& client, bool quiet, v1::Operation* operation) {
 v1::Operation wait_for_operation(Client& client, bool quiet, const std::string& name) {
   v1::WaitOperationRequest request;
   request.set_name(name);
-  request.set_timeout_ms(20'000);
+  request.set_timeout_ms(3'000);  // then whoever waits is told why
   v1::Operation operation;
-  do {
+  while (true) {
     operation =
         client.call(client.operations(), &v1::OperationService::Stub::WaitOperation, request)
             .operation();
-  } while (!base::is_final(operation.state()));
+    if (base::is_final(operation.state())) break;
+    if (!quiet && !operation.waits_for().empty())
+      fmt::print(stderr, "{} waits for {}\n", operation.verb(), operation.waits_for());
+    request.set_timeout_ms(20'000);
+  }
   check_succeeded(operation);
   complete_result(client, quiet, &operation);
   return operation;

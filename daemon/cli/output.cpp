@@ -45,18 +45,28 @@ std::size_t visible_width(const std::string& text) {
   return width;
 }
 
-/// "5.5837 at step 0, ", what stands before the last validation; empty if that was the first too.
-std::string before_last(const v1::Job& job, double loss) {
+/// "5.5837 at step 0, 8.0556 bits/byte; ", what stands before the last validation, on the same
+/// data; empty if that was the first too.
+template <typename Metrics>
+std::string before_last(const v1::Job& job, const Metrics& first) {
   const std::int64_t step = job.first_validation().step();
   if (step == job.last_validation().step()) return {};
-  return fmt::format("{:.4f} at step {}, ", loss, step);
+  return fmt::format("{:.4f} at step {}{}{} ", first.loss(), step, bits_text(first),
+                     first.has_bits_per_byte() ? ";" : ",");
 }
 
 /// "2.3000 at step 0, " of a validation set; empty if the first validation is not told.
 std::string first_text(const v1::Job& job, const std::string& set) {
   for (const v1::SetLoss& of : job.first_validation().sets())
-    if (of.set() == set) return before_last(job, of.loss());
+    if (of.set() == set) return before_last(job, of);
   return {};
+}
+
+/// What a job that does not run waits for, beside what holds it.
+std::string waits_text(const v1::Job& job) {
+  if (job.state() == v1::JOB_STATE_PAUSED && job.pause_code() == v1::PAUSE_CODE_DRAIN)
+    return "the daemon is drained: for `meshloom undrain` or `meshloom job resume`";
+  return job.wait().reason();
 }
 
 /// As terminals number them; 0: none.
@@ -161,20 +171,25 @@ void print_job(const v1::Job& job, const JobStyle& style) {
     print_line("", fmt::format("{} has taken effect and is not yet durable",
                                state_name(job.pending_state())));
   print_line("held", job.hold_reason());
+  print_line("waits", waits_text(job));
   print_line("step", fmt::format("{} of {}", job.step(), job.steps()));
   if (job.has_last_step())
-    print_line("last step", fmt::format("loss {:.4f}, {:.0f} tokens/s", job.last_step().loss(),
-                                        job.last_step().tokens_per_second()));
+    print_line("last step",
+               fmt::format("loss {:.4f}{}, {:.0f} tokens/s", job.last_step().loss(),
+                           bits_text(job.last_step()), job.last_step().tokens_per_second()));
   if (job.has_first_validation())
-    print_line(
-        "validation",
-        fmt::format("loss {}{:.4f} at step {}", before_last(job, job.first_validation().loss()),
-                    job.last_validation().loss(), job.last_validation().step()));
+    print_line("validation",
+               fmt::format("loss {}{:.4f} at step {}{}", before_last(job, job.first_validation()),
+                           job.last_validation().loss(), job.last_validation().step(),
+                           bits_text(job.last_validation())));
   for (const v1::SetLoss& last : job.last_validation().sets())
-    print_line("", fmt::format("{}: loss {}{:.4f} at step {}, perplexity {:.2f}", last.set(),
+    print_line("", fmt::format("{}: loss {}{:.4f} at step {}{}, perplexity {:.2f}", last.set(),
                                first_text(job, last.set()), last.loss(),
-                               job.last_validation().step(), last.perplexity()));
+                               job.last_validation().step(), bits_text(last), last.perplexity()));
   print_line("stopped", job.stopped_early());
+  if (job.failed_saves() > 0)
+    print_line("not saved", fmt::format("{} of its checkpoints; the last: {}", job.failed_saves(),
+                                        job.save_failure()));
   print_line("error", job.error().message());
   for (const auto& note : job.notes()) print_line("note", note);
   if (job.summary()) print_line("kept", "a summary; resolved.yaml in the folder has the config");

@@ -2,6 +2,7 @@
 // How the client shows what it got.
 #pragma once
 
+#include <fmt/format.h>
 #include <google/protobuf/message.h>
 
 #include <string>
@@ -32,6 +33,14 @@ std::string plural(std::int64_t count, const char* thing);
 std::string bytes_text(std::int64_t bytes);  ///< "1.5 GiB"
 std::string seconds_text(double seconds);    ///< "1.25 s", "3.0 ms", "8.1 us"
 std::string duration_text(double seconds);   ///< "2m05s"
+
+/// ", 1.2345 bits/byte" of a step, a validation, a set or an evaluation; empty where it is not
+/// known.
+template <typename Metrics>
+std::string bits_text(const Metrics& metrics) {
+  if (!metrics.has_bits_per_byte()) return {};
+  return fmt::format(", {:.4f} bits/byte", metrics.bits_per_byte());
+}
 
 /// ", the context is full" behind the name of a sample that ended so; else nothing.
 std::string end_text(const v1::DrawnSample& sample);

@@ -11,6 +11,7 @@
 #include "daemon/cli/exit_code.h"
 #include "daemon/command_line/number_checks.h"
 #include "daemon/plan/clusters.h"
+#include "daemon/plan/local_machine.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
 #include "kernels/base/error.h"
@@ -40,7 +41,7 @@ v1::ActivationCheckpoint make_checkpointing(const std::string& name) {
 void add_cluster(const PlanOptions& options, v1::PlanQuery* query) {
   const bool changed = options.flops || options.bandwidth || options.link_bandwidth;
   if (options.cluster.empty() && !changed) return;
-  const std::string name = options.cluster.empty() ? "local_cpu" : options.cluster;
+  const std::string name = options.cluster.empty() ? plan::kLocalCluster : options.cluster;
   v1::Cluster& cluster = *query->mutable_cluster();
   try {
     cluster = plan::read_cluster(name);

@@ -48,10 +48,11 @@ std::string Progress::show(const v1::JobEvent& event, Clock::time_point now) {
   if (event.has_validation() || event.has_sample()) pass(now, false);
   if (event.has_validation()) {
     const v1::ValidationMetrics& metrics = event.validation();
-    std::string text = fmt::format("step {}: validation loss {:.4f}, perplexity {:.2f}",
-                                   metrics.step(), metrics.loss(), std::exp(metrics.loss()));
+    std::string text =
+        fmt::format("step {}: validation loss {:.4f}{}, perplexity {:.2f}", metrics.step(),
+                    metrics.loss(), bits_text(metrics), std::exp(metrics.loss()));
     for (const v1::SetLoss& set : metrics.sets())
-      text += fmt::format("; {} {:.4f}, perplexity {:.2f}", set.set(), set.loss(),
+      text += fmt::format("; {} {:.4f}{}, perplexity {:.2f}", set.set(), set.loss(), bits_text(set),
                           std::exp(set.loss()));
     return above(text);
   }
@@ -116,15 +117,15 @@ std::string Progress::show_step(const v1::StepMetrics& step, Clock::time_point n
   if (!due) return "";
   last_line_ = now;
   return fmt::format(
-      "step {}/{}  loss {:.4f}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}\n",
-      step.step(), steps_, step.loss(), step.grad_norm(), step.lr(), step.tokens_per_second(),
-      duration_text(seconds_left(step.step())));
+      "step {}/{}  loss {:.4f}{}  grad_norm {:.3f}  lr {:.2e}  {:.0f} tokens/s  left {}\n",
+      step.step(), steps_, step.loss(), bits_text(step), step.grad_norm(), step.lr(),
+      step.tokens_per_second(), duration_text(seconds_left(step.step())));
 }
 
 std::string Progress::bar(const v1::StepMetrics& step) const {
-  const std::string text =
-      fmt::format(" {}/{}  loss {:.4f}  {:.0f} tokens/s  left {}", step.step(), steps_, step.loss(),
-                  step.tokens_per_second(), duration_text(seconds_left(step.step())));
+  const std::string text = fmt::format(
+      " {}/{}  loss {:.4f}{}  {:.0f} tokens/s  left {}", step.step(), steps_, step.loss(),
+      bits_text(step), step.tokens_per_second(), duration_text(seconds_left(step.step())));
   const int width = std::clamp(columns_ - static_cast<int>(text.size()) - 3, 0, 40);
   const auto done = static_cast<std::size_t>(
       steps_ > 0 ? std::min<std::int64_t>(width, step.step() * width / steps_) : 0);

@@ -24,6 +24,8 @@ class Progress {
 
   /// What to print for an event; may be empty.
   std::string show(const v1::JobEvent& event, Clock::time_point now);
+  /// A line of its own, above the bar.
+  std::string above(const std::string& line);
   /// Takes the bar away, so that other text can follow.
   std::string clear();
 
@@ -32,7 +34,6 @@ class Progress {
   std::string show_tokenizing(const v1::TokenizeProgress& done, Clock::time_point now);
   std::string show_step(const v1::StepMetrics& step, Clock::time_point now);
   std::string bar(const v1::StepMetrics& step) const;
-  std::string above(const std::string& line);
   std::string erase() const;
   void pass(Clock::time_point now, bool trained);
   double seconds_left(std::int64_t step) const;

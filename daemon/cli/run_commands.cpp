@@ -7,12 +7,12 @@
 #include <optional>
 
 #include "daemon/base/message_printer.h"
-#include "daemon/base/yaml_reader.h"
+#include "daemon/base/states.h"
 #include "daemon/cli/commands.h"
-#include "daemon/cli/job_source.h"
 #include "daemon/cli/operation_output.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_text.h"
+#include "daemon/cli/run_source.h"
 #include "daemon/cli/run_verb.h"
 #include "kernels/base/error.h"
 
@@ -21,37 +21,33 @@ namespace {
 
 struct CreateRunOptions {
   std::string file, name, request_id, token_file;
+  std::vector<std::string> settings;
 };
 
-/// Where the file says what the daemon refuses: its fields are those of RunSpec, the daemon's paths
-/// begin with "run." for what is below `config` and with "spec." for the rest.
-std::string place_of(const std::string& file, const base::SourceLines& lines,
-                     const v1::ErrorDetails& details) {
-  if (details.violations().empty()) return "";
-  std::string field = details.violations(0).field();
-  if (field.rfind("run.", 0) == 0) field = "config." + field.substr(4);
-  if (field.rfind("spec.", 0) == 0) field = field.substr(5);
-  return place_in(file, lines, field);
+RunSource read_source(const CreateRunOptions& options) {
+  RunSource source = RunSource::read(options.file);
+  if (!source.left_out.empty())
+    fmt::print(stderr,
+               "note: {} is a job's file: a run takes its model, mesh, plan and optimizer; left "
+               "out: {}\n",
+               source.file, fmt::join(source.left_out, ", "));
+  if (!options.name.empty()) source.spec.set_name(options.name);
+  for (const std::string& text : options.settings) source.set(text);
+  return source;
 }
 
 ExitCode create_run(Client& client, bool json, const CreateRunOptions& options) {
   v1::CreateRunRequest request;
   request.set_request_id(options.request_id.empty() ? make_request_id() : options.request_id);
-  base::SourceLines lines;
-  try {
-    lines = base::read_yaml_file(options.file, request.mutable_spec());
-  } catch (const Error& error) {
-    throw CliError(kUsage, error.what());
-  }
-  if (!options.name.empty()) request.mutable_spec()->set_name(options.name);
+  const RunSource source = read_source(options);
+  *request.mutable_spec() = source.spec;
   std::optional<NewTokenFile> token_file;
   if (!options.token_file.empty()) token_file.emplace(options.token_file);
   v1::CreateRunResponse made;
   try {
     made = client.call(client.runs(), &v1::RunService::Stub::CreateRun, request);
   } catch (const CliError& error) {
-    throw CliError(error.code(), place_of(options.file, lines, error.details()) + error.what(),
-                   error.details());
+    throw CliError(error.code(), source.place_of(error.details()) + error.what(), error.details());
   }
   for (const std::string& warning : made.warnings()) fmt::print(stderr, "warning: {}\n", warning);
   if (token_file) {
@@ -63,6 +59,7 @@ ExitCode create_run(Client& client, bool json, const CreateRunOptions& options) 
   } else {
     print_line("run", short_name(made.run().name()));
     print_line("token", made.token().empty() ? "in " + options.token_file : made.token());
+    print_line("waits", made.run().wait().reason());
   }
   return kOk;
 }
@@ -109,7 +106,7 @@ ExitCode show_run(Client& client, bool json, const std::string& name) {
   }
   print_line("run", short_name(run.name()));
   print_line("state", state_name(run.state()));
-  if (run.ahead_size() > 0) print_line("behind", fmt::format("{}", fmt::join(run.ahead(), ", ")));
+  print_line("waits", run.wait().reason());
   print_line("cause", run.cause().message());
   print_line("client", run.client());
   print_line("epoch", std::to_string(run.epoch()));
@@ -146,15 +143,22 @@ ExitCode list_states(Client& client, bool json, const std::string& name) {
   return kOk;
 }
 
-ExitCode close(Client& client, bool json, const std::string& name) {
+struct CloseRunOptions {
+  std::string run;
+  bool force = false;
+};
+
+ExitCode close(Client& client, bool json, const CloseRunOptions& options) {
   v1::CloseRunRequest request;
-  request.set_name(name);
+  request.set_name(options.run);
+  request.set_force(options.force);
   const v1::Run run = client.call(client.runs(), &v1::RunService::Stub::CloseRun, request).run();
-  if (json) {
+  if (json)
     print_json(run);
-  } else {
+  else if (base::is_final(run.state()))
     fmt::print("{}: closed; {} saved states stay\n", short_name(run.name()), run.saved_count());
-  }
+  else
+    fmt::print("{}: it is being saved, then it is closed\n", short_name(run.name()));
   return kOk;
 }
 
@@ -190,8 +194,14 @@ void add_create_run(CLI::App& runs, CommandContext& context) {
   auto options = std::make_shared<CreateRunOptions>();
   command
       ->add_option("file", options->file,
-                   "Its keys are the fields of RunSpec in proto/v1/run.proto")
+                   "Its keys are the fields of RunSpec in proto/v1/run.proto; of a job's file what "
+                   "a run has in common with it; - for standard input")
       ->required();
+  command
+      ->add_option("--set", options->settings,
+                   "FIELD=VALUE over the file, such as optimizer.lr=1e-4 or lease_seconds=60; may "
+                   "be given several times")
+      ->allow_extra_args(false);
   command->add_option("--name", options->name, "Name of the run, instead of the file's");
   command->add_option("--request-id", options->request_id,
                       "Makes a repeat of this command harmless: the same id gives the same run "
@@ -202,16 +212,24 @@ void add_create_run(CLI::App& runs, CommandContext& context) {
   command->footer(
       "The token is needed for every verb and kept nowhere: commands take it from --token-file, "
       "MESHLOOM_RUN_TOKEN or --token.\n"
-      "Example: meshloom run create run.yaml --token-file run.token");
+      "Examples:\n"
+      "  meshloom run create run.yaml --token-file run.token\n"
+      "  meshloom run create configs/jobs/byte_gpt_1m.yaml --set optimizer.lr=1e-3");
   set_action(*command, context, options, &create_run);
 }
 
 void add_close(CLI::App& runs, CommandContext& context) {
   auto* command = runs.add_subcommand(
       "close", "End a run: what waits is cancelled, the ranks are given back, saved states stay");
-  auto run = std::make_shared<std::string>();
-  add_target(*command, context, *run);
-  set_action(*command, context, run, &close);
+  auto options = std::make_shared<CloseRunOptions>();
+  command->add_option("run", options->run, "The run")->required();
+  auto* force = command->add_flag(
+      "--force", options->force,
+      "Without the run's token, for the client name that made it (--client): its state is saved "
+      "as where a lease ends");
+  add_needed_token(*command, context, force);
+  command->footer("Example: meshloom run close my-run --force");
+  set_action(*command, context, options, &close);
 }
 
 void add_delete_run(CLI::App& runs, CommandContext& context) {

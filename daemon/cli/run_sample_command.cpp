@@ -58,7 +58,11 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
   const v1::Run run = get_run(client, options.run);
   const v1::SampleRequest request = sample_request(run, options);
   const auto response = client.call(client.runs(), &v1::RunService::Stub::Sample, request);
-  if (options.watch) return watch_operation(client, {response.operation().name(), json});
+  if (options.watch) {
+    const ExitCode code = watch_operation(client, {response.operation().name(), json});
+    if (!json) tell_seed(options);
+    return code;
+  }
   const v1::Operation operation = wait_for_operation(client, json, response.operation().name());
   if (json) {
     print_json(operation);
@@ -83,6 +87,7 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
       fmt::print("{}\n", fmt::join(sequence.token_ids(), " "));
   }
   note_full_contexts(at_context, static_cast<std::size_t>(sequences));
+  tell_seed(options);
   return kOk;
 }
 

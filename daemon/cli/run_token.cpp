@@ -28,11 +28,11 @@ void add_optional_token(CLI::App& command, CommandContext& context) {
       ->excludes(token);
 }
 
-void add_needed_token(CLI::App& command, CommandContext& context) {
+void add_needed_token(CLI::App& command, CommandContext& context, const CLI::Option* unless) {
   add_optional_token(command, context);
-  command.parse_complete_callback([&context] {
+  command.parse_complete_callback([&context, unless] {
     if (context.run_token.empty()) context.run_token = context.default_run_token;
-    if (context.run_token.empty())
+    if (context.run_token.empty() && !(unless && unless->count() > 0))
       throw CLI::RequiredError("one of --token-file, --token and MESHLOOM_RUN_TOKEN");
   });
 }

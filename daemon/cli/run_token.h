@@ -11,8 +11,9 @@
 namespace meshloom::cli {
 
 /// --token-file and --token, else context.default_run_token, put into context.run_token. A command
-/// that is given none is a usage error.
-void add_needed_token(CLI::App& command, CommandContext& context);
+/// that is given none is a usage error, unless the flag `unless` is given.
+void add_needed_token(CLI::App& command, CommandContext& context,
+                      const CLI::Option* unless = nullptr);
 /// The two options alone, for a command that only looks: with the token it renews the run's lease.
 void add_optional_token(CLI::App& command, CommandContext& context);
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/sampling_options.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <random>
+
 namespace meshloom::cli {
 
 v1::SamplingParams SamplingOptions::params() const {
@@ -22,8 +27,14 @@ v1::SampleStop SamplingOptions::stop() const {
   return stop;
 }
 
+void tell_seed(const SamplingOptions& options) {
+  if (options.seed_is_given || options.temperature.value_or(1.0) == 0.0) return;
+  fmt::print(stderr, "seed {}: --seed {} draws the same again\n", options.seed, options.seed);
+}
+
 void add_sampling_options(CLI::App& command, SamplingOptions& options) {
-  auto* prompt = command.add_option_group("prompt", "What to continue");
+  auto* prompt = command.add_option_group(
+      "prompt", "What to continue; without it a sequence begins as the model's texts do");
   prompt
       ->add_option("--prompt", options.prompts.texts,
                    "Text, for models of bytes and those with a tokenizer. Given several times: "
@@ -35,7 +46,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
       ->allow_extra_args(false);
   prompt->add_option("--prompts-file", options.prompts.file,
                      "A file of UTF-8 with one prompt of text in each line");
-  prompt->require_option(1);
+  prompt->require_option(0, 1);
   command
       .add_option("--samples", options.samples,
                   "Sequences of each prompt, default 1; at most 64 in all")
@@ -46,10 +57,13 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   command.add_option("--top-k", options.top_k, "Only among the k likeliest tokens; 0: all");
   command.add_option("--top-p", options.top_p,
                      "Only among the likeliest tokens that make up this probability");
-  command.add_option("--seed", options.seed,
-                     "The same seed gives the same text; of several sequences the first takes the "
-                     "seed, each other one a seed made from it, with which it gets the same text "
-                     "alone");
+  options.seed = std::random_device{}() % 1'000'000'000;
+  command
+      .add_option("--seed", options.seed,
+                  "The same seed gives the same text; default: another at each call, which is "
+                  "shown. Of several sequences the first takes the seed, each other one a seed "
+                  "made from it, with which it gets the same text alone")
+      ->each([&options](const std::string&) { options.seed_is_given = true; });
   command.add_option("--stop-token", options.stop_tokens,
                      "A token id that ends a sequence; several times");
   command

@@ -19,7 +19,8 @@ struct SamplingOptions {
   int samples = 1;
   std::optional<double> temperature, top_p;
   std::optional<int> max_tokens, top_k;
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;  ///< another at each start of the program, unless it is given
+  bool seed_is_given = false;
   bool past_context = false;
   std::vector<std::int64_t> stop_tokens;
   std::vector<std::string> stop_strings;
@@ -28,6 +29,9 @@ struct SamplingOptions {
   v1::SamplingParams params() const;
   v1::SampleStop stop() const;
 };
+
+/// Says on standard error which seed draws the same again, if it is another one at each call.
+void tell_seed(const SamplingOptions& options);
 
 /// The options fill `options`, which outlives the parser.
 void add_sampling_options(CLI::App& command, SamplingOptions& options);

@@ -7,11 +7,14 @@
 #include <optional>
 #include <thread>
 
+#include "daemon/base/host_identity.h"
 #include "daemon/base/states.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/launcher_watch.h"
 #include "daemon/cli/output.h"
 #include "daemon/command_line/number_checks.h"
+#include "daemon/launch/launched_processes.h"
+#include "daemon/launch/started_daemons.h"
 
 namespace meshloom::cli {
 namespace {
@@ -62,6 +65,21 @@ void print_workers(const v1::ListWorkersResponse& response) {
     if (!worker.trouble().empty()) fmt::print("rank {}: {}\n", worker.rank(), worker.trouble());
 }
 
+/// Says how a daemon of this host was started if it was started in the background.
+void print_launch(const v1::ListWorkersResponse& response) {
+  std::optional<launch::FoundDaemon> found;
+  try {
+    found = launch::find_on(response.state_dir());
+  } catch (const Error& error) {
+    fmt::print("{}\n", error.what());
+  }
+  // The folder may be another host's of the same name.
+  if (found && found->record && found->runs && response.workers_size() > 0 &&
+      launch::LaunchedProcesses(*found->record).owns(response.workers(0).pid()))
+    fmt::print("started by meshloom up, log in {}; meshloom down ends it\n",
+               found->record->log.string());
+}
+
 /// Of the whole daemon: ranks are named if it is for them that it does not serve.
 std::string state_of(const v1::ListWorkersResponse& response, Client::Health health) {
   std::vector<std::string> troubled;
@@ -98,11 +116,14 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
              state, duration_text(static_cast<double>(workers.uptime_seconds())),
              workers.state_dir());
   print_workers(workers);
+  print_launch(workers);
   if (workers.drain() == v1::DRAIN_STATE_DRAINED)
     fmt::print("drained: {}\n", workers.drain_reason());
   if (workers.drain() == v1::DRAIN_STATE_DRAINING)
     fmt::print("draining: {}; {} still has the ranks\n", workers.drain_reason(),
                workers.has_ranks());
+  if (workers.queue().ahead_count() > 0)
+    fmt::print("queue: what is submitted now waits {}\n", workers.queue().reason());
   if (workers.recoveries() > 0)
     fmt::print("failures of one rank that the daemon survived: {}; the last: {}\n",
                workers.recoveries(), workers.last_failure());
@@ -125,7 +146,7 @@ ExitCode shutdown(Client& client, bool json, double wait_seconds) {
   if (wait_seconds > 0)
     launchers.emplace(client.call(client.workers(), &v1::WorkerService::Stub::ListWorkers,
                                   v1::ListWorkersRequest()),
-                      host_name());
+                      base::host_name());
   const v1::ShutdownRequest request;
   const auto response = client.call(client.workers(), &v1::WorkerService::Stub::Shutdown, request);
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(

@@ -12,11 +12,13 @@ namespace meshloom::cli {
 
 CliError unknown_field(const std::string& where, const std::string& name,
                        const std::vector<std::string>& names) {
-  const std::string nearest = base::nearest_name(name, names);
+  std::string hint = base::familiar_key(name, *v1::JobSpec::descriptor());
+  if (hint.empty())
+    if (const std::string nearest = base::nearest_name(name, names); !nearest.empty())
+      hint = fmt::format("did you mean \"{}\"?", nearest);
   return {kUsage, fmt::format("{}unknown field \"{}\"{} (valid here: {})",
                               where.empty() ? "" : where + ": ", name,
-                              nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest),
-                              fmt::join(names, ", "))};
+                              hint.empty() ? "" : "; " + hint, fmt::join(names, ", "))};
 }
 
 std::string field_hint(const command_line::UnknownOption& option) {

@@ -10,7 +10,8 @@
 
 namespace meshloom::cli {
 
-/// A field of a config file that is none of `names`: the nearest of them and all. `where` is what
+/// A field of a config file that is none of `names`: what it is called here, where another trainer
+/// calls it so, or the nearest of them, and all. `where` is what
 /// the field stands in, or empty.
 CliError unknown_field(const std::string& where, const std::string& name,
                        const std::vector<std::string>& names);

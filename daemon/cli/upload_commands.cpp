@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -13,6 +14,8 @@
 
 namespace meshloom::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct SendOptions {
   std::vector<std::string> files;
@@ -27,11 +30,65 @@ void forget_upload(Client& client, const std::string& name) {
   client.call(client.uploads(), &v1::UploadService::Stub::AbortUpload, request);
 }
 
+/// A file to send.
+struct LocalFile {
+  std::string path;
+  std::string name;  ///< below the folder that it is to lie in: "a.txt", "sub/a.txt"
+};
+
 /// A path that ends in a slash is a folder, in which the file keeps its name.
-DataImport import_of(const std::string& file, const SendOptions& options) {
+DataImport import_of(const LocalFile& file, const SendOptions& options) {
   DataImport asked{{}, *options.data, options.overwrite};
-  if (asked.path.ends_with('/')) asked.path += std::filesystem::path(file).filename().string();
+  if (asked.path.ends_with('/')) asked.path += file.name;
   return asked;
+}
+
+/// The files of a folder and of those below it, by name; hidden ones are left out.
+std::vector<LocalFile> files_of(const fs::path& folder) {
+  constexpr std::size_t kMostFiles = 10'000;
+  const fs::path whole = fs::canonical(folder);
+  std::vector<LocalFile> files;
+  for (auto entry = fs::recursive_directory_iterator(folder);
+       entry != fs::recursive_directory_iterator(); ++entry) {
+    const fs::path& path = entry->path();
+    if (path.filename().native().front() == '.') {
+      if (entry->is_directory()) entry.disable_recursion_pending();
+      continue;
+    }
+    if (!entry->is_regular_file()) continue;
+    const fs::path place = fs::canonical(path).lexically_relative(whole);
+    if (place.empty() || *place.begin() == "..")
+      throw CliError(kUsage, fmt::format("{} is a link that leads out of {}; name the file itself",
+                                         path.string(), folder.string()));
+    files.push_back({path.string(), path.lexically_relative(folder).string()});
+    if (files.size() > kMostFiles)
+      throw CliError(kUsage, fmt::format("{} has more than {} files; send an archive's contents in "
+                                         "parts, or fewer and larger files",
+                                         folder.string(), kMostFiles));
+  }
+  std::sort(files.begin(), files.end(),
+            [](const LocalFile& a, const LocalFile& b) { return a.name < b.name; });
+  if (files.empty())
+    throw CliError(kUsage, fmt::format("{}: there is no file in this folder", folder.string()));
+  return files;
+}
+
+bool names_a_folder(const std::string& path) {
+  std::error_code unknown;
+  return fs::is_directory(path, unknown);
+}
+
+std::vector<LocalFile> expanded(const std::vector<std::string>& named) {
+  std::vector<LocalFile> files;
+  for (const std::string& path : named) {
+    if (names_a_folder(path)) {
+      const std::vector<LocalFile> inside = files_of(path);
+      files.insert(files.end(), inside.begin(), inside.end());
+    } else {
+      files.push_back({path, fs::path(path).filename().string()});
+    }
+  }
+  return files;
 }
 
 /// Makes a file of data of an upload, which is forgotten then, unless it was kept before.
@@ -65,25 +122,34 @@ ExitCode import_sent(Client& client, bool json, const DataImport& asked, bool ke
   return kOk;
 }
 
-ExitCode send_files(Client& client, bool json, const SendOptions& options) {
-  // Before anything is sent: most of what can be wrong with a path is known now.
-  if (options.data) {
-    // The daemon would take equal paths one by one, the second in place of the first.
-    std::map<std::string, std::string> files;
-    for (const std::string& file : options.files) {
-      const std::string path = import_of(file, options).path;
-      const auto [first, is_new] = files.emplace(path, file);
-      if (!is_new)
-        throw CliError(kUsage,
-                       fmt::format("{} and {} would both be {}", first->second, file, path));
-    }
-    for (const std::string& file : options.files)
-      if (!check_import(client, import_of(file, options))) return kInterrupted;
+/// Before anything is sent: most of what can be wrong with a path is known then. False after
+/// Ctrl-C.
+bool check_imports(Client& client, const SendOptions& options,
+                   const std::vector<LocalFile>& files) {
+  // The daemon would take equal paths one by one, the second in place of the first.
+  std::map<std::string, std::string> known;
+  for (const LocalFile& file : files) {
+    const std::string path = import_of(file, options).path;
+    const auto [first, is_new] = known.emplace(path, file.path);
+    if (!is_new)
+      throw CliError(kUsage,
+                     fmt::format("{} and {} would both be {}", first->second, file.path, path));
   }
+  return std::all_of(files.begin(), files.end(), [&](const LocalFile& file) {
+    return check_import(client, import_of(file, options));
+  });
+}
+
+ExitCode send_files(Client& client, bool json, SendOptions options) {
+  const std::vector<LocalFile> files = expanded(options.files);
+  const bool several =
+      files.size() > 1 || std::any_of(options.files.begin(), options.files.end(), names_a_folder);
+  if (options.data && several && !options.data->ends_with('/')) *options.data += '/';
+  if (options.data && !check_imports(client, options, files)) return kInterrupted;
   Uploader uploader(client, json);
-  for (const std::string& file : options.files) {
-    Transfer transfer =
-        options.data ? uploader.begin(file, allowed_upload_name(file)) : uploader.begin(file);
+  for (const LocalFile& file : files) {
+    Transfer transfer = options.data ? uploader.begin(file.path, allowed_upload_name(file.path))
+                                     : uploader.begin(file.path);
     uploader.finish(transfer);
     if (options.data) {
       DataImport asked = import_of(file, options);
@@ -131,11 +197,13 @@ void add_upload_commands(CLI::App& app, CommandContext& context) {
   auto* upload = app.add_subcommand(
       "upload", "Send files to the daemon; a repeat goes on where the last one broke off");
   auto options = std::make_shared<SendOptions>();
-  upload->add_option("files", options->files, "Files to send");
+  upload->add_option("files", options->files,
+                     "Files to send; of a folder all files in it and below it, but hidden ones");
   auto* data = upload->add_option(
       "--data", options->data,
       "Make a file that jobs train on of what was sent, at this path below the daemon's "
-      "--data-dir, and keep no new upload; a path that ends in / is a folder that is there");
+      "--data-dir, and keep no new upload; a path that ends in / is a folder, and so is that of "
+      "several files. Folders that are not there are made");
   upload->add_flag("--overwrite", options->overwrite, "Takes the place of a file that is there")
       ->needs(data);
   upload->require_subcommand(0, 1);
@@ -143,6 +211,7 @@ void add_upload_commands(CLI::App& app, CommandContext& context) {
       "Examples:\n"
       "  meshloom upload tokens.bin\n"
       "  meshloom upload corpus.txt --data corpus.txt\n"
+      "  meshloom upload corpus --data corpus/\n"
       "  meshloom upload list\n"
       "A file that is called list or abort: meshloom upload ./list");
   upload->callback([&context, options, upload] {
@@ -150,10 +219,8 @@ void add_upload_commands(CLI::App& app, CommandContext& context) {
     if (options->files.empty())
       throw CLI::RequiredError("files to send are needed, or a command: list, abort",
                                CLI::ExitCodes::RequiredError);
-    if (options->data && options->files.size() > 1 && !options->data->ends_with('/'))
-      throw CLI::ValidationError("--data", fmt::format("is {}, expected a folder for {} files: a "
-                                                       "path that ends in /",
-                                                       *options->data, options->files.size()));
+    if (options->data && options->data->find_last_not_of('/') == std::string::npos)
+      throw CLI::ValidationError("--data", "is empty, expected a path below the daemon's data dir");
     context.action = [&context, options](Client& client) {
       return send_files(client, context.json, *options);
     };

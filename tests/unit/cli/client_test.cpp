@@ -7,9 +7,13 @@
 #include <grpcpp/resource_quota.h>
 
 #include <atomic>
+#include <fstream>
 #include <future>
+#include <sstream>
 #include <thread>
 #include <vector>
+
+#include "tests/support/source_folder.h"
 
 namespace meshloom::cli {
 namespace {
@@ -38,6 +42,25 @@ TEST(Client, SaysWhatARefusalWithoutTextMeans) {
   EXPECT_EQ(error_of({grpc::StatusCode::DEADLINE_EXCEEDED, ""}).code(), kUnreachable);
   const auto told = error_of({grpc::StatusCode::INTERNAL, "stream was reset"});
   EXPECT_THAT(told.what(), HasSubstr("stream was reset")) << "gRPC's own text is kept";
+}
+
+TEST(Client, UnderstandsAddressesAsPeopleWriteThem) {
+  // The Python package is held to the same list.
+  std::ifstream cases(test::source_file("tests/e2e/python/addresses.txt"));
+  int compared = 0;
+  for (std::string line; std::getline(cases, line);) {
+    if (line.starts_with('#')) continue;
+    std::istringstream words(line);
+    std::string given, expected;
+    ASSERT_TRUE(words >> given >> expected) << line;
+    if (expected == "refused")
+      EXPECT_THROW(complete_address(given), CliError) << given;
+    else
+      EXPECT_EQ(complete_address(given), expected) << given;
+    ++compared;
+  }
+  EXPECT_GT(compared, 15);
+  EXPECT_EQ(Client("http://127.0.0.1").address(), "127.0.0.1:7420");
 }
 
 /// Takes calls and answers none.

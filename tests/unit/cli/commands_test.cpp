@@ -39,7 +39,13 @@ TEST(Commands, ResumeTakesTheJobAndANameForTheNewOne) {
   Program program;
   EXPECT_NO_THROW(program.app.parse("job resume job-1 --name again --address 127.0.0.1:1"));
   EXPECT_TRUE(program.context.action);
-  EXPECT_EQ(program.context.address, "127.0.0.1:1");
+  EXPECT_EQ(program.context.asked.address, "127.0.0.1:1");
+}
+
+TEST(Commands, SeveralFilesOfDataNeedNoSlashBehindTheirFolder) {
+  Program program;
+  EXPECT_NO_THROW(program.app.parse("upload a.txt b.txt --data corpus"));
+  EXPECT_TRUE(program.context.action);
 }
 
 }  // namespace

@@ -73,6 +73,26 @@ TEST(JobComparison, ShowsWhatDiffersAndCommonSteps) {
   EXPECT_THAT(compare({history("a", 1, 1, 5), history("b", 1, 6, 9)}, 5).losses, IsEmpty());
 }
 
+TEST(JobComparison, OfAJobThatGoesOnFromAnotherShowsWhereTheyDiffer) {
+  std::vector<JobHistory> jobs = {history("a", 1e-4, 1, 100), history("b", 3e-4, 1, 100)};
+  JobComparison comparison = compare(jobs, 5);
+  EXPECT_EQ(comparison.alike_up_to, 100);
+  EXPECT_FALSE(comparison.differ);
+  EXPECT_EQ(comparison.losses.front().step, 1);
+  for (auto& [step, loss] : jobs[1].losses)
+    if (step > 60) loss += 0.5;
+  comparison = compare(jobs, 5);
+  EXPECT_EQ(comparison.alike_up_to, 60);
+  EXPECT_TRUE(comparison.differ);
+  std::vector<std::int64_t> steps;
+  for (const CommonLosses& at : comparison.losses) steps.push_back(at.step);
+  EXPECT_THAT(steps, ElementsAre(60, 70, 80, 90, 100));
+  jobs[1].losses.at(1) += 0.1;
+  comparison = compare(jobs, 5);
+  EXPECT_EQ(comparison.alike_up_to, 0);
+  EXPECT_EQ(comparison.losses.front().step, 1);
+}
+
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);

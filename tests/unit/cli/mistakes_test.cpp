@@ -6,6 +6,7 @@
 
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/commands.h"
+#include "daemon/cli/field_setting.h"
 #include "daemon/cli/model_shape_reader.h"
 #include "daemon/cli/schema.h"
 #include "daemon/cli/unknown_field.h"
@@ -13,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
+#include "v1/run.pb.h"
 
 namespace meshloom::cli {
 namespace {
@@ -36,7 +38,7 @@ std::string refusal_of(const std::string& line) {
 
 TEST(Mistakes, OfTheCommandLine) {
   const std::pair<const char*, const char*> mistakes[] = {
-      {"", "a command is needed: status, "},
+      {"", "a command is needed: up, down, status, "},
       {"frobnicate", "unknown command \"frobnicate\""},
       {"statsu", "unknown command \"statsu\"; did you mean status?"},
       {"jobs list", "unknown command \"jobs\"; did you mean job?"},
@@ -78,8 +80,6 @@ TEST(Mistakes, OfTheCommandLine) {
       {"run optim-step r --token t --betas 0.9", "did you mean --beta"},
       {"run save-state r s --token t --ttl -1", "--ttl: is -1, expected 0 or more"},
       {"upload", "files to send are needed, or a command: list, abort"},
-      {"upload a.txt b.txt --data c.txt",
-       "--data: is c.txt, expected a folder for 2 files: a path that ends in /"},
       {"upload a.txt --overwrite", "--overwrite requires --data"},
       {"data import uploads/upload-1", "path is required"},
       {"job edit long --steps 200",
@@ -149,6 +149,10 @@ TEST(Mistakes, OfNamesAreAnsweredByNearOnesAlone) {
   const std::string far = error_of([] { find_schema("blah"); });
   EXPECT_THAT(far, HasSubstr("unknown field \"blah\" (valid here: "));
   EXPECT_THAT(error_of([] { find_schema("plam"); }), HasSubstr("did you mean \"plan\"?"));
+  EXPECT_THAT(error_of([] { find_schema("learning_rate"); }),
+              HasSubstr("here it is run.optimizer.lr"));
+  EXPECT_THAT(error_of([] { parse_setting("batch_size=8"); }),
+              HasSubstr("here it is run.training.global_batch_size"));
   EXPECT_THAT(first_line(refusal_of("job show a --greedy")), Not(HasSubstr("did you mean")));
 }
 
@@ -201,11 +205,36 @@ TEST(Mistakes, OfJobFiles) {
       {"run: {model: {model_name_or_path: gpt2}}", "here it is run.model.hf_folder"},
       {"run: {data: {train_file: a.txt}}", "here it is run.data.path"},
       {"run: {training: {stepz: 3}}", "did you mean \"steps\"?"},
+      {"run: {training: {num_workers: 3}}", "not needed: batches are made ahead"},
+      {"run: {world_size: 2}", "the ranks are those of the daemon"},
+      {"run: {n_layer: 2}", "here it is run.model.config"},
+      {"run: {run_name: a}", "here it is name, a key of the whole file"},
+      {"run: {report_to: wandb}", "metrics.jsonl has every step"},
       {"run: {mesh: {qq: 3}}", "unknown key \"qq\" (valid here: dp, fsdp, cp, tp)"},
   };
   for (const auto& [yaml, expected] : mistakes)
     EXPECT_THAT(problem_of(yaml), HasSubstr(expected)) << yaml;
   EXPECT_THAT(problem_of("run: {mesh: {pp: 2}}"), Not(HasSubstr("did you mean")));
+}
+
+// A run that is driven step by step has the sections of a job's run, but for those of jobs alone.
+TEST(Mistakes, OfRunFiles) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"config: {optimizer: {betas: [0.9, 0.95]}}",
+       "here it is config.optimizer.beta1 and config.optimizer.beta2"},
+      {"config: {lr: 1.0e-3}", "here it is config.optimizer.lr"},
+      {"config: {training: {batch_size: 8}}",
+       "only a job has it, as run.training.global_batch_size, samples"},
+      {"config: {training: {epochs: 8}}", "only a job has it, as run.training.steps"},
+      {"config: {data_path: a.txt}", "only a job has it, as run.data.path"},
+      {"config: {save_steps: 3}", "only a job has it, as run.checkpoint.interval"},
+      {"config: {run_name: a}", "here it is name, a key of the whole file"},
+      {"config: {tags: a}", "only a job has it, as labels"},
+      {"config: {world_size: 2}", "the ranks are those of the daemon"},
+  };
+  for (const auto& [yaml, expected] : mistakes)
+    EXPECT_THAT(problem_of<v1::RunSpec>(yaml), HasSubstr(expected)) << yaml;
+  EXPECT_THAT(problem_of<v1::RunSpec>("config: {warmup_steps: 3}"), Not(HasSubstr("here it is")));
 }
 
 TEST(Mistakes, NamesOfOtherTrainersAreNotOfferedWhereThereIsNoJob) {
