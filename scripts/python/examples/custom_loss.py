@@ -41,8 +41,8 @@ async def main(steps: int) -> None:
             result = run.forward_backward_custom(data, loss)
             update = run.optim_step()
             if step % 5 == 0 or step == steps - 1:
-                metrics = (await result).metrics
-                print(f"step {step}: loss {metrics['loss:sum']:.4f}, {metrics['right:sum']:.0f} of {len(PAIRS)} pairs "
+                done = await result
+                print(f"step {step}: loss {done.loss_sum:.4f}, {done.metrics['right:sum']:.0f} of {len(PAIRS)} pairs "
                       f"right, gradient norm {(await update).grad_norm:.4f}")
 
 

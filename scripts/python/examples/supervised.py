@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervised fine-tuning of a Hugging Face folder with tensor parallelism over two ranks.
+"""Supervised fine-tuning of a Hugging Face folder, with tensor parallelism where there are two ranks.
 
 Usage: supervised.py FOLDER TEXT [STEPS]
 FOLDER and TEXT are here, the daemon may be elsewhere. The model is one of 256 bytes.
@@ -31,9 +31,8 @@ def tune(run: meshloom.TrainingRun, data: list[list[meshloom.Datum]]) -> None:
     after = run.forward(data[-1])
     for step, future in enumerate(losses):
         if step % 10 == 0:
-            print(f"step {step}: loss {future.result().loss / (BATCH * SEQ_LEN):.4f} per token")
-    print(f"last batch: {before.result().loss / (BATCH * SEQ_LEN):.4f} before, "
-          f"{after.result().loss / (BATCH * SEQ_LEN):.4f} after")
+            print(f"step {step}: loss {future.result().loss:.4f}")
+    print(f"last batch: {before.result().loss:.4f} before, {after.result().loss:.4f} after")
     state = run.save_state("tuned").result()
     print(f"saved as {state.name} at step {state.step}; weights in {run.save_weights('tuned').result().folder}")
 
@@ -42,7 +41,7 @@ def main(folder: str, text: str, steps: int) -> None:
     with meshloom.Client() as client:
         model = client.create_model("supervised-base", folder).result()  # what was sent before is not sent again
         print(f"{model.name}: {model.architecture}, {model.parameters} parameters, {model.size_bytes} bytes")
-        config = {"model": {"name": model.name}, "mesh": {"tp": 2}, "plan": {"dtype": "float32"},
+        config = {"model": {"name": model.name}, "mesh": {"tp": min(client.ranks, 2)}, "plan": {"dtype": "float32"},
                   "training": {"seq_len": SEQ_LEN, "micro_batch_size": 4}, "optimizer": {"type": "adamw", "lr": 1e-3}}
         try:
             with client.create_training_run(config) as run:

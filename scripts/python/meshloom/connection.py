@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
+import threading
 import time
 from typing import Any, Callable, Iterator
 
 import grpc
 
 from meshloom import errors
-from meshloom.v1 import (checkpoint_service_pb2_grpc, job_service_pb2_grpc, model_service_pb2_grpc,
-                         operation_service_pb2, operation_service_pb2_grpc, plan_service_pb2_grpc, run_pb2,
-                         run_service_pb2_grpc, upload_service_pb2_grpc, worker_service_pb2_grpc)
+from meshloom.protocol import Stub
+from meshloom.v1 import operation_service_pb2, run_pb2
 
 CALL_SECONDS = 30.0
 TOKEN_KEY = "meshloom-run-token"
@@ -39,16 +40,33 @@ class Connection:
         self.retry_seconds = retry_seconds
         self._metadata: tuple[tuple[str, str], ...] = (("meshloom-client", client),)
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
-        self.runs: Any = run_service_pb2_grpc.RunServiceStub(self._channel)
-        self.operations: Any = operation_service_pb2_grpc.OperationServiceStub(self._channel)
-        self.jobs: Any = job_service_pb2_grpc.JobServiceStub(self._channel)
-        self.uploads: Any = upload_service_pb2_grpc.UploadServiceStub(self._channel)
-        self.checkpoints: Any = checkpoint_service_pb2_grpc.CheckpointServiceStub(self._channel)
-        self.models: Any = model_service_pb2_grpc.ModelServiceStub(self._channel)
-        self.plans: Any = plan_service_pb2_grpc.PlanServiceStub(self._channel)
-        self.workers: Any = worker_service_pb2_grpc.WorkerServiceStub(self._channel)
+        self._closed = threading.Event()  # of the channel, whoever shares it
+        self._process = os.getpid()
+        self.runs: Any = Stub(self._channel, "RunService")
+        self.operations: Any = Stub(self._channel, "OperationService")
+        self.jobs: Any = Stub(self._channel, "JobService")
+        self.data: Any = Stub(self._channel, "DataService")
+        self.generation: Any = Stub(self._channel, "GenerateService")
+        self.evaluation: Any = Stub(self._channel, "EvaluateService")
+        self.uploads: Any = Stub(self._channel, "UploadService")
+        self.checkpoints: Any = Stub(self._channel, "CheckpointService")
+        self.models: Any = Stub(self._channel, "ModelService")
+        self.plans: Any = Stub(self._channel, "PlanService")
+        self.workers: Any = Stub(self._channel, "WorkerService")
+
+    def check_process(self) -> None:
+        """Threads and sockets stay with the process that made them: in a fork of it a call would wait for ever."""
+        if os.getpid() != self._process:
+            raise errors.FailedPrecondition(
+                "this client was made by the process that forked this one, and is of no use here: make a Client of "
+                "your own, and open_training_run(run.name, run.token) for a run", reason="CLIENT_OF_ANOTHER_PROCESS")
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
 
     def close(self) -> None:
+        self._closed.set()
         self._channel.close()
 
     def without_name(self) -> Connection:
@@ -59,8 +77,10 @@ class Connection:
 
     def call(self, method: Callable[..., Any], request: Any, token: str = "", seconds: float = CALL_SECONDS,
              retry_seconds: float | None = None, repeatable: bool = True) -> Any:
-        """A unary call. UNAVAILABLE alone is tried again, so a request must be harmless when it is repeated. One that
-        is not `repeatable` is tried again only where a reason says that the daemon has refused it."""
+        """A unary call. It is tried again where the daemon had no thread for it, and after UNAVAILABLE, so a request
+        must be harmless when it is repeated. One that is not `repeatable` is tried again only where the daemon has
+        refused it for sure."""
+        self.check_process()
         end = time.monotonic() + (self.retry_seconds if retry_seconds is None else retry_seconds)
         metadata = self._metadata + (((TOKEN_KEY, token),) if token else ())
         pause = 0.05
@@ -69,7 +89,8 @@ class Connection:
                 return method(request, timeout=seconds, metadata=metadata)
             except grpc.RpcError as error:
                 failure = errors.from_rpc(error)
-                again = error.code() == grpc.StatusCode.UNAVAILABLE and (repeatable or failure.reason)
+                unavailable = error.code() == grpc.StatusCode.UNAVAILABLE and (repeatable or failure.reason)
+                again = unavailable or errors.found_no_thread(error)
                 if not again or time.monotonic() + pause > end:
                     raise failure from None
             except ValueError as error:  # grpc's word for a channel that was closed
@@ -117,21 +138,33 @@ class Connection:
             data += piece.data
         return run_pb2.VerbResult.FromString(bytes(data))
 
-    def stream(self, method: Callable[..., Any], make: Callable[[], Any], token: str = "") -> Iterator[Any]:
+    def stream(self, method: Callable[..., Any], make: Callable[[], Any], token: str = "",
+               repeatable: bool = True, end: float | None = None) -> Iterator[Any]:
         """The messages of a stream. Where the connection breaks, it goes on with the request that `make` then gives,
-        which names what has come already; given up once it has been broken for retry_seconds."""
+        which names what has come already; given up once it has been broken for retry_seconds. One that is not
+        `repeatable` is begun again only as long as nothing has come. Whoever leaves it early cancels the call.
+        At `end`, of time.monotonic(), it raises DeadlineExceeded."""
+        self.check_process()
         metadata = self._metadata + (((TOKEN_KEY, token),) if token else ())
         failed: float | None = None  # since the last message
+        begun = False
         while True:
+            call: Any = None
             try:
-                for message in method(make(), metadata=metadata):
-                    failed = None
+                left = None if end is None else max(end - time.monotonic(), 0.0)
+                call = method(make(), metadata=metadata, timeout=left)
+                for message in call:
+                    failed, begun = None, True
                     yield message
                 return
             except grpc.RpcError as error:
                 failed = failed or time.monotonic()
-                if error.code() != grpc.StatusCode.UNAVAILABLE or time.monotonic() - failed >= self.retry_seconds:
+                again = error.code() == grpc.StatusCode.UNAVAILABLE and (repeatable or not begun)
+                if not again or time.monotonic() - failed >= self.retry_seconds:
                     raise errors.from_rpc(error) from None
             except ValueError as error:  # grpc's word for a channel that was closed
                 raise errors.Unavailable(f"the client was closed ({error})", grpc.StatusCode.UNAVAILABLE) from None
+            finally:
+                if call is not None:
+                    call.cancel()
             time.sleep(0.1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Mapping, Sequence
 
 import numpy as np
@@ -37,7 +38,7 @@ def as_floats(values: npt.ArrayLike, field: str) -> FloatArray:
     return array.astype(np.float32).reshape(-1)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Datum:
     """One sequence of N tokens with what its loss needs. Targets are shifted already: those of position i are what
     tokens[i] is to be followed by. `targets` and `weights` may be (N, K), for cross_entropy alone.
@@ -60,6 +61,11 @@ class Datum:
         """Of a sequence of N + 1 tokens: each is to be followed by the next."""
         array = as_ints(tokens, "tokens")
         return cls(array[:-1], array[1:], **inputs)
+
+    def __repr__(self) -> str:
+        given = [name for name in ("weights", "logprobs", "advantages", "sequence_ratio_mask", "document_ids",
+                                   "position_ids") if getattr(self, name) is not None]
+        return f"Datum({', '.join([f'{np.size(self.tokens)} tokens', *given])})"
 
     def to_message(self) -> step_pb2.Datum:
         targets = np.asarray(self.targets)
@@ -116,7 +122,7 @@ def loss_batch(data: Sequence[Datum] | DataReference, loss: str, loss_config: Ma
     return batch
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class LossResult:
     """Of each datum `logprobs` of its targets (in their shape) and `losses` of its tokens; `metrics` by
     "name:reduction", "loss:sum" and "tokens:sum" always among them. `data_identity`: of what a DataReference named."""
@@ -128,8 +134,22 @@ class LossResult:
 
     @property
     def loss(self) -> float:
+        """The mean over the tokens that count, as everywhere in this package; NaN over none."""
+        tokens = self.tokens
+        return self.loss_sum / tokens if tokens else math.nan
+
+    @property
+    def loss_sum(self) -> float:
         """The sum over all tokens."""
         return self.metrics["loss:sum"]
+
+    @property
+    def tokens(self) -> int:
+        """Targets that count."""
+        return int(self.metrics["tokens:sum"])
+
+    def __repr__(self) -> str:
+        return f"LossResult(loss={self.loss:.6g} over {self.tokens} tokens, {len(self.losses)} data)"
 
 
 def shapes_of(data: Sequence[Datum] | DataReference) -> list[tuple[int, ...]]:
@@ -148,13 +168,15 @@ def loss_result(result: run_pb2.VerbResult, shapes: Sequence[tuple[int, ...]]) -
 
 @dataclasses.dataclass(frozen=True)
 class OptimStepResult:
-    """`step`: optimizer steps done; `grad_norm` before clipping; `loss` of all calls since the last step."""
+    """`step`: optimizer steps done; `grad_norm` before clipping; `loss` of all calls since the last step: the mean over
+    their `tokens`, the targets that count, however the gradients were reduced."""
 
     step: int
     grad_norm: float
     lr: float
     seconds: float
     loss: float
+    tokens: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +197,7 @@ def saved_state(message: run_pb2.SavedState) -> SavedState:
                       message.ttl_seconds)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class SampledSequence:
     """`tokens` that continue prompt number `prompt`, with their log-probs under the model's own distribution, and
     under that at the temperature where it is not 1. `finish_reason`: length, eos, stop_token, stop_string or
@@ -195,11 +217,22 @@ class SampledSequence:
     seed: int
     exact_logprobs: FloatArray | None
     prompt_logprobs: FloatArray | None
+    text_bytes: bytes | None  #: what the daemon made of the tokens; None where they have no text
 
     @property
     def text(self) -> str:
-        """Of models of 256 bytes."""
-        return bytes(self.tokens.tolist()).decode("utf-8", errors="replace")
+        """Of models of 256 bytes and of those with a tokenizer; up to a stop string. InvalidArgument for others."""
+        if self.text_bytes is None:
+            raise refuse("text", "the model has neither 256 tokens nor a tokenizer, so that its tokens have no text")
+        return self.text_bytes.decode("utf-8", errors="replace")
+
+    def __repr__(self) -> str:
+        text = f"{len(self.tokens)} tokens" if self.text_bytes is None else repr(_shortened(self.text))
+        return f"SampledSequence({text}, {len(self.tokens)} tokens, {self.finish_reason}, seed={self.seed})"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _floats(values: Sequence[float]) -> FloatArray:
@@ -213,7 +246,8 @@ def sampled_sequences(result: run_pb2.VerbResult) -> list[SampledSequence]:
                         _floats(item.tempered_logprobs) if item.tempered_logprobs else None, item.finish_reason,
                         item.weights_step, item.first_weights_step, item.seed,
                         _floats(item.exact_logprobs) if item.exact_logprobs else None,
-                        _floats(prompts[item.prompt].logprobs) if prompts else None)
+                        _floats(prompts[item.prompt].logprobs) if prompts else None,
+                        item.text if item.HasField("text") else None)
         for item in result.sample.sequences
     ]
 
@@ -221,7 +255,8 @@ def sampled_sequences(result: run_pb2.VerbResult) -> list[SampledSequence]:
 @dataclasses.dataclass(frozen=True)
 class SampledTokens:
     """What sequence number `sequence` of a sample has drawn since it was told of last, `first` the index of the first
-    of these tokens in it; `text` of models of 256 bytes, `finish_reason` with the last."""
+    of these tokens in it; `text` of models of 256 bytes, and whole characters of those with a tokenizer;
+    `finish_reason` with the last."""
 
     sequence: int
     first: int

@@ -153,10 +153,17 @@ def from_rpc(error: grpc.RpcError) -> MeshloomError:
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin":
             _read_status(value, details)
+    if found_no_thread(error):
+        return ResourceExhausted("the daemon serves as many calls at once as it can", error.code())
     if not details.info.reason and error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return RequestTooLarge(f"the daemon refused the call: a message is larger than it takes, or too many calls "
                                f"are served at once ({details.message})", error.code())
     return from_details(details)
+
+
+def found_no_thread(error: grpc.RpcError) -> bool:
+    """gRPC's refusal of a call that no handler has seen, while others have all threads of the daemon."""
+    return error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED and error.details() == "Server Threadpool Exhausted"
 
 
 def _read_status(data: bytes, details: error_pb2.ErrorDetails) -> None:

@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 import pathlib
 import threading
 import uuid
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
-from meshloom import errors, uploads
 from meshloom.connection import Connection
+from meshloom.file_upload import FileUpload, Progress, earlier_uploads
 from meshloom.future import Future
 from meshloom.messages import refuse
-from meshloom.v1 import model_service_pb2, upload_service_pb2
+from meshloom.v1 import model_service_pb2
 
 _KINDS = {".safetensors", ".json", ".txt", ".model", ".jinja"}  # weights, configs and tokenizers
 _CHECK_SECONDS = 300.0
-
-Progress = Callable[[str, int, int], None]  #: of a file's name, how many of its bytes are sent, and its size
 
 
 class ModelFile(NamedTuple):
@@ -97,33 +94,18 @@ def _model_files(folder: pathlib.Path) -> list[pathlib.Path]:
         raise refuse("folder", f"{folder}: {error.strerror}") from None
     if not found:
         raise refuse("folder", f"{folder} has no files of a model")
-    return sorted(found, key=lambda path: (path.suffix == ".safetensors", path.name))
+    return sorted(found, key=lambda path: (_is_weights(path), path.name))
 
 
-class _File:
-    """A local file and its upload."""
+def _is_weights(path: pathlib.Path) -> bool:
+    return path.suffix == ".safetensors"
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
-        self.is_weights = path.suffix == ".safetensors"
-        with path.open("rb") as file:
-            self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            self.size = file.tell()
-        self.upload = upload_service_pb2.Upload()
 
-    def read(self, offset: int, size: int) -> bytes:
-        with self.path.open("rb") as file:
-            file.seek(offset)
-            data = file.read(size)
-        if len(data) != size:
-            raise errors.MeshloomError(f"{self.path} has become shorter while it was sent")
-        return data
-
-    def header_bytes(self) -> int:
-        """Those of a safetensors file that hold its header; all of them if it has none."""
-        if self.size < 8:
-            return self.size
-        return 8 + min(int.from_bytes(self.read(0, 8), "little"), self.size - 8)
+def _header_bytes(file: FileUpload) -> int:
+    """Those of a safetensors file that hold its header; all of them if it has none."""
+    if file.size < 8:
+        return file.size
+    return 8 + min(int.from_bytes(file.read(0, 8), "little"), file.size - 8)
 
 
 class _FolderUpload:
@@ -133,50 +115,23 @@ class _FolderUpload:
                  progress: Progress | None) -> None:
         self._connection = connection
         self._name = name
-        self._progress = progress
-        self._files = [_File(path) for path in paths]
+        self._files = [FileUpload(connection, path, progress) for path in paths]
 
     def run(self) -> Model:
-        earlier = self._earlier()
+        earlier = earlier_uploads(self._connection)
         for file in self._files:
-            file.upload = earlier.get((file.path.name, file.size, file.sha256)) or self._begin(file)
-            if file.is_weights:
-                self._send(file, file.header_bytes())
+            file.begin(earlier)
+            if _is_weights(file.path):
+                file.send(_header_bytes(file))
             else:
-                self._finish(file)
+                file.finish()
         self._create(validate_only=True)
         for file in self._files:
-            if file.is_weights:
-                self._finish(file)
+            if _is_weights(file.path):
+                file.finish()
         made = self._create()
         self._forget_uploads()
         return made
-
-    def _earlier(self) -> dict[tuple[str, int, str], upload_service_pb2.Upload]:
-        """Uploads that a break has left behind."""
-        pages = self._connection.pages(self._connection.uploads.ListUploads, upload_service_pb2.ListUploadsRequest())
-        return {(item.file_name, item.size_bytes, item.sha256): item for page in pages for item in page.uploads}
-
-    def _begin(self, file: _File) -> upload_service_pb2.Upload:
-        request = upload_service_pb2.CreateUploadRequest(request_id=str(uuid.uuid4()), file_name=file.path.name,
-                                                         size_bytes=file.size, sha256=file.sha256)
-        return self._connection.call(self._connection.uploads.CreateUpload, request).upload
-
-    def _send(self, file: _File, end: int) -> None:
-        def read(offset: int, size: int) -> bytes:
-            data = file.read(offset, size)
-            if self._progress is not None:
-                self._progress(file.path.name, offset + size, file.size)
-            return data
-
-        file.upload = uploads.send(self._connection, file.upload, read, end)
-
-    def _finish(self, file: _File) -> None:
-        if self._progress is not None and file.upload.committed_bytes == file.size:
-            self._progress(file.path.name, file.size, file.size)
-        self._send(file, file.size)
-        if file.upload.state != upload_service_pb2.UPLOAD_STATE_COMPLETE:
-            file.upload = uploads.finish(self._connection, file.upload.name)
 
     def _create(self, validate_only: bool = False) -> Model:
         request = model_service_pb2.CreateModelRequest(request_id=str(uuid.uuid4()), name=self._name,
@@ -189,8 +144,4 @@ class _FolderUpload:
     def _forget_uploads(self) -> None:
         """The model has the bytes now."""
         for file in self._files:
-            request = upload_service_pb2.AbortUploadRequest(request_id=str(uuid.uuid4()), name=file.upload.name)
-            try:
-                self._connection.call(self._connection.uploads.AbortUpload, request)
-            except errors.MeshloomError:
-                pass  # the daemon forgets them by itself after a day
+            file.forget()

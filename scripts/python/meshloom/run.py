@@ -3,47 +3,57 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+import weakref
 from types import TracebackType
 from typing import Any, Callable, Mapping, Sequence
 
-import numpy as np
 import numpy.typing as npt
 
 from meshloom import custom_loss, data as shapes, errors
 from meshloom.connection import CALL_SECONDS, Connection
 from meshloom.data import DataReference, Datum, FloatArray, LossResult, OptimStepResult, SavedState
 from meshloom.future import Future
-from meshloom.messages import fill
+from meshloom.generation import random_seed, sample_stop
+from meshloom.hints import hinted
+from meshloom.lease import Lease
+from meshloom.messages import fill, short_name
+from meshloom.prompts import Prompt, prompt_message, several
 from meshloom.sample import SampleFuture
 from meshloom.sampling import SampleStream
-from meshloom.v1 import generate_service_pb2, run_pb2, run_service_pb2, step_pb2
+from meshloom.tokenizer import Tokenizer
+from meshloom.v1 import run_pb2, run_service_pb2, step_pb2
 from meshloom.verbs import Verb, VerbStream
 from meshloom.weights import SavedWeights, saved_weights
 
-Prompt = str | npt.ArrayLike
+_DEFAULT_LEASE_SECONDS = 600  # the daemon's, of a run that was made without
 
 
+@hinted
 class TrainingRun:
     """Made by Client. Every verb returns a Future at once and several may be under way: ordered verbs (all but
     `sample`) run in the order of the calls, whatever thread makes them. `with` closes the run at its end.
 
     Gradients add up over calls of forward_backward until optim_step takes them. One that fails poisons them: the next
-    optim_step raises GradientsPoisoned and discards them. Heartbeats keep the lease while this object lives.
+    optim_step raises GradientsPoisoned and discards them. Heartbeats keep the lease while this object lives: where it
+    or its process is gone the daemon saves the run, closes it and gives the ranks back, after `lease_seconds`.
     """
 
     def __init__(self, connection: Connection, run: run_pb2.Run, token: str) -> None:
         self.name: str = run.name  #: "runs/NAME"
         self.token = token  #: opens the run again: Client.open_training_run(name, token)
         self._connection = connection
-        self._verbs = VerbStream(connection, run.name, token, run.epoch, run.next_seq)
-        self._samples = SampleStream(connection, run.name, token, lambda: self._verbs.epoch, self.wait_ready)
+        self._last = run
         self._closed = threading.Event()
-        lease = run.spec.lease_seconds if run.spec.HasField("lease_seconds") else 600
-        self._pause = min(10.0, lease / 4)
-        self._heart = threading.Thread(target=self._beat, name=f"{run.name} heartbeat", daemon=True)
-        self._heart.start()
+        # What has threads holds nothing of this object: one that nobody has any more gives its lease up.
+        verbs = VerbStream(connection, run.name, token, run.epoch, run.next_seq)
+        lease = Lease(connection, run.name, token, run.spec.lease_seconds or _DEFAULT_LEASE_SECONDS)
+        samples = SampleStream(connection, run.name, token, lambda: verbs.epoch,
+                               lambda: wait_ready(connection, run.name, token))
+        self._verbs, self._samples, self._lease = verbs, samples, lease
+        weakref.finalize(self, _let_go, verbs, samples, lease).atexit = False
 
     def __enter__(self) -> TrainingRun:
         return self
@@ -117,7 +127,8 @@ class TrainingRun:
 
         def read(result: run_pb2.VerbResult) -> OptimStepResult:
             out = result.optim_step
-            return OptimStepResult(out.step, out.grad_norm, out.lr, out.seconds, out.loss)
+            mean = out.mean_loss if out.HasField("mean_loss") else math.nan
+            return OptimStepResult(out.step, out.grad_norm, out.lr, out.seconds, mean, out.tokens)
 
         return self._submit("optim_step", self._connection.runs.OptimStep, lambda: run_service_pb2.OptimStepRequest(
             params=fill(step_pb2.OptimStepParams(), params)), read)
@@ -125,13 +136,14 @@ class TrainingRun:
     # --- Sampling.
 
     def sample(self, prompts: Prompt | Sequence[Prompt], *, samples: int = 1, max_tokens: int | None = None,
-               temperature: float | None = None, top_k: int = 0, top_p: float | None = None, seed: int = 0,
+               temperature: float | None = None, top_k: int = 0, top_p: float | None = None, seed: int | None = None,
                weights: str | SavedWeights = "", weights_step: int | None = None, stop_tokens: Sequence[int] = (),
                stop_strings: Sequence[str | bytes] = (), ignore_eos: bool = False, past_context: bool = False,
                prompt_logprobs: bool = False, exact_logprobs: bool = False) -> SampleFuture:
-        """Continues each prompt `samples` times; a prompt is text (models of 256 bytes) or token ids. The first
-        sequence is drawn with `seed`, each further one with a seed made from it, which the sequence tells. The future's
-        `watch()` tells the tokens as they are drawn; `cancel()` ends it, at any time. All samples are sent at once.
+        """Continues each prompt `samples` times; a prompt is text (models of 256 bytes, or with a tokenizer), token ids,
+        or a conversation ([{"role": "user", "content": "..."}]; models with a chat template). The first sequence is
+        drawn with `seed` (another one each time), each further one with a seed made from it, which the sequence tells.
+        The future's `watch()` tells the tokens as they are drawn; `cancel()` ends it, at any time. All samples are sent at once.
 
         Not ordered: it draws from the weights as they are then. To draw from those after an optim_step, wait for its
         result first; `weights_step` makes sure (WEIGHTS_STALE otherwise). `weights`: what save_weights gave, whatever
@@ -141,15 +153,13 @@ class TrainingRun:
         unless `ignore_eos`, at `max_tokens` (256), or where the model's context is full: with `past_context` it goes on from
         the last half of it. `prompt_logprobs` and `exact_logprobs`: the bits that forward gives.
         """
-        params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed,
-                  "past_context": past_context}
-        stop = step_pb2.SampleStop(
-            token_ids=stop_tokens, ignore_eos=ignore_eos,
-            strings=[item.encode() if isinstance(item, str) else item for item in stop_strings])
+        params = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p,
+                  "seed": random_seed() if seed is None else seed, "past_context": past_context}
+        stop = sample_stop(stop_tokens, stop_strings, ignore_eos)
         request = run_service_pb2.SampleRequest(
             run=self.name, samples=samples, weights_step=weights_step, stop=stop, prompt_logprobs=prompt_logprobs,
             weights=weights if isinstance(weights, str) else weights.name, exact_logprobs=exact_logprobs)
-        request.prompts.extend(_prompt(item) for item in _several(prompts))
+        request.prompts.extend(prompt_message(item) for item in several(prompts))
         fill(request.params, {name: value for name, value in params.items() if value is not None}, "params")
         future = SampleFuture(self._connection, self.token)
         future._cancel = self._verbs._cancel
@@ -202,21 +212,24 @@ class TrainingRun:
 
     def info(self) -> run_pb2.Run:
         """The run as the daemon sees it."""
-        request = run_service_pb2.GetRunRequest(name=self.name)
-        return self._connection.call(self._connection.runs.GetRun, request, self.token).run
+        self._last = _get(self._connection, self.name, self.token)
+        return self._last
+
+    @property
+    def state(self) -> str:
+        """queued, creating, ready, recovering, closing, closed or failed, asked of the daemon."""
+        return short_name(run_pb2.RunState.DESCRIPTOR, self.info().state)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Text to the model's tokens and back, and conversations by its chat template."""
+        model = (self._last if self._last.HasField("resolved") else self.info()).resolved.model
+        return Tokenizer(self._connection, model)
 
     def wait_ready(self, timeout: float | None = None) -> run_pb2.Run:
         """Waits until the run has the ranks. Raises its cause where it has ended, TimeoutError after `timeout`."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while (run := self.info()).state != run_pb2.RUN_STATE_READY:
-            if run.state in (run_pb2.RUN_STATE_FAILED, run_pb2.RUN_STATE_CLOSED, run_pb2.RUN_STATE_CLOSING):
-                raise (errors.from_details(run.cause) if run.HasField("cause") else
-                       errors.RunClosed(f"{self.name} is closed", reason="RUN_CLOSED"))
-            if end is not None and time.monotonic() > end:
-                raise TimeoutError(f"{self.name} does not have the ranks after {timeout} s, it waits behind "
-                                   f"{', '.join(run.ahead) or 'nobody'}")
-            time.sleep(0.02)
-        return run
+        self._last = wait_ready(self._connection, self.name, self.token, timeout)
+        return self._last
 
     def recover(self) -> SavedState | None:
         """After RunRecovered: waits until the run is ready again and goes on with its epoch and next number. Returns
@@ -232,6 +245,7 @@ class TrainingRun:
         if self._closed.is_set():
             return
         self._closed.set()
+        self._lease.stop()
         try:
             request = run_service_pb2.CloseRunRequest(name=self.name)
             self._connection.call(self._connection.runs.CloseRun, request, self.token)
@@ -247,6 +261,14 @@ class TrainingRun:
         self._closed.set()
         self._verbs.stop()
         self._samples.stop()
+        self._lease.stop()
+
+    def __repr__(self) -> str:
+        run = self._last
+        model = run.spec.config.model
+        named = [getattr(model, field) for field in ("preset", "config", "hf_folder", "name") if getattr(model, field)]
+        state = "closed" if self._closed.is_set() else short_name(run_pb2.RunState.DESCRIPTOR, run.state)
+        return f"<TrainingRun {self.name}: {state}, step {run.step}, {', '.join(named) or 'no model'}>"
 
     def _is_closing(self) -> bool:
         request = run_service_pb2.GetRunRequest(name=self.name)
@@ -255,16 +277,6 @@ class TrainingRun:
         except errors.MeshloomError:
             return False  # the close itself was answered
         return run.state == run_pb2.RUN_STATE_CLOSING
-
-    def _beat(self) -> None:
-        request = run_service_pb2.HeartbeatRequest(name=self.name)
-        while not self._closed.wait(self._pause):
-            try:
-                self._connection.call(self._connection.runs.Heartbeat, request, self.token, retry_seconds=0.0)
-            except (errors.Unavailable, errors.DeadlineExceeded):
-                continue  # verbs tell of it
-            except errors.MeshloomError:
-                return  # the run has ended
 
     def _loss_verb(self, name: str, make: Callable[[], Any], data: Sequence[Datum] | DataReference) -> Verb:
         runs = self._connection.runs
@@ -285,16 +297,27 @@ class TrainingRun:
         return verb.future
 
 
-def _several(prompts: Prompt | Sequence[Prompt]) -> Sequence[Any]:
-    """One prompt, text or flat ids, is a list of one."""
-    if isinstance(prompts, str):
-        return [prompts]
-    items: Any = prompts
-    one = len(items) > 0 and all(np.ndim(item) == 0 and not isinstance(item, str) for item in items)
-    return [items] if one else items
+def wait_ready(connection: Connection, name: str, token: str, timeout: float | None = None) -> run_pb2.Run:
+    """The run once it has the ranks, see TrainingRun.wait_ready."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while (run := _get(connection, name, token)).state != run_pb2.RUN_STATE_READY:
+        if run.state in (run_pb2.RUN_STATE_FAILED, run_pb2.RUN_STATE_CLOSED, run_pb2.RUN_STATE_CLOSING):
+            raise (errors.from_details(run.cause) if run.HasField("cause") else
+                   errors.RunClosed(f"{name} is closed", reason="RUN_CLOSED"))
+        if end is not None and time.monotonic() > end:
+            waits = run.wait.reason or f"behind {', '.join(run.ahead) or 'nobody'}"
+            raise TimeoutError(f"{name} does not have the ranks after {timeout} s, it waits: {waits}")
+        time.sleep(0.02)
+    return run
 
 
-def _prompt(prompt: Prompt) -> generate_service_pb2.Prompt:
-    if isinstance(prompt, str):
-        return generate_service_pb2.Prompt(prompt=prompt)
-    return generate_service_pb2.Prompt(token_ids=shapes.as_ints(prompt, "prompts").tolist())
+def _get(connection: Connection, name: str, token: str) -> run_pb2.Run:
+    run: run_pb2.Run = connection.call(connection.runs.GetRun, run_service_pb2.GetRunRequest(name=name), token).run
+    return run
+
+
+def _let_go(verbs: VerbStream, samples: SampleStream, lease: Lease) -> None:
+    """Of a run that nobody has any more: what is under way ends, and the lease with it."""
+    lease.stop()
+    verbs.end()
+    samples.end()

@@ -36,6 +36,7 @@ class SampleStream:
         self._threads: list[threading.Thread] = []  # from the first sample on
 
     def submit(self, future: SampleFuture, request: run_service_pb2.SampleRequest) -> None:
+        self._connection.check_process()
         with self._changed:
             if self._stopped:
                 raise errors.RunClosed(f"{self._run} was closed by this client", reason="RUN_CLOSED")
@@ -46,12 +47,17 @@ class SampleStream:
                     thread.start()
             self._to_send.put((future, request))
 
-    def stop(self) -> None:
-        """Sends what was submitted, waits until all of it has ended, and takes no more."""
+    def end(self) -> None:
+        """Sends what was submitted, and takes no more. Does not wait."""
         with self._changed:
             if not self._stopped:
                 self._stopped = True
                 self._to_send.put(None)
+
+    def stop(self) -> None:
+        """The same, and waits until all of it has ended."""
+        self._connection.check_process()
+        self.end()
         for thread in self._threads:
             thread.join()
 

@@ -37,7 +37,7 @@ class VerbStream:
         self._connection = connection
         self._run = run
         self._token = token
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a run may be let go by a collection of garbage in here
         self._epoch = epoch
         self._next_seq = next_seq
         self._to_send: queue.SimpleQueue[Verb | None] = queue.SimpleQueue()
@@ -61,6 +61,7 @@ class VerbStream:
 
     def submit(self, *verbs: Verb) -> None:
         """Gives them numbers one behind the other."""
+        self._connection.check_process()
         with self._lock:
             if self._stopped:
                 raise errors.RunClosed(f"{self._run} was closed by this client", reason="RUN_CLOSED")
@@ -71,12 +72,17 @@ class VerbStream:
                 verb.future._cancel = self._cancel
                 self._to_send.put(verb)
 
-    def stop(self) -> None:
-        """Sends what was submitted, waits until all of it has ended, and takes no more."""
+    def end(self) -> None:
+        """Sends what was submitted, and takes no more. Does not wait."""
         with self._lock:
             if not self._stopped:
                 self._stopped = True
                 self._to_send.put(None)
+
+    def stop(self) -> None:
+        """The same, and waits until all of it has ended."""
+        self._connection.check_process()
+        self.end()
         self._sender.join()
         self._collector.join()
 

@@ -37,7 +37,8 @@ class RunTest(RunTestCase):
         for mine, other in zip(first.logprobs, before.result().logprobs):
             self.assertEqual((mine.dtype, mine.shape), (np.dtype(np.float32), (20,)))
             np.testing.assert_array_equal(mine, other)
-        self.assertAlmostEqual(first.loss, -float(sum(lp.sum() for lp in first.logprobs)), places=2)
+        self.assertAlmostEqual(first.loss_sum, -float(sum(lp.sum() for lp in first.logprobs)), places=2)
+        self.assertEqual((first.tokens, first.loss), (60, first.loss_sum / 60))
         self.assertLess(after.result().loss, before.result().loss)
 
     def test_errors_are_typed_and_the_run_goes_on(self) -> None:
@@ -126,7 +127,7 @@ class RunTest(RunTestCase):
         many = data(1100, 128)
         result = self.run_.forward(many).result()
         self.assertEqual(len(result.logprobs), 1100)
-        np.testing.assert_allclose(-sum(float(lp.sum(dtype=np.float64)) for lp in result.logprobs), result.loss,
+        np.testing.assert_allclose(-sum(float(lp.sum(dtype=np.float64)) for lp in result.logprobs), result.loss_sum,
                                    rtol=1e-5)
 
     def test_parameters_and_states(self) -> None:
@@ -177,8 +178,8 @@ class RunTest(RunTestCase):
         np.testing.assert_array_equal(mine, self.final_norm())
         metrics = custom.result().metrics
         self.assertEqual(metrics["mine:sum"], 4.0)
-        self.assertAlmostEqual(metrics["loss:sum"], direct.result().loss, places=3)
-        self.assertEqual(metrics["surrogate_loss:sum"], direct.result().loss)
+        self.assertAlmostEqual(metrics["loss:sum"], direct.result().loss_sum, places=3)
+        self.assertEqual(metrics["surrogate_loss:sum"], direct.result().loss_sum)
 
     def test_without_torch_its_losses_are_refused_before_a_verb(self) -> None:
         with unittest.mock.patch("importlib.util.find_spec", return_value=None):

@@ -61,7 +61,7 @@ class TorchLossTest(unittest.TestCase):
     def test_a_step_follows_the_gradient(self) -> None:
         losses = []
         for _ in range(5):
-            losses.append(self.run_.forward_backward_custom(data(), by_torch, framework="torch").result(60).loss)
+            losses.append(self.run_.forward_backward_custom(data(), by_torch, framework="torch").result(60).loss_sum)
             self.run_.optim_step()
         self.assertEqual(losses, sorted(losses, reverse=True))
         self.assertLess(losses[-1], losses[0] - 0.01)
