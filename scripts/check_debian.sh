@@ -1,25 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: scripts/check_debian.sh [--cache DIR] [--only quickstart|test] [--fast] bookworm|trixie
+# Usage: scripts/check_debian.sh [--cache DIR] [--only walk|test] bookworm|trixie
 #
-# Proves the two commands of the README on a fresh Debian: debootstrap makes a minimal system in a folder, the last
-# commit of this repository is cloned into it, and scripts/quickstart.sh and scripts/test.sh run there as root with a
-# clean environment. Nothing of it stays. By hand, as root, not in continuous integration: half an hour or so on two
-# cores. The last line says PASSED or FAILED.
+# Proves the README on a fresh Debian: debootstrap makes a minimal system in a folder, the last commit of this repository
+# is cloned into it, and scripts/walk_readme.sh (all that the README tells to type, scripts/quickstart.sh first) and
+# scripts/test.sh run there as root with a clean environment. Nothing of it stays. By hand, as root, not in continuous
+# integration: an hour or so on two cores. The last line says PASSED or FAILED.
 #
 #   --cache DIR   keep Debian's packages and the compiler's results (ccache) in DIR, for the next run
 #   --only NAME   only one of the two commands
-#   --fast        quickstart.sh --fast
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
 
-suite="" cache="" fast="" commands=(quickstart test)
+suite="" cache="" commands=(walk test)
 while [ $# -gt 0 ]; do
   case $1 in
     --cache) cache=$(realpath -m "${2:?"--cache needs a folder"}") && shift ;;
-    --only) commands=("${2:?"--only needs quickstart or test"}") && shift ;;
-    --fast) fast=--fast ;;
+    --only) commands=("${2:?"--only needs walk or test"}") && shift ;;
     -h | --help) print_help && exit 0 ;;
     bookworm | trixie) suite=$1 ;;
     *) usage_error "unknown argument $1" ;;
@@ -28,8 +26,8 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$suite" ] || usage_error "expected bookworm or trixie"
 case ${commands[0]} in
-  quickstart | test) ;;
-  *) usage_error "--only is \"${commands[0]}\", expected quickstart or test" ;;
+  walk | test) ;;
+  *) usage_error "--only is \"${commands[0]}\", expected walk or test" ;;
 esac
 [ "$(id -u)" = 0 ] || die "needs root: debootstrap and chroot do"
 command -v debootstrap >/dev/null || die "debootstrap is not installed"
@@ -90,10 +88,9 @@ run_inside() {
 make_system
 export packages=$cache/$suite/packages
 for command in "${commands[@]}"; do
-  part="running scripts/$command.sh"
-  if [ "$command" = quickstart ]; then
-    run_inside scripts/quickstart.sh $fast
-  else
-    run_inside scripts/test.sh
-  fi
+  part="running $command"
+  case $command in
+    walk) run_inside scripts/walk_readme.sh ;;
+    test) run_inside scripts/test.sh ;;
+  esac
 done

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 
+#include "daemon/base/quiet_threads.h"
 #include "tests/bench/bench.h"
 
 namespace {
@@ -48,6 +49,7 @@ int usage() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  meshloom::base::use_quiet_threads(argv);
   if (argc < 2) return usage();
   for (const Entry& entry : kBenchmarks) {
     if (std::strcmp(entry.name, argv[1]) != 0) continue;

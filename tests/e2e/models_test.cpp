@@ -79,6 +79,44 @@ TEST_F(ModelsE2e, AnUploadedModelTrainsAsTheSameFolder) {
   shut_down();
 }
 
+TEST_F(ModelsE2e, OfAFolderThatIsNoneNothingIsSent) {
+  start(1);
+  export_first(data_ / "hf");
+  const auto uploads = [&] {
+    return client_json({"upload", "list"}).value("uploads", Json::array()).size();
+  };
+  const auto refused = [&](const fs::path& folder) {
+    const auto made = client({"model", "create", "x", folder.string()});
+    EXPECT_EQ(made.exit_code, 2) << made.errors;
+    EXPECT_EQ(uploads(), 0u) << made.errors;
+    return made.errors;
+  };
+  // A folder of something else, with files that a model might have.
+  fs::create_directory(folder_ / "other");
+  std::ofstream(folder_ / "other/settings.json") << "{}";
+  fs::copy_file(data_ / "hf/model.safetensors", folder_ / "other/model.safetensors");
+  EXPECT_NE(refused(folder_ / "other").find("no config.json"), std::string::npos);
+  // A link that leads out of a model.
+  std::ofstream(folder_ / "secret") << "{\"a\": \"secret\"}";
+  fs::copy(data_ / "hf", folder_ / "linked");
+  fs::create_symlink(folder_ / "secret", folder_ / "linked/tokenizer.json");
+  EXPECT_NE(refused(folder_ / "linked").find("outside of"), std::string::npos);
+  // What nobody knows stays, and Hugging Face's cache is made of links.
+  const fs::path cached = folder_ / "hub/models--a--b", snapshot = cached / "snapshots/0a1b";
+  fs::create_directories(snapshot);
+  fs::create_directories(cached / "blobs");
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::copy_file(data_ / "hf" / name, cached / "blobs" / name);
+    fs::create_symlink(fs::path("../../blobs") / name, snapshot / name);
+  }
+  std::ofstream(snapshot / "passwords.txt") << "secret";
+  fs::create_symlink(folder_ / "secret", snapshot / "notes.json");
+  ASSERT_EQ(client({"model", "create", "cached", snapshot.string()}).exit_code, 0);
+  const Json files = client_json({"model", "show", "cached"})["files"];
+  EXPECT_EQ(files.size(), 2u) << files.dump(2);
+  shut_down();
+}
+
 TEST_F(ModelsE2e, AJournalThatWasMovedAwayFindsEverythingWhenItIsPutBack) {
   start(1);
   export_first(data_ / "hf");

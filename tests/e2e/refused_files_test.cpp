@@ -216,7 +216,13 @@ class RefusedFilesE2e : public DaemonTest {
     };
     add_tokenizer("lfs_tokenizer", kLfs, "run.data.tokenizer");
     add_tokenizer("lfs_json", kLfs, "run.data.tokenizer");
-    add_tokenizer("without_eos", kPlain, "run.data.append_eos");
+    add_job(
+        "without_eos",
+        [](v1::RunConfig& c) {
+          c.mutable_data()->set_tokenizer("without_eos");
+          c.mutable_data()->set_append_eos(true);
+        },
+        kInvalid, kPlain, "run.data.append_eos");
     const std::string part = (data_ / "length/tokenizer.json.pre_tokenizer.length").string();
     add_tokenizer("length", kPlain, part.c_str());
   }
@@ -316,6 +322,7 @@ class RefusedFilesE2e : public DaemonTest {
       return data.of<v1::TokenizeDataRequest>(&v1::DataService::Stub::TokenizeData, [&](auto& r) {
         r.add_paths(path);
         r.mutable_reading()->set_tokenizer(tokenizer);
+        if (tokenizer == std::string("without_eos")) r.mutable_reading()->set_append_eos(true);
         r.set_out("refused.bin");
       });
     };
@@ -334,6 +341,49 @@ class RefusedFilesE2e : public DaemonTest {
          tokenize("text.txt", "lfs_tokenizer")},
         {"no end to tokenize with", kInvalid, kPlain, "run.data.append_eos",
          tokenize("text.txt", "without_eos")}};
+    refusals_.insert(refusals_.end(), more.begin(), more.end());
+  }
+
+  /// Texts, tokens and configs that are sent whole.
+  void add_texts() {
+    const Sender<v1::DataService> data(address_);
+    const auto encode = [&](const char* preset, const std::string& text) {
+      return data.of<v1::EncodeTextRequest>(&v1::DataService::Stub::EncodeText, [&](auto& r) {
+        r.mutable_source()->mutable_model()->set_preset(preset);
+        r.mutable_prompt()->set_prompt(text);
+      });
+    };
+    const auto decode =
+        data.of<v1::DecodeTokensRequest>(&v1::DataService::Stub::DecodeTokens, [](auto& r) {
+          r.mutable_source()->mutable_model()->set_preset("byte_gpt_tiny");
+          r.add_token_ids(65);
+          r.add_token_ids(256);
+        });
+    const auto chat =
+        data.of<v1::EncodeTextRequest>(&v1::DataService::Stub::EncodeText, [](auto& r) {
+          r.mutable_source()->mutable_model()->set_preset("byte_gpt_tiny");
+          v1::ChatMessage& message = *r.mutable_prompt()->mutable_chat()->add_messages();
+          message.set_role("user");
+          message.set_content("a");
+        });
+    const auto read = [&](const std::string& text) {
+      return Sender<v1::JobService>(address_).of<v1::ReadConfigRequest>(
+          &v1::JobService::Stub::ReadConfig, [&](auto& r) { r.set_text(text); });
+    };
+    const std::string deep(200'000, '['), aliases = "a: &a [x, x]\nb: &b [*a, *a]\nrun: *b";
+    const Refusals more = {
+        {"text of tokens alone", StatusCode::UNIMPLEMENTED, "TOKENIZER_NEEDED", "source.model",
+         encode("gpt2_124m", "a")},
+        {"text of no model", kInvalid, kPlain, "run.model.preset", encode("gpt_none", "a")},
+        {"too much text", StatusCode::RESOURCE_EXHAUSTED, "TEXT_TOO_LONG", "prompt.prompt",
+         encode("byte_gpt_tiny", std::string((1 << 20) + 1, 'a'))},
+        {"a token of another model", kInvalid, kPlain, "token_ids[1]", decode},
+        {"chat without a template", StatusCode::FAILED_PRECONDITION, "NO_CHAT_TEMPLATE",
+         "prompt.chat", chat},
+        {"a config that is none", kInvalid, "CONFIG_INVALID", "", read("run: [")},
+        {"a config too deep", kInvalid, "CONFIG_INVALID", "", read(deep)},
+        {"a config of aliases", kInvalid, "CONFIG_INVALID", "", read(aliases)},
+        {"a config too long", kInvalid, kPlain, "text", read(std::string(300'000, ' '))}};
     refusals_.insert(refusals_.end(), more.begin(), more.end());
   }
 
@@ -357,6 +407,7 @@ TEST_F(RefusedFilesE2e, AJobThatTrainsKeepsItsLosses) {
   add_data();
   add_models();
   add_services();
+  add_texts();
   RunClient client_of_all(address_);
   expect_refused(client_of_all, refusals_);
   EXPECT_FALSE(fs::exists(data_ / "refused.bin"));

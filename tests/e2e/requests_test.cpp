@@ -209,7 +209,6 @@ TEST_F(RequestsE2e, TheClientTellsHowItEnded) {
   EXPECT_EQ(client({"job"}).exit_code, 2);
   EXPECT_EQ(client({"job", "submit", "/no/such.yaml"}).exit_code, 2);
   EXPECT_EQ(client({"frobnicate"}).exit_code, 2);
-  EXPECT_EQ(client({"generate", "--job", "a"}).exit_code, 2);
   EXPECT_EQ(client({"generate", "--job", "a", "--prompt", "x", "--tokens", "1"}).exit_code, 2);
   EXPECT_EQ(client({"generate", "--job", "a", "--prompt", "x", "--samples", "0"}).exit_code, 2);
   const auto no_id = client({"generate", "--job", "a", "--tokens", "1,x"});

@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/run_client.h"
 #include "tests/support/source_folder.h"
@@ -206,8 +208,9 @@ TEST_F(RunVerbsE2e, TheClientWatchesStopsAndSavesWhatItSamplesFrom) {
   start();
   const std::string token = create_run("watched");
   const auto sample = [&](std::vector<std::string> options) {
-    std::vector<std::string> line = {"run",      "sample", "watched",      "--token", token,
-                                     "--tokens", "97,98",  "--max-tokens", "12"};
+    std::vector<std::string> line = {"run", "sample",   "watched", "--token",
+                                     token, "--tokens", "97,98",   "--max-tokens",
+                                     "12",  "--seed",   "0"};
     line.insert(line.end(), options.begin(), options.end());
     return line;
   };
@@ -223,6 +226,13 @@ TEST_F(RunVerbsE2e, TheClientWatchesStopsAndSavesWhatItSamplesFrom) {
   EXPECT_EQ(watched.output, text + "\n");
   EXPECT_EQ(client(sample({"--watch"})).output, text + "\n");
   EXPECT_EQ(client(sample({})).output, text + "\n");
+  EXPECT_EQ(client(sample({"--watch"})).errors.find("draws the same"), std::string::npos);
+  for (const Arguments& more : {Arguments{}, Arguments{"--watch"}}) {
+    Arguments by_chance = sample(more);
+    by_chance.erase(std::find(by_chance.begin(), by_chance.end(), "--seed"),
+                    std::find(by_chance.begin(), by_chance.end(), "0") + 1);
+    EXPECT_THAT(client(by_chance).errors, HasSubstr("draws the same again"));
+  }
   EXPECT_EQ(client(sample({"--ids"})).output, fmt::format("{}\n", fmt::join(ids, " ")));
   const Json stopped = client_json(sample({"--stop-token", std::to_string(ids[2])}));
   EXPECT_EQ(stopped["result"]["sample"]["sequences"][0]["finish_reason"], "stop_token");

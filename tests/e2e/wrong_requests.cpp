@@ -162,7 +162,6 @@ void send_wrong_requests(const std::string& address, const std::string& job) {
   };
   const std::pair<const char*, std::function<void(v1::GenerateRequest&)>> wrong[] = {
       {"no source", [](auto& r) { r.clear_job(); }},
-      {"no prompt", [](auto& r) { r.clear_prompt(); }},
       {"two prompts", [](auto& r) { r.add_token_ids(1); }},
       {"top_p", [](auto& r) { r.mutable_params()->set_top_p(2); }},
       {"temperature", [](auto& r) { r.mutable_params()->set_temperature(-1); }},

@@ -10,26 +10,32 @@ set -euo pipefail
 export STUB=$work/programs
 mkdir -p "$STUB/bin"
 
-# The daemon: a rank that ends on SIGTERM only where DEAF is not set, and rank 0 serves after a moment.
+# The daemon ends on SIGTERM only where DEAF is not set, and serves after a moment.
 cat >"$STUB/bin/meshloomd" <<'STUB'
 #!/usr/bin/env bash
 [ -z "${DEAF:-}" ] || trap '' TERM
-while [ $# -gt 0 ]; do
-  [ "$1" != --state-dir ] || state=$2
-  shift
-done
 sleep 0.3
-[ "$OMPI_COMM_WORLD_RANK" = 0 ] && mkdir -p "$state/hf" && echo {} >"$state/hf/config.json" &&
-  echo 127.0.0.1:1 >"$state/address"
-until [ -e "$state/stop" ]; do sleep 0.1; done
+mkdir -p "$1/hf" && echo {} >"$1/hf/config.json" && touch "$1/serves"
+while :; do sleep 0.1; done
 STUB
+# The client: up leaves the daemon in a session of its own, down ends that one, and both want to be told which it is.
 cat >"$STUB/bin/meshloom" <<'STUB'
 #!/usr/bin/env bash
-state=$STUB/work/state
+[ "$1" = --state-dir ] || exit 2
+state=$2
 case "$*" in
-  *status*) [ "$MESHLOOM_ADDRESS" = 127.0.0.1:1 ] || exit 3 ;;
-  *submit*) for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "step $i" && sleep 0.2; done ;;
-  *shutdown*) touch "$state/stop" ;;
+  *" up -n 2 --data-dir "*)
+    mkdir -p "$state"
+    setsid "$STUB/bin/meshloomd" "$state" </dev/null >"$state/log" 2>&1 &
+    echo $! >"$state/pid"
+    until [ -e "$state/serves" ]; do sleep 0.02; done
+    ;;
+  *" submit "*)
+    [ -e "$state/serves" ] || exit 3
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "step $i" && sleep 0.2; done
+    ;;
+  *" down --force") [ ! -s "$state/pid" ] || kill -KILL -- "-$(cat "$state/pid")" 2>/dev/null || true ;;
+  *" down") kill -TERM -- "-$(cat "$state/pid")" ;;
 esac
 STUB
 chmod +x "$STUB"/bin/*

@@ -6,8 +6,8 @@ set -euo pipefail
 . "$(dirname "$0")/assert.sh"
 cd "$work"
 
-for script in "$repository"/scripts/*.sh; do
-  name=$(basename "$script")
+for script in "$repository"/scripts/*.sh "$repository"/scripts/python/*.sh; do
+  name=${script#"$repository/scripts/"}
   output=$name
   [ "$name" = common.sh ] && continue
   [ -x "$script" ] || fail "$name may not be executed"
