@@ -8,6 +8,7 @@
 #include <future>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/source_folder.h"
 
 namespace meshloom::e2e {
 namespace {
@@ -143,7 +144,9 @@ TEST_F(EdgesE2e, ASampleNeedsNoPromptAndShowsItsSeed) {
   const auto again = draw({"--seed", seed});
   EXPECT_EQ(again.output, first.output);
   EXPECT_EQ(again.errors.find("draws the same"), std::string::npos) << again.errors;
-  EXPECT_EQ(client({"--address", "http://" + address_ + "/", "status"}).exit_code, 0);
+  const Arguments by_url{test::program("meshloom"), "--address", "http://" + address_ + "/",
+                         "status"};
+  EXPECT_EQ(run_command(by_url, 60s).exit_code, 0);
 }
 
 TEST_F(EdgesE2e, AnEvaluationOfAMaskedLanguageModelTellsWhatItComputedAndWhatCounts) {

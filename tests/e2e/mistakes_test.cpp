@@ -67,7 +67,7 @@ constexpr Mistake kInJobFiles[] = {
     {"{plan: {dtype: fp16}}", "must be float32, bfloat16 or auto"},
     {"{plan: {zero_stage: 3}}", "fully_shard"},
     {"{checkpoint: {interval: -1}}", "run.checkpoint.interval"},
-    {"{checkpoint: {resume_from: checkpoints/none/step-1}}", "checkpoints/none"},
+    {"{checkpoint: {resume_from: checkpoints/none/step-1}}", "job \"none\" does not exist"},
     {"{checkpoint: {save_total_limit: 2}}", "keep_latest_k"},
     {"{validation: {interval: -2}}", "run.validation.interval"},
     {"{validation: {eval_steps: 10}}", "run.validation.interval"},
@@ -132,7 +132,7 @@ constexpr Mistake kInCommands[] = {
     {"data train-tokenizer --vocab 10 --out t /proc/version", "vocab"},
     {"run create no.yaml", "no.yaml"},
     {"run close nobody --force", "nobody"},
-    {"run create --set trainnig.seed=3", "training"},
+    {"run create --set training.seed=3", "file is required"},
     {"status --jsn", "did you mean --json?"},
 };
 
@@ -149,7 +149,7 @@ constexpr Mistake kInPython[] = {
     {"client.evaluate('jobs/nobody')", "nobody"},
     {"client.import_upload('nothing.txt', 'a.txt')", "nothing.txt"},
     {"client.create_model('m', 'no-folder')", "no-folder"},
-    {"client.submit('run: [')", "not YAML"},
+    {"client.submit('run: [\\n')", "not YAML"},
 };
 
 class MistakesE2e : public DaemonTest {
@@ -174,13 +174,13 @@ class MistakesE2e : public DaemonTest {
     std::string text = "run:\n";
     if (lacks("{model:")) text += "  model: {preset: byte_gpt_tiny}\n";
     if (lacks("{data:")) text += "  data: {path: text.txt}\n";
-    std::string own = "  " + made.substr(1, made.size() - 2) + "\n", training;
-    for (const auto& [key, value] : {std::pair("steps:", "5"), {"global_batch_size:", "2"}})
-      if (lacks(key)) training += fmt::format("{} {}, ", key, value);
-    if (lacks("{training:"))
-      text += "  training: {" + training + "seq_len: 16}\n";
+    std::string own = "  " + made.substr(1, made.size() - 2) + "\n";
+    const auto begin = own.find("training: {");
+    if (begin == std::string::npos)
+      text += "  training: {steps: 5, global_batch_size: 2, seq_len: 16}\n";
     else
-      own.insert(own.find("training: {") + 11, training);
+      for (const auto& [key, value] : {std::pair("steps: ", "5, "), {"global_batch_size: ", "2, "}})
+        if (lacks(key)) own.insert(begin + 11, std::string(key) + value);
     return write_text("mistake.yaml", text + own);
   }
 };

@@ -99,6 +99,7 @@ TEST_F(ModelsE2e, OfAFolderThatIsNoneNothingIsSent) {
   // A link that leads out of a model.
   std::ofstream(folder_ / "secret") << "{\"a\": \"secret\"}";
   fs::copy(data_ / "hf", folder_ / "linked");
+  fs::remove(folder_ / "linked/tokenizer.json");
   fs::create_symlink(folder_ / "secret", folder_ / "linked/tokenizer.json");
   EXPECT_NE(refused(folder_ / "linked").find("outside of"), std::string::npos);
   // What nobody knows stays, and Hugging Face's cache is made of links.

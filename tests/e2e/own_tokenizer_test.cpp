@@ -75,7 +75,7 @@ TEST_F(OwnTokenizerE2e, TrainsAModelWhoseLossIsToldByByte) {
     EXPECT_GT(shown[validation]["bits_per_byte"].get<double>(), 0.1) << shown.dump(2);
   EXPECT_LT(shown["last_validation"]["bits_per_byte"].get<double>(),
             shown["first_validation"]["bits_per_byte"].get<double>());
-  EXPECT_EQ(shown["data"]["bytes"].get<std::string>(), std::to_string(static_cast<int>(bytes)));
+  EXPECT_EQ(shown["data"]["bytes"].get<double>(), bytes);
   EXPECT_NE(client({"job", "show", "first"}).output.find(" bits/byte"), std::string::npos);
   std::ifstream metrics(state_ / "jobs/first/metrics.jsonl");
   int steps = 0;

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from meshloom.data import as_ints
 from meshloom.messages import refuse
-from meshloom.v1 import generate_service_pb2
+from meshloom.v1 import chat_pb2, generate_service_pb2
 
 Message = Mapping[str, str]  #: {"role": "user", "content": "..."}
 Prompt = str | npt.ArrayLike | Sequence[Message]
@@ -33,9 +33,9 @@ def prompt_message(prompt: Prompt) -> generate_service_pb2.Prompt:
     return generate_service_pb2.Prompt(token_ids=as_ints(prompt, "prompts").tolist())  # type: ignore[arg-type]
 
 
-def conversation(messages: Any) -> generate_service_pb2.Conversation:
+def conversation(messages: Any) -> chat_pb2.Conversation:
     """Of a list of {"role", "content"}, or of one such message."""
-    made = generate_service_pb2.Conversation()
+    made = chat_pb2.Conversation()
     for index, message in enumerate([messages] if isinstance(messages, Mapping) else messages):
         if not isinstance(message, Mapping) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
             raise refuse(f"messages[{index}]", f"{message!r} is no message; expected {{\"role\": \"user\", "
