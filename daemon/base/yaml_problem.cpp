@@ -26,7 +26,7 @@ constexpr const char* kDirective = "a line that begins with % must stand in quot
 constexpr const char* kItem =
     "a list item (\"- \") stands where none may: each stands on a line of its own below its key";
 
-constexpr Meaning kMeanings[] = {
+const Meaning kMeanings[] = {
     {YAML::ErrorMsg::END_OF_MAP_FLOW, "a { is not closed by }"},
     {YAML::ErrorMsg::END_OF_SEQ_FLOW, "a [ is not closed by ]"},
     {YAML::ErrorMsg::END_OF_MAP, kIndented},

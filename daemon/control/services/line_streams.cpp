@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/files.h"
@@ -110,7 +111,13 @@ void MetricsStream::begin() {
 
 bool MetricsStream::produce() {
   if (!lines_) begin();
-  const bool last = !request_.follow() || base::is_final(store_.state(id_));
+  const v1::JobState state = store_.state(id_);
+  const bool last = !request_.follow() || base::is_final(state);
+  // Where an attempt has ended ahead of its checkpoint the file has lines of steps that the next
+  // one repeats, and drops them before it runs.
+  const std::int64_t done = state == v1::JOB_STATE_RUNNING
+                                ? std::numeric_limits<std::int64_t>::max()
+                                : store_.get(id_).step();
   auto lines = lines_->read();
   // After the lines: an edit is known before the steps that go by it.
   bool edited = false;
@@ -127,8 +134,13 @@ bool MetricsStream::produce() {
   for (LineReader::Line& line : lines) {
     const auto entry = nlohmann::json::parse(line.text, nullptr, /*allow_exceptions=*/false);
     if (!entry.is_object() || !entry.contains("step")) continue;
-    const std::int64_t known =
-        2 * entry["step"].get<std::int64_t>() + (entry.contains("validation_loss") ? 1 : 0);
+    const auto step = entry["step"].get<std::int64_t>();
+    if (step > done) {
+      lines_ = std::make_unique<LineReader>(state_.job(id_) / "metrics.jsonl");
+      if (last) finish();
+      return false;
+    }
+    const std::int64_t known = 2 * step + (entry.contains("validation_loss") ? 1 : 0);
     if (known <= told_) continue;
     told_ = known;
     v1::StreamMetricsResponse response;

@@ -193,8 +193,9 @@ TEST(Operations, WhoOnlyLooksIsNotTold) {
   Operations operations(1000);
   operations.add("r", operation_name(0), "forward");
   operations.succeed(operation_name(0), result_of(2000));
-  EXPECT_EQ(operations.get(operation_name(0), false).result().parameters().parameters(0).data().size(),
-            2000u);
+  EXPECT_EQ(
+      operations.get(operation_name(0), false).result().parameters().parameters(0).data().size(),
+      2000u);
   EXPECT_THROW(operations.add("r", operation_name(1), "forward"), ResourceExhausted);
   EXPECT_TRUE(operations.has(operation_name(0)));
 }

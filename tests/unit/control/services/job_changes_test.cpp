@@ -402,7 +402,7 @@ TEST_F(JobChangesTest, WhatAnEditHasMadeOtherThanItWasToldIsToldAgain) {
   std::int64_t step = paused.step(), revision = told;
   for (const auto& line : rest) {
     const auto entry = nlohmann::json::parse(line.line());
-    EXPECT_DOUBLE_EQ(entry["lr"], rate_of(step, 100));
+    EXPECT_DOUBLE_EQ(entry["lr"], rate_of(step, 100)) << line.line();
     EXPECT_EQ(entry["step"], ++step);
     EXPECT_GT(line.revision(), revision);
     revision = line.revision();
