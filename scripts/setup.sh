@@ -18,6 +18,7 @@ build_packages=(
   libopenmpi-dev libgrpc++-dev protobuf-compiler-grpc protobuf-compiler libprotobuf-dev
   libspdlog-dev libfmt-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev
   libdnnl-dev ocl-icd-opencl-dev libopenblas-openmp-dev libhwy-dev libxxhash-dev libssl-dev libpcre2-dev
+  python3  # writes the Python package out of the protocol; no program needs it
 )
 test_packages=(libgtest-dev libgmock-dev libbenchmark-dev)
 run_packages=(openmpi-bin bible-kjv)

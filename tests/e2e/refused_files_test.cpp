@@ -374,7 +374,8 @@ class RefusedFilesE2e : public DaemonTest {
     const Refusals more = {
         {"text of tokens alone", StatusCode::UNIMPLEMENTED, "TOKENIZER_NEEDED", "source.model",
          encode("gpt2_124m", "a")},
-        {"text of no model", kInvalid, kPlain, "run.model.preset", encode("gpt_none", "a")},
+        {"text of no model", StatusCode::NOT_FOUND, "PRESET_NOT_FOUND", "run.model.preset",
+         encode("gpt_none", "a")},
         {"too much text", StatusCode::RESOURCE_EXHAUSTED, "TEXT_TOO_LONG", "prompt.prompt",
          encode("byte_gpt_tiny", std::string((1 << 20) + 1, 'a'))},
         {"a token of another model", kInvalid, kPlain, "token_ids[1]", decode},

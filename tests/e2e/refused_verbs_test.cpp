@@ -320,8 +320,6 @@ VerbRefusals wrong_samples() {
   return {
       {"no prompts", code, reason, "prompts",
        sample_request([](v1::SampleRequest& r) { r.clear_prompts(); })},
-      {"an empty prompt", code, reason, "prompts[0]",
-       sample_request([](v1::SampleRequest& r) { r.mutable_prompts(0)->Clear(); })},
       {"a negative number of samples", code, reason, "samples",
        sample_request([](v1::SampleRequest& r) { r.set_samples(-1); })},
       {"too many samples", code, reason, "samples",

@@ -120,13 +120,14 @@ void add_questions(RunClient& client, Calls* calls) {
 }
 
 /// A 0 that says something: no waiting, the likeliest token, among all tokens, the weights before
-/// the first step, values of an optimizer.
+/// the first step, values of an optimizer, the first second of 1970.
 bool is_taken(const std::string& name) {
   static const std::set<std::string> taken = {
-      "WaitOperationRequest.timeout_ms",    "CreateRunRequest.spec.gap_timeout_seconds",
-      "GenerateRequest.params.temperature", "GenerateRequest.params.top_k",
-      "SampleRequest.params.temperature",   "SampleRequest.params.top_k",
-      "SampleRequest.weights_step"};
+      "WaitOperationRequest.timeout_ms",      "CreateRunRequest.spec.gap_timeout_seconds",
+      "GenerateRequest.params.temperature",   "GenerateRequest.params.top_k",
+      "SampleRequest.params.temperature",     "SampleRequest.params.top_k",
+      "SampleRequest.weights_step",           "InspectDataRequest.reading.chat.time",
+      "TokenizeDataRequest.reading.chat.time"};
   return taken.contains(name) || name.starts_with("OptimStepRequest.params.");
 }
 

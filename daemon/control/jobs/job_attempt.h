@@ -37,7 +37,7 @@ enum class AttemptEnd {
   kCancelled,
   kPaused,   ///< saved; to be continued when it is resumed
   kStopped,  ///< saved; to be continued by a later daemon
-  kNoSpace,  ///< its last checkpoint, or its export, found no room on the disk
+  kHeld,     ///< its last checkpoint, or its export, found no room on the disk
 };
 
 /// A client of its run's verbs: it says which samples each step is on, at which learning rate, what
@@ -57,7 +57,7 @@ class JobAttempt {
   AttemptEnd run();
   /// That the job had the ranks, in all attempts so far.
   double ran_seconds() const;
-  /// After kNoSpace: what to do about it.
+  /// After kHeld: what to do about it.
   const std::string& hold_reason() const { return hold_reason_; }
 
  private:

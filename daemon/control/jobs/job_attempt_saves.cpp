@@ -22,7 +22,7 @@ AttemptEnd JobAttempt::hold_without_space(const Error& error) {
                  : std::string("from its first step, for there is no checkpoint"));
   spdlog::error("job {}: {}", id_, hold_reason_);
   delete_run();
-  return AttemptEnd::kNoSpace;
+  return AttemptEnd::kHeld;
 }
 
 void JobAttempt::save_step() {

@@ -192,7 +192,7 @@ void JobDriver::run_job(const std::string& id) {
       case AttemptEnd::kCancelled: end.state = v1::JOB_STATE_CANCELLED; break;
       case AttemptEnd::kPaused: end.state = v1::JOB_STATE_PAUSED; break;
       case AttemptEnd::kStopped: end.state = v1::JOB_STATE_RECOVERING; break;
-      case AttemptEnd::kNoSpace:
+      case AttemptEnd::kHeld:
         end.state = v1::JOB_STATE_RECOVERING;
         end.hold_reason = attempt.hold_reason();
         break;

@@ -209,8 +209,9 @@ void LocalAdmission::check_contents(const v1::RunConfig& resolved, std::int64_t 
 Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
   std::shared_ptr<const void> hold;
   const v1::RunConfig given = with_plan(spec.run(), &hold);
-  Admitted admitted =
-      admit_config(given, spec.overcommit(), [=, this](const fs::path& folder, Admitted* job) {
+  Admitted admitted = admit_config(
+      given, spec.overcommit(),
+      [this, given](const fs::path& folder, Admitted* job) {
         const fs::path tokenizer = find_tokenizer(given);
         job->resolved =
             train::resolve_run_config(given, options_.world_size, options_.data_dir, &job->warnings,
@@ -220,8 +221,8 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
         job->hold =
             both(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
                                                       options_.data_dir, folder, tokenizer));
-        const nn::ModelConfig model =
-            train::load_model_config(job->resolved.model(), options_.data_dir, folder);
+      },
+      [this, spec](const nn::ModelConfig& model, Admitted* job) {
         check_contents(job->resolved, model.vocab_size);
         job->disk = check_disk(spec, job->resolved, model, state_.root(), &job->warnings);
       });
@@ -249,10 +250,10 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
 }
 
 Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommit,
-                                      const Resolve& resolve) {
+                                      const Resolve& resolve, const Look& look) {
   const auto hold = hold_models(given);
   const bool open_micro_batch = !given.training().has_micro_batch_size() && !overcommit;
-  return calls_.run<Admitted>([this, given, overcommit, open_micro_batch, resolve, hold] {
+  return calls_.run<Admitted>([this, given, overcommit, open_micro_batch, resolve, look, hold] {
     const v1::ModelSource& source = given.model();
     state_.check_in_place();
     Admitted admitted;
@@ -274,6 +275,7 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
         admitted.warnings.push_back(std::move(*note));
     if (auto note = memory_.check_job(admitted.resolved, model, overcommit))
       admitted.warnings.push_back(std::move(*note));
+    look(model, &admitted);
     return admitted;
   });
 }

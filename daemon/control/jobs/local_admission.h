@@ -83,7 +83,11 @@ class LocalAdmission final : public Admission {
   /// Fills in the resolved config, whose model lies in `folder` if it names one, and what comes
   /// with it.
   using Resolve = std::function<void(const std::filesystem::path& folder, Admitted* admitted)>;
-  Admitted admit_config(const v1::RunConfig& given, bool overcommit, const Resolve& resolve);
+  /// What is looked at once the config has its ranks' memory.
+  using Look = std::function<void(const nn::ModelConfig& model, Admitted* admitted)>;
+  Admitted admit_config(
+      const v1::RunConfig& given, bool overcommit, const Resolve& resolve,
+      const Look& look = [](const nn::ModelConfig&, Admitted*) {});
   /// Throws where a line of the text of a resolved job is none, or a token of its files is not in
   /// the vocabulary, as far as a part of the time that a call has reaches.
   void check_contents(const v1::RunConfig& resolved, std::int64_t vocab_size);

@@ -280,9 +280,9 @@ int opens_of(const std::filesystem::path& file, const std::function<void()>& bod
 
 TEST_F(LocalAdmissionTest, APlanIsCheckedOnce) {
   auto one_rank = admission(1);
-  // Once to resolve the job, plan and all, once to look for what is missing, once to compare its
-  // data and its disk, and once to estimate its memory.
-  EXPECT_EQ(opens_of(data_.path() / "config.json", [&] { one_rank.admit(job(1)); }), 4);
+  // Once to look for what is missing, once to resolve the job, plan and all, and once to estimate
+  // its memory.
+  EXPECT_EQ(opens_of(data_.path() / "config.json", [&] { one_rank.admit(job(1)); }), 3);
 }
 
 TEST_F(LocalAdmissionTest, AJobOfOtherRanksIsToldFromAWrongOne) {
