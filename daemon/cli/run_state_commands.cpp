@@ -132,12 +132,13 @@ void add_save_weights(CLI::App& runs, CommandContext& context) {
 }
 
 void add_removal(CLI::App& runs, CommandContext& context, const char* name, const char* text,
-                 const char* form, ExitCode (*action)(Client&, bool json, const RemovalOptions&)) {
+                 const char* form, const char* example,
+                 ExitCode (*action)(Client&, bool json, const RemovalOptions&)) {
   auto* command = runs.add_subcommand(name, text);
   auto options = std::make_shared<RemovalOptions>();
   command->add_option("name", options->name, form)->required();
   add_needed_token(*command, context);
-  command->footer(fmt::format("Example: meshloom run {} {}", name, form));
+  command->footer(fmt::format("Example: meshloom run {} {}", name, example));
   set_action(*command, context, options, action);
 }
 
@@ -147,14 +148,14 @@ void add_run_states(CLI::App& runs, CommandContext& context) {
   add_save_state(runs, context);
   add_load_state(runs, context);
   add_removal(runs, context, "delete-state", "Remove a saved state, with its files",
-              "runs/RUN/states/NAME", &delete_state);
+              "runs/RUN/states/NAME", "runs/my-run/states/step-100", &delete_state);
   add_save_weights(runs, context);
   auto* download =
       runs.add_subcommand("download-weights", "Copy weights on disk into a new folder");
   add_download(*download, context, "runs/RUN/weights/NAME, as run show shows it");
   add_optional_token(*download, context);
   add_removal(runs, context, "delete-weights", "Let saved weights go, with their files",
-              "runs/RUN/weights/NAME", &delete_weights);
+              "runs/RUN/weights/NAME", "runs/my-run/weights/policy-3", &delete_weights);
 }
 
 }  // namespace meshloom::cli

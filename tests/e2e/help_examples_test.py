@@ -131,6 +131,9 @@ def main():
             examples.append(examples.pop(examples.index(end)))
         try:
             for example in examples:
+                if "|" in example and shutil.which(example.split("|")[1].split()[0]) is None:
+                    print(f"not run, since there is no such program: {example}")
+                    continue
                 for begin in [one for one in BEFORE if example.startswith(one)]:
                     for line in BEFORE.pop(begin):
                         made = shell.run(line)
