@@ -126,6 +126,16 @@ Json DaemonTest::client_json(const Arguments& arguments) const {
   return Json::parse(result.output, nullptr, false);
 }
 
+Json DaemonTest::evaluate(const Arguments& options) const {
+  Arguments all{"evaluate", "--json"};
+  all.insert(all.end(), options.begin(), options.end());
+  const CommandResult result = client(all, 120s);
+  EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
+  std::string last = result.output;
+  last.resize(last.find_last_not_of('\n') + 1);
+  return Json::parse(last.substr(last.rfind('\n') + 1))["result"];
+}
+
 void DaemonTest::expect_refused_for(const Arguments& arguments, const std::string& reason) const {
   Arguments all = arguments;
   all.push_back("--json");

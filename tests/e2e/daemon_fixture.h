@@ -64,6 +64,8 @@ class DaemonTest : public ::testing::Test {
   CommandResult client(const Arguments& arguments, std::chrono::milliseconds timeout = 60s) const;
   /// The same with --json, which must succeed.
   Json client_json(const Arguments& arguments) const;
+  /// What `evaluate` finds with these options: the last value of its stream.
+  Json evaluate(const Arguments& options) const;
   /// The same must fail and tell this reason.
   void expect_refused_for(const Arguments& arguments, const std::string& reason) const;
 

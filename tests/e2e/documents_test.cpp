@@ -40,14 +40,8 @@ class DocumentsE2e : public DaemonTest {
     all.push_back(path);
     return client_json(all);
   }
-  double evaluated(const Arguments& more) const {
-    Arguments all{"evaluate", "--json"};
-    all.insert(all.end(), more.begin(), more.end());
-    const auto result = client(all);
-    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
-    if (result.exit_code != 0) return 0.0;
-    const std::string lines = result.output.substr(0, result.output.find_last_not_of('\n') + 1);
-    return Json::parse(lines.substr(lines.rfind('\n') + 1))["result"]["loss"].get<double>();
+  double evaluated(const Arguments& options) const {
+    return evaluate(options)["loss"].get<double>();
   }
   bool has_note(const std::string& name, const std::string& text) const {
     const Json told = job(name);

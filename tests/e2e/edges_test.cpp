@@ -163,12 +163,8 @@ TEST_F(EdgesE2e, AnEvaluationOfAMaskedLanguageModelTellsWhatItComputedAndWhatCou
   bert.data = "text.txt, tokenizer: bytes, masked_lm: {mask_token: 256}";
   submit(bert, "masked");
   ASSERT_TRUE(reaches("masked", "succeeded")) << job("masked").dump(2);
-  const Arguments asked{"evaluate", "--job", "masked", "--data", "text.txt", "--batches", "3"};
-  Arguments as_json{"--json"};
-  as_json.insert(as_json.end(), asked.begin(), asked.end());
-  std::string last = client(as_json).output;
-  last.resize(last.find_last_not_of('\n') + 1);
-  const Json result = Json::parse(last.substr(last.rfind('\n') + 1))["result"];
+  const Arguments options{"--job", "masked", "--data", "text.txt", "--batches", "3"};
+  const Json result = evaluate(options);
   const auto computed = result["computed_tokens"].get<std::int64_t>();
   const auto counted = result["tokens"].get<std::int64_t>();
   EXPECT_EQ(computed, 3 * 4 * 32);
@@ -176,6 +172,8 @@ TEST_F(EdgesE2e, AnEvaluationOfAMaskedLanguageModelTellsWhatItComputedAndWhatCou
   EXPECT_LT(counted, computed / 2);
   EXPECT_DOUBLE_EQ(result["tokens_per_second"].get<double>(),
                    static_cast<double>(computed) / result["seconds"].get<double>());
+  Arguments asked{"evaluate"};
+  asked.insert(asked.end(), options.begin(), options.end());
   EXPECT_THAT(client(asked).output,
               HasSubstr(fmt::format("{} computed, {} count, in 3 batches", computed, counted)));
 }

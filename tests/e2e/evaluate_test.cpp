@@ -13,19 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class EvaluateE2e : public DaemonTest {
- protected:
-  /// The last value of the stream.
-  Json evaluate(const Arguments& arguments) {
-    Arguments all{"evaluate", "--json"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const auto result = client(all, 120s);
-    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
-    std::string last = result.output;
-    last.resize(last.find_last_not_of('\n') + 1);
-    return Json::parse(last.substr(last.rfind('\n') + 1))["result"];
-  }
-};
+class EvaluateE2e : public DaemonTest {};
 
 TEST_F(EvaluateE2e, TheJobsOwnValidationLossBitForBitOnEveryPlan) {
   start();

@@ -38,15 +38,6 @@ class OwnTokenizerE2e : public DaemonTest {
     all.insert(all.end(), more.begin(), more.end());
     return client(all);
   }
-  Json evaluate(const Arguments& arguments) const {
-    Arguments all{"evaluate", "--json"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const auto result = client(all, 120s);
-    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
-    std::string last = result.output;
-    last.resize(last.find_last_not_of('\n') + 1);
-    return Json::parse(last.substr(last.rfind('\n') + 1))["result"];
-  }
 };
 
 TEST_F(OwnTokenizerE2e, TrainsAModelWhoseLossIsToldByByte) {

@@ -331,15 +331,8 @@ TEST_F(TextE2e, IsEvaluatedOnTextWithTheTokenizerOfItsCheckpoint) {
   text.extra = "  export: {hf_folder: hf}\n";
   submit(text, "text");
   ASSERT_TRUE(reaches("text", "succeeded")) << job("text").dump(2);
-  const auto loss = [&](const Arguments& arguments) {
-    Arguments all{"evaluate", "--json"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const auto result = client(all, 60s);
-    EXPECT_EQ(result.exit_code, 0) << result.output << result.errors;
-    if (result.exit_code != 0) return 0.0;
-    std::string last = result.output;
-    last.resize(last.find_last_not_of('\n') + 1);
-    return Json::parse(last.substr(last.rfind('\n') + 1))["result"]["loss"].get<double>();
+  const auto loss = [&](const Arguments& options) {
+    return evaluate(options)["loss"].get<double>();
   };
   const double expected = loss({"--job", "text"});
   EXPECT_GT(expected, 0.0);

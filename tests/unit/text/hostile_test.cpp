@@ -2,8 +2,6 @@
 // Tokenizers and texts of strangers, of a few bytes that make work or memory without end: each is
 // refused by the name of the part, in a moment.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include <chrono>
 #include <functional>
@@ -17,6 +15,8 @@
 #include "daemon/text/tokenizer_folder.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/used_resources.h"
+#include "tests/unit/text/repeated.h"
 #include "tests/unit/text/sentencepiece_file.h"
 
 namespace meshloom::text {
@@ -85,32 +85,12 @@ Json unigram(const std::string& token) {
   return json;
 }
 
-std::string repeated(const std::string& text, std::size_t count) {
-  std::string all;
-  for (std::size_t i = 0; i < count; ++i) all += text;
-  return all;
-}
-
-/// Of the processor, by this thread: what a shared machine gives to others does not count.
-double used_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-/// What the process has taken of memory at most so far.
-std::int64_t most_memory() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{1024} * usage.ru_maxrss;
-}
-
 /// The call throws ResourceExhausted with all the words in its text, soon and in little memory.
 void expect_limited(const std::string& name, const std::vector<std::string>& words,
                     const std::function<void()>& call) {
   SCOPED_TRACE(name);
-  const std::int64_t before = most_memory();
-  const double begin = used_seconds();
+  const std::int64_t before = test::most_memory();
+  const double begin = test::thread_seconds();
   try {
     call();
     ADD_FAILURE() << "it was taken";
@@ -121,8 +101,8 @@ void expect_limited(const std::string& name, const std::vector<std::string>& wor
   } catch (const std::exception& error) {
     ADD_FAILURE() << "another kind: " << error.what();
   }
-  EXPECT_LT(used_seconds() - begin, 15);
-  EXPECT_LT(most_memory() - before, std::int64_t{1} << 30);
+  EXPECT_LT(test::thread_seconds() - begin, 15);
+  EXPECT_LT(test::most_memory() - before, std::int64_t{1} << 30);
 }
 
 void open(const std::string& text) { read_tokenizer_json(text, "t.json"); }
@@ -165,22 +145,22 @@ TEST(HostileTokenizers, WithPartsOfManyBytesAreRefused) {
   expect_limited("Unigram", {"t.json.model.vocab", "a token of 200000 bytes"},
                  [&] { open(unigram(large).dump()); });
   expect_limited("classes of characters", {"is too large"}, [] {
-    open(tokenizer_with("pre_tokenizer", split(repeated("\\p{L}", 800))).dump());
+    open(tokenizer_with("pre_tokenizer", split(testing::repeated("\\p{L}", 800))).dump());
   });
   expect_limited("more classes", {"has 200000 bytes"}, [] {
-    open(tokenizer_with("pre_tokenizer", split(repeated("\\p{L}", 40'000))).dump());
+    open(tokenizer_with("pre_tokenizer", split(testing::repeated("\\p{L}", 40'000))).dump());
   });
 }
 
 TEST(HostileTokenizers, OfManySmallValuesAreRefusedOrReadInProportion) {
   expect_limited("arrays", {"t.json", "more than 8000000 values"},
-                 [] { open("[" + repeated("[],", 9'000'000) + "0]"); });
+                 [] { open("[" + testing::repeated("[],", 9'000'000) + "0]"); });
   // 100,000 objects in one, each of which ends in its parent.
   Json json = tokenizer_with("decoder", nullptr);
   for (int i = 0; i < 100'000; ++i) json["padding"].push_back(Json::object());
-  const double begin = used_seconds();
+  const double begin = test::thread_seconds();
   EXPECT_NO_THROW(open(json.dump()));
-  EXPECT_LT(used_seconds() - begin, 5);
+  EXPECT_LT(test::thread_seconds() - begin, 5);
   expect_limited("around", {"post_processor", "more than 64 tokens around a text"}, [] {
     Json pieces = Json::array({{{"Sequence", Json::object()}}});
     for (int i = 0; i < 1000; ++i) pieces.push_back({{"SpecialToken", {{"id", "x"}}}});
@@ -254,7 +234,7 @@ TEST(HostileTokenizers, ThatTakeTimeWithoutEndAreStopped) {
 TEST(HostileTokenizers, InOtherFilesAreRefused) {
   const std::string piece = bytes_field(1, bytes_field(1, "b"));
   expect_limited("pieces", {"x: has 2097152 pieces"},
-                 [&] { read_sentencepiece(repeated(piece, 5'000'000), {}, "x"); });
+                 [&] { read_sentencepiece(testing::repeated(piece, 5'000'000), {}, "x"); });
   constexpr char kUnigram = 1, kBpe = 2;
   for (const char kind : {kUnigram, kBpe}) {
     const auto tokenizer =
@@ -295,7 +275,7 @@ TEST(StopChecks, EndOpeningEncodingAndDecoding) {
     if (++asked > 2) throw Cancelled("nobody wants it");
   };
   const PipelineTokenizer tokenizer = read_tokenizer_json(word_piece("ab").dump(), "t.json");
-  const std::string text = repeated("ab ba ", 200'000);
+  const std::string text = testing::repeated("ab ba ", 200'000);
   EXPECT_THROW(tokenizer.encode(text, false, stop), Cancelled);
   EXPECT_EQ(asked, 3);
   Json json = word_piece("ab");

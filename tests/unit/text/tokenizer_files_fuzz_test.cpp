@@ -2,7 +2,6 @@
 // Files of tokenizers that were spoiled at random, for some seconds: each is refused by an error of
 // this program or read, and encodes and decodes or refuses texts in the same way; none takes long.
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -12,6 +11,7 @@
 #include "daemon/text/pipeline_tokenizer.h"
 #include "daemon/text/sentencepiece.h"
 #include "kernels/base/error.h"
+#include "tests/support/used_resources.h"
 #include "tests/unit/text/golden_file.h"
 #include "tests/unit/text/hex.h"
 
@@ -21,12 +21,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::chrono::seconds kTime{15};
-
-double thread_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 class Spoiler {
  public:
@@ -141,7 +135,7 @@ int spoil_for(std::chrono::milliseconds time, Spoil&& spoil) {
   int files = 0;
   for (std::uint64_t seed = 1; std::chrono::steady_clock::now() < end; ++seed, ++files) {
     Spoiler spoiler(seed);
-    const double begin = thread_seconds();
+    const double begin = test::thread_seconds();
     try {
       spoil(spoiler);
     } catch (const Error&) {
@@ -149,7 +143,7 @@ int spoil_for(std::chrono::milliseconds time, Spoil&& spoil) {
     } catch (const std::exception& error) {
       ADD_FAILURE() << "seed " << seed << ": " << error.what();
     }
-    EXPECT_LT(thread_seconds() - begin, 30) << "seed " << seed;
+    EXPECT_LT(test::thread_seconds() - begin, 30) << "seed " << seed;
   }
   return files;
 }

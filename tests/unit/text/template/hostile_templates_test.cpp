@@ -2,37 +2,18 @@
 // Templates of strangers that are made to take depth, time or memory without end are refused by an
 // error, soon and in little memory.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <time.h>
 
 #include <functional>
 
 #include "daemon/text/chat_template.h"
 #include "kernels/base/error.h"
+#include "tests/support/used_resources.h"
+#include "tests/unit/text/repeated.h"
 
 namespace meshloom::text {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string repeated(const std::string& text, std::size_t count) {
-  std::string all;
-  for (std::size_t i = 0; i < count; ++i) all += text;
-  return all;
-}
-
-/// Of the processor, by this thread.
-double used_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-std::int64_t most_memory() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{1024} * usage.ru_maxrss;
-}
 
 std::string render_bounded(const std::string& source, const Json& variables = Json::object()) {
   Budget budget = Budget::of_text(source.size());
@@ -43,8 +24,8 @@ std::string render_bounded(const std::string& source, const Json& variables = Js
 void expect_limited(const std::string& source, const std::string& words = "",
                     const Json& variables = Json::object()) {
   SCOPED_TRACE(source.substr(0, 120));
-  const std::int64_t before = most_memory();
-  const double begin = used_seconds();
+  const std::int64_t before = test::most_memory();
+  const double begin = test::thread_seconds();
   try {
     const std::string text = render_bounded(source, variables);
     ADD_FAILURE() << "it gave " << text.size() << " bytes: " << text.substr(0, 100);
@@ -54,26 +35,32 @@ void expect_limited(const std::string& source, const std::string& words = "",
   } catch (const std::exception& error) {
     ADD_FAILURE() << "another kind: " << error.what();
   }
-  EXPECT_LT(used_seconds() - begin, 20);
-  EXPECT_LT(most_memory() - before, std::int64_t{1} << 30);
+  EXPECT_LT(test::thread_seconds() - begin, 20);
+  EXPECT_LT(test::most_memory() - before, std::int64_t{1} << 30);
 }
 
 TEST(HostileTemplates, ThatAreNestedDeepAreRefusedWhenTheyAreRead) {
   for (const std::string bracket : {"(", "[", "{1:", "-", "not ", "f(", "x[", "a|f(", "1 if "})
-    EXPECT_THROW(render_bounded("{{ " + repeated(bracket, 200'000) + " }}"), Error) << bracket;
-  expect_limited("{{ " + repeated("(", 200'000) + "1" + repeated(")", 200'000) + " }}", "levels");
-  expect_limited("{{ " + repeated("[", 200'000) + repeated("]", 200'000) + " }}", "levels");
-  expect_limited("{{ " + repeated("- ", 200'000) + "1 }}", "levels");
-  expect_limited("{{ 1" + repeated(" + 1", 100'000) + " }}", "levels");
-  expect_limited("{{ a" + repeated(".b", 100'000) + " }}", "levels");
-  expect_limited("{{ a" + repeated("|upper", 100'000) + " }}", "levels");
-  expect_limited("{{ a" + repeated(" if b else c", 80'000) + " }}", "levels");
-  expect_limited(repeated("{% if a %}", 40'000) + repeated("{% endif %}", 40'000), "levels");
-  expect_limited(repeated("{% for a in b %}", 30'000), "levels");
+    EXPECT_THROW(render_bounded("{{ " + testing::repeated(bracket, 200'000) + " }}"), Error)
+        << bracket;
+  expect_limited(
+      "{{ " + testing::repeated("(", 200'000) + "1" + testing::repeated(")", 200'000) + " }}",
+      "levels");
+  expect_limited("{{ " + testing::repeated("[", 200'000) + testing::repeated("]", 200'000) + " }}",
+                 "levels");
+  expect_limited("{{ " + testing::repeated("- ", 200'000) + "1 }}", "levels");
+  expect_limited("{{ 1" + testing::repeated(" + 1", 100'000) + " }}", "levels");
+  expect_limited("{{ a" + testing::repeated(".b", 100'000) + " }}", "levels");
+  expect_limited("{{ a" + testing::repeated("|upper", 100'000) + " }}", "levels");
+  expect_limited("{{ a" + testing::repeated(" if b else c", 80'000) + " }}", "levels");
+  expect_limited(testing::repeated("{% if a %}", 40'000) + testing::repeated("{% endif %}", 40'000),
+                 "levels");
+  expect_limited(testing::repeated("{% for a in b %}", 30'000), "levels");
   expect_limited(std::string((1 << 20) + 1, 'a'), "bytes");
   // What has no levels of its own may be long.
-  EXPECT_EQ(render_bounded("{{ 1" + repeated(" ~ 1", 10'000) + " }}").size(), 10'001u);
-  EXPECT_EQ(render_bounded("{% if a %}" + repeated("{% elif a %}", 10'000) + "{% endif %}"), "");
+  EXPECT_EQ(render_bounded("{{ 1" + testing::repeated(" ~ 1", 10'000) + " }}").size(), 10'001u);
+  EXPECT_EQ(
+      render_bounded("{% if a %}" + testing::repeated("{% elif a %}", 10'000) + "{% endif %}"), "");
 }
 
 TEST(HostileTemplates, OfManyNamesAndBranchesAreRefused) {
@@ -224,7 +211,7 @@ TEST(HostileTemplates, ThatBeginManyTextsBeforeTheyEndAnyAreStopped) {
       held);
   // One behind the other they may be there.
   EXPECT_EQ(render_bounded("{% macro f() %}" + part + "{% endmacro %}" +
-                           repeated("{{ f() | length }}", 3)),
+                           testing::repeated("{{ f() | length }}", 3)),
             "400000400000400000");
 }
 

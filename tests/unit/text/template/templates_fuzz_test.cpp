@@ -2,7 +2,6 @@
 // Templates that were spoiled or made up at random, for some seconds: each is refused by an error
 // of this program or rendered; none takes long.
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -10,6 +9,7 @@
 
 #include "daemon/text/chat_template.h"
 #include "kernels/base/error.h"
+#include "tests/support/used_resources.h"
 #include "tests/unit/text/template/golden_templates.h"
 
 namespace meshloom::text {
@@ -18,12 +18,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kTime{12};
-
-double thread_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 /// Makes templates by a grammar, and spoils others.
 class Maker {
@@ -219,7 +213,7 @@ std::pair<int, int> render_for(std::chrono::milliseconds time, const Json& varia
   int made = 0, rendered = 0;
   for (std::uint64_t seed = 1; std::chrono::steady_clock::now() < end; ++seed, ++made) {
     Maker maker(seed);
-    const double begin = thread_seconds();
+    const double begin = test::thread_seconds();
     const std::string source = make(maker);
     try {
       Budget budget;
@@ -232,7 +226,7 @@ std::pair<int, int> render_for(std::chrono::milliseconds time, const Json& varia
     } catch (const std::exception& error) {
       ADD_FAILURE() << "seed " << seed << ": " << error.what() << "\n" << source;
     }
-    EXPECT_LT(thread_seconds() - begin, 20) << "seed " << seed << "\n" << source;
+    EXPECT_LT(test::thread_seconds() - begin, 20) << "seed " << seed << "\n" << source;
   }
   return {made, rendered};
 }

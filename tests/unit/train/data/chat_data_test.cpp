@@ -4,10 +4,8 @@
 
 #include "daemon/text/learned_tokens.h"
 #include "daemon/text/token_file.h"
-#include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/resolve.h"
-#include "daemon/train/resume_check.h"
 #include "tests/unit/train/data/text_job_test.h"
 
 namespace meshloom::train {
@@ -44,14 +42,10 @@ class ChatDataTest : public TextJobTest {
     return c;
   }
   std::string refused(const std::function<void(v1::RunConfig&)>& change) const {
-    v1::RunConfig given = chat();
-    change(given);
-    try {
-      resolve(given);
-    } catch (const Error& error) {
-      return error.reason() + " " + error.what();
-    }
-    return "accepted";
+    return refused_when([&](v1::RunConfig& given) {
+      given = chat();
+      change(given);
+    });
   }
   std::string refused_lines(const std::string& lines) const {
     folder_.write_text("bad.jsonl", lines);
@@ -125,17 +119,7 @@ TEST_F(ChatDataTest, AJobThatGoesOnTellsTheTimeOfTheFirst) {
   v1::RunConfig at_first = given;
   at_first.mutable_data()->mutable_chat()->set_time(1'000'000'000);
   const v1::RunConfig before = resolve(at_first);
-  Manifest manifest;
-  manifest.step = 2;
-  manifest.model_config = nn::to_hf_config(load_model_config(before.model(), folder_.path()));
-  manifest.run_config = to_json_text(before);
-  manifest.data_identity = to_json_text(before.data().identity());
-  folder_.write_text("step-2/manifest.json", manifest_to_json(manifest));
-  const auto settled = [&](const v1::RunConfig& config) {
-    v1::RunConfig resolved = resolve(config);
-    settle_resume_from(config, &resolved, folder_.path() / "step-2", folder_.path());
-    return resolved;
-  };
+  write_checkpoint(before);
   const v1::RunConfig next = settled(given);
   EXPECT_EQ(next.data().chat().time(), 1'000'000'000);
   EXPECT_EQ(next.data().identity().tokenizer(), before.data().identity().tokenizer());

@@ -9,12 +9,10 @@
 
 #include "daemon/base/sha256.h"
 #include "daemon/text/tokenizer_folder.h"
-#include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/data/text_data.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/resolve.h"
-#include "daemon/train/resume_check.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/data/text_job_test.h"
@@ -197,17 +195,7 @@ TEST_F(DocumentTokensTest, AJobThatWasBegunBeforeKeepsItsOwn) {
 
 TEST_F(DocumentTokensTest, AJobThatGoesOnFromOneThatWasBegunBeforeKeepsIts) {
   const v1::RunConfig before = resolved_before();
-  Manifest manifest;
-  manifest.step = 2;
-  manifest.model_config = nn::to_hf_config(load_model_config(before.model(), folder_.path()));
-  manifest.run_config = to_json_text(before);
-  manifest.data_identity = to_json_text(before.data().identity());
-  folder_.write_text("step-2/manifest.json", manifest_to_json(manifest));
-  const auto settled = [&](const v1::RunConfig& given) {
-    v1::RunConfig resolved = resolve(given);
-    settle_resume_from(given, &resolved, folder_.path() / "step-2", folder_.path());
-    return resolved;
-  };
+  write_checkpoint(before);
   const v1::RunConfig next = settled(config());
   EXPECT_FALSE(next.data().has_add_special_tokens());
   EXPECT_EQ(tokens(next), kBefore);
@@ -221,10 +209,7 @@ TEST_F(DocumentTokensTest, AJobThatGoesOnFromOneThatWasBegunBeforeKeepsIts) {
     EXPECT_THAT(error.what(), HasSubstr("data.add_special_tokens"));
   }
   // From one that knows the field a job takes it as it is.
-  const v1::RunConfig now = resolve(config());
-  manifest.run_config = to_json_text(now);
-  manifest.data_identity = to_json_text(now.data().identity());
-  folder_.write_text("step-2/manifest.json", manifest_to_json(manifest));
+  write_checkpoint(resolve(config()));
   EXPECT_EQ(tokens(settled(config())), kNow);
 }
 

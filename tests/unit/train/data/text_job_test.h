@@ -8,8 +8,11 @@
 #include <string>
 
 #include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/data/data_identity.h"
 #include "daemon/train/data/text_data.h"
 #include "daemon/train/model_source.h"
+#include "daemon/train/resume_check.h"
 #include "daemon/train/run.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/data_files.h"
@@ -54,6 +57,21 @@ class TextJobTest : public ::testing::Test {
     return tokenize_text(resolved, model.vocab_size, tokenizer_folder(resolved, {folder_.path()}),
                          folder_.path(), cache, 2,
                          [](const std::string&, std::uint64_t, std::uint64_t) {});
+  }
+
+  /// A checkpoint of a job with this resolved config, of which settled() goes on.
+  void write_checkpoint(const v1::RunConfig& before) const {
+    Manifest manifest;
+    manifest.step = 2;
+    manifest.model_config = nn::to_hf_config(load_model_config(before.model(), folder_.path()));
+    manifest.run_config = to_json_text(before);
+    manifest.data_identity = to_json_text(before.data().identity());
+    folder_.write_text("step-2/manifest.json", manifest_to_json(manifest));
+  }
+  v1::RunConfig settled(const v1::RunConfig& given) const {
+    v1::RunConfig resolved = resolve(given);
+    settle_resume_from(given, &resolved, folder_.path() / "step-2", folder_.path());
+    return resolved;
   }
 
   testing::DataFolder folder_;
