@@ -106,6 +106,10 @@ void MetricsStream::begin() {
                                  id_, job.steps(), newest, request_.after_revision()),
                      "REVISION_IN_FUTURE", {{"field", "after_revision"}});
   if (request_.after_revision() == 0) told_ = -1;
+  read_anew();
+}
+
+void MetricsStream::read_anew() {
   lines_ = std::make_unique<LineReader>(state_.job(id_) / "metrics.jsonl");
 }
 
@@ -128,7 +132,7 @@ bool MetricsStream::produce() {
     edited = true;
   }
   if (edited) {
-    lines_ = std::make_unique<LineReader>(state_.job(id_) / "metrics.jsonl");
+    read_anew();
     return true;
   }
   for (LineReader::Line& line : lines) {
@@ -136,7 +140,7 @@ bool MetricsStream::produce() {
     if (!entry.is_object() || !entry.contains("step")) continue;
     const auto step = entry["step"].get<std::int64_t>();
     if (step > done) {
-      lines_ = std::make_unique<LineReader>(state_.job(id_) / "metrics.jsonl");
+      read_anew();
       if (last) finish();
       return false;
     }

@@ -73,6 +73,7 @@ class MetricsStream final : public Stream<v1::StreamMetricsResponse> {
  private:
   bool produce() override;
   void begin();
+  void read_anew();
 
   JobStore& store_;
   const StateDir& state_;

@@ -154,14 +154,12 @@ class NameResolver {
   }
   void place(SetBlock& set, const Symbols& outer) {
     place(set.target, outer);
-    Symbols symbols(&outer);
-    read(set.body, symbols);
-    read(set.filter, symbols);
-    place(set.body, symbols);
-    place(set.filter, symbols);
-    set.scope = symbols.scope();
+    place_filtered(set, outer);
   }
-  void place(FilterBlock& block, const Symbols& outer) {
+  void place(FilterBlock& block, const Symbols& outer) { place_filtered(block, outer); }
+  /// Of a block whose text goes through filters.
+  template <typename Block>
+  void place_filtered(Block& block, const Symbols& outer) {
     Symbols symbols(&outer);
     read(block.body, symbols);
     read(block.filter, symbols);
