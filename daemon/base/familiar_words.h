@@ -50,7 +50,8 @@ inline constexpr const char* kPipeline =
     "not offered: there is no pipeline parallelism, take tp, fsdp or cp";
 inline constexpr const char* kAdapters = "not offered: all parameters are trained";
 
-// Of Hugging Face's Trainer, DeepSpeed, Megatron-LM, torchtitan, nanotron and nanoGPT.
+// The keys are those of Hugging Face's Trainer, DeepSpeed, Megatron-LM, torchtitan, nanotron and
+// nanoGPT.
 inline constexpr Familiar kFamiliar[] = {
     {"learning_rate", "run.optimizer.lr"},
     {"max_learning_rate", "run.optimizer.lr"},

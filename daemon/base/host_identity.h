@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this host is called, and which boot of its kernel this is.
+// The name of this host, and the identity of its kernel's boot, which is another one after each.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a RunConfig jobs alone use.
+// The fields of a RunConfig that jobs alone use.
 #pragma once
 
 #include <string_view>

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// Of a step, a validation or a set; null where the bytes are not known.
+/// Returns the bits a byte of a step, a validation or a set; null where the bytes are not known.
 template <typename Metrics>
 Json bits_of(const Metrics& metrics) {
   return metrics.has_bits_per_byte() ? number(metrics.bits_per_byte()) : Json(nullptr);

@@ -10,8 +10,8 @@ class Exception;
 
 namespace meshloom::base {
 
-/// What to change, and the line as far as it is short: `a [ is not closed by ]: "betas: [0.9,
-/// 0.95"`.
+/// Returns what to change, and the line as far as it is short: `a [ is not closed by ]: "betas:
+/// [0.9, 0.95"`.
 std::string yaml_problem(const YAML::Exception& error, const std::string& text);
 
 }  // namespace meshloom::base

@@ -19,7 +19,7 @@ void add(v1::Conversation& chat, const char* role, const std::string& content) {
   message.set_content(content);
 }
 
-/// What the user says next; nothing where the input has ended.
+/// Returns what the user says next; nothing where the input has ended.
 std::optional<std::string> next_turn(bool is_terminal) {
   for (std::string line; true;) {
     if (is_terminal) {
