@@ -60,8 +60,16 @@ class Backend {
   /// A new source of memory of a kind, which `threads` touch: kDevice and kHost. kSymmetric is not
   /// one backend's to give: Unimplemented.
   virtual std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) = 0;
+  /// What there is of the device's memory, whoever uses it. The CPU's is the host's, whatever part
+  /// of it a process may use.
+  virtual DeviceMemory memory() const = 0;
+  /// A stream of its own on a device of this backend, without work.
+  virtual std::shared_ptr<OwnedStream> make_stream(Device device) = 0;
   /// An event without a mark, of its owner's from then on.
   virtual std::unique_ptr<Event> make_event() = 0;
+  /// Work that `stream` is given later begins after all that lies before the event's mark, whatever
+  /// stream that is in. The host does not wait. An event without a mark changes nothing.
+  virtual void wait_event(const Stream& stream, Event& event) = 0;
   /// dst = src, same shape, any strides, any pair of dtypes (numeric conversion, round to nearest
   /// even).
   virtual void copy(const KernelContext&, const TensorView& dst, const TensorView& src) = 0;
@@ -69,6 +77,10 @@ class Backend {
   /// As copy from host memory, which may change once the call returns.
   virtual void copy_from_host(const KernelContext&, const TensorView& dst,
                               const TensorView& host) = 0;
+  /// As copy_from_host, without waiting: `host` is of kind kHost and stays as it is until an event
+  /// recorded afterwards has come.
+  virtual void copy_from_host_async(const KernelContext&, const TensorView& dst,
+                                    const TensorView& host) = 0;
   /// As copy into host memory, which is written when the call returns: it waits for all work before
   /// it.
   virtual void copy_to_host(const KernelContext&, const TensorView& host,
@@ -239,8 +251,5 @@ class Backend {
   virtual void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,
                         const SgdOptions&) = 0;
 };
-
-/// The backend of a device kind. Throws Unimplemented where that backend was not built in.
-Backend& backend_for(Device device);
 
 }  // namespace meshloom::kernels

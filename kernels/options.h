@@ -258,6 +258,12 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
+/// Bytes of a device's memory.
+struct DeviceMemory {
+  std::int64_t free = 0;
+  std::int64_t all = 0;
+};
+
 /// What a device computes with. Results of one compute class and table are bitwise comparable.
 struct ComputeDescription {
   std::string compute_class;   ///< in use: "avx512_bf16"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/tensor/execution_context.h"
 
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 
 namespace meshloom {
@@ -37,7 +38,8 @@ ExecutionContext::ExecutionContext(Options options) : options_(std::move(options
   check(!options_.symmetric_allocator || options_.symmetric_allocator->device() == options_.device,
         "execution context: the symmetric allocator's memory is on another device");
   workspace_ = std::make_unique<AllocatorWorkspace>(*options_.allocator);
-  kernel_context_ = {options_.threads, Stream{}, workspace_.get()};
+  if (!options_.stream) options_.stream = options_.backend->make_stream(options_.device);
+  kernel_context_ = {options_.threads, options_.stream->get(), workspace_.get()};
 }
 
 ExecutionContext::~ExecutionContext() {

@@ -34,6 +34,8 @@ class ExecutionContext {
     /// Of MemoryKind::kHost. Null: one of its own.
     std::shared_ptr<Allocator> host_allocator = nullptr;
     kernels::Backend* backend = nullptr;  ///< null: that of the device
+    /// What its work is given to, of the backend. Null: one of its own.
+    std::shared_ptr<OwnedStream> stream = nullptr;
   };
 
   ExecutionContext();

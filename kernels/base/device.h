@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace meshloom {
 
@@ -16,5 +17,10 @@ struct Device {
 };
 
 inline constexpr Device kCpuDevice{};
+
+/// "cpu" or "cuda".
+const char* kind_name(DeviceKind);
+/// "cpu", "cuda:0".
+std::string to_string(const Device&);
 
 }  // namespace meshloom

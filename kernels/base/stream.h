@@ -7,6 +7,21 @@ namespace meshloom {
 /// On the CPU every call is done when it returns and the handle is null.
 struct Stream {
   void* handle = nullptr;
+
+  bool operator==(const Stream&) const = default;
+};
+
+/// A stream that somebody owns. Made by Backend::make_stream; its end waits for the work in it.
+class OwnedStream {
+ public:
+  explicit OwnedStream(Stream stream) : stream_(stream) {}
+  virtual ~OwnedStream() = default;
+  OwnedStream(const OwnedStream&) = delete;
+  OwnedStream& operator=(const OwnedStream&) = delete;
+  Stream get() const { return stream_; }
+
+ private:
+  Stream stream_;
 };
 
 /// A mark in a stream, which the host can wait for and measure from. Made by Backend::make_event
@@ -18,6 +33,8 @@ class Event {
   virtual void record(const Stream& stream) = 0;
   /// Blocks the host until all work before the mark is done; returns at once if there is no mark.
   virtual void wait() = 0;
+  /// Whether all work before the mark is done; true if there is no mark. Asks, and never waits.
+  virtual bool done() = 0;
   /// Seconds from when the device came to the mark of `start` to when it came to this one. Waits
   /// for both, which are recorded.
   virtual double seconds_since(Event& start) = 0;

@@ -2,8 +2,11 @@
 // Forwards every call of the compute interface to the file of its topic.
 #include "kernels/cpu/cpu_backend.h"
 
+#include <unistd.h>
+
 #include <chrono>
 
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_one_query.h"
@@ -34,6 +37,7 @@ class CpuEvent final : public Event {
  public:
   void record(const Stream&) override { mark_ = std::chrono::steady_clock::now(); }
   void wait() override {}
+  bool done() override { return true; }
   double seconds_since(Event& start) override {
     return std::chrono::duration<double>(mark_ - static_cast<CpuEvent&>(start).mark_).count();
   }
@@ -64,7 +68,17 @@ class CpuBackend final : public Backend {
       throw Unimplemented("cpu: peers make symmetric memory together; a backend has none");
     return make_heap_source(threads);
   }
+  DeviceMemory memory() const override {
+    const auto bytes = [](int pages) {
+      return static_cast<std::int64_t>(sysconf(pages)) * sysconf(_SC_PAGESIZE);
+    };
+    return {bytes(_SC_AVPHYS_PAGES), bytes(_SC_PHYS_PAGES)};
+  }
+  std::shared_ptr<OwnedStream> make_stream(Device) override {
+    return std::make_shared<OwnedStream>(Stream{});
+  }
   std::unique_ptr<Event> make_event() override { return std::make_unique<CpuEvent>(); }
+  void wait_event(const Stream&, Event&) override {}
   void copy(const KernelContext& context, const TensorView& dst, const TensorView& src) override {
     cpu::copy(context, dst, src);
   }
@@ -73,6 +87,10 @@ class CpuBackend final : public Backend {
   }
   void copy_from_host(const KernelContext& context, const TensorView& dst,
                       const TensorView& host) override {
+    cpu::copy(context, dst, host);
+  }
+  void copy_from_host_async(const KernelContext& context, const TensorView& dst,
+                            const TensorView& host) override {
     cpu::copy(context, dst, host);
   }
   void copy_to_host(const KernelContext& context, const TensorView& host,
@@ -246,6 +264,10 @@ class CpuBackend final : public Backend {
 Backend& cpu_backend() {
   static CpuBackend backend;
   return backend;
+}
+
+void add_cpu_device() {
+  add_device(kCpuDevice, []() -> Backend& { return cpu_backend(); });
 }
 
 }  // namespace meshloom::kernels::cpu

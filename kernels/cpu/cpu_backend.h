@@ -10,4 +10,7 @@ namespace meshloom::kernels::cpu {
 /// any thread.
 Backend& cpu_backend();
 
+/// Adds the CPU to the table of devices (kernels/backend_table.h).
+void add_cpu_device();
+
 }  // namespace meshloom::kernels::cpu

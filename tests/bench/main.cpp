@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "daemon/base/quiet_threads.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "tests/bench/bench.h"
 
 namespace {
@@ -49,6 +50,7 @@ int usage() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  meshloom::kernels::cpu::add_cpu_device();
   meshloom::base::use_quiet_threads(argv);
   if (argc < 2) return usage();
   for (const Entry& entry : kBenchmarks) {

@@ -94,6 +94,12 @@ void ProfilingBackend::copy_from_host(const KernelContext& context, const Tensor
         [&] { return inner_.copy_from_host(context, dst, host); });
 }
 
+void ProfilingBackend::copy_from_host_async(const KernelContext& context, const TensorView& dst,
+                                            const TensorView& host) {
+  timed("copy_from_host_async", Work{bytes_of({&dst, &host}), 0.0},
+        [&] { return inner_.copy_from_host_async(context, dst, host); });
+}
+
 void ProfilingBackend::copy_to_host(const KernelContext& context, const TensorView& host,
                                     const TensorView& src) {
   timed("copy_to_host", Work{bytes_of({&host, &src}), 0.0},

@@ -36,10 +36,17 @@ class ProfilingBackend : public Backend {
   std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) override {
     return inner_.make_source(kind, threads);
   }
+  DeviceMemory memory() const override { return inner_.memory(); }
+  std::shared_ptr<OwnedStream> make_stream(Device device) override {
+    return inner_.make_stream(device);
+  }
   std::unique_ptr<Event> make_event() override { return inner_.make_event(); }
+  void wait_event(const Stream& stream, Event& event) override { inner_.wait_event(stream, event); }
   void copy(const KernelContext&, const TensorView& dst, const TensorView& src) override;
   void fill(const KernelContext&, const TensorView& dst, double value) override;
   void copy_from_host(const KernelContext&, const TensorView& dst, const TensorView& host) override;
+  void copy_from_host_async(const KernelContext&, const TensorView& dst,
+                            const TensorView& host) override;
   void copy_to_host(const KernelContext&, const TensorView& host, const TensorView& src) override;
   void copy_to_host_async(const KernelContext&, const TensorView& host,
                           const TensorView& src) override;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/backend_table.h"
+
+#include <fmt/ranges.h>
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "kernels/base/error.h"
+
+namespace meshloom::kernels {
+namespace {
+
+using Table = std::map<std::pair<DeviceKind, int>, std::function<Backend&()>>;
+
+Table& table() {
+  static Table devices;
+  return devices;
+}
+
+}  // namespace
+
+void add_device(Device device, std::function<Backend&()> backend) {
+  const bool added =
+      table().emplace(std::pair(device.kind, device.index), std::move(backend)).second;
+  check_internal(added, "device {} is in the table already", to_string(device));
+}
+
+Backend& backend_for(Device device) {
+  const auto found = table().find({device.kind, device.index});
+  if (found != table().end()) return found->second();
+  std::vector<std::string> there;
+  for (const int index : device_indices(device.kind))
+    there.push_back(to_string(Device{device.kind, index}));
+  const std::string known =
+      there.empty() ? fmt::format("this program has no {} backend", kind_name(device.kind))
+                    : fmt::format("there is {}", fmt::join(there, ", "));
+  throw Unimplemented(fmt::format("device {}: {}", to_string(device), known), "NO_DEVICE");
+}
+
+std::vector<int> device_indices(DeviceKind kind) {
+  std::vector<int> indices;
+  for (const auto& [device, backend] : table())
+    if (device.first == kind) indices.push_back(device.second);
+  return indices;
+}
+
+}  // namespace meshloom::kernels
