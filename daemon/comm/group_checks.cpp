@@ -8,22 +8,36 @@
 
 namespace meshloom::comm {
 
-void check_buffer(const TensorView& view, const char* collective, const char* what,
-                  const Device& device) {
-  check(view.contiguous(), "{}: {} of shape {} is not contiguous (strides {})", collective, what,
+void CallBuffers::check_buffer(const TensorView& view, const char* what) {
+  check(view.contiguous(), "{}: {} of shape {} is not contiguous (strides {})", collective_, what,
         view.shape, view.strides);
-  check(view.device == device, "{}: {} is not in {}", collective, what,
-        device == kCpuDevice ? "host memory" : "the memory of the group's device");
-  check(view.data != nullptr || view.numel() == 0, "{}: {} has no memory", collective, what);
+  if (view.numel() == 0) return;
+  check_memory(view.device, what);
+  check(view.data != nullptr, "{}: {} has no memory", collective_, what);
 }
 
-void check_parts(std::span<const TensorView> parts, int size, DType dtype, const char* collective,
-                 const char* what, const Device& device) {
-  check(static_cast<int>(parts.size()) == size, "{}: {} {} for {} ranks", collective, parts.size(),
+void CallBuffers::check_memory(const Device& memory, const char* what) {
+  if (first_ != nullptr) {
+    check(memory == memory_,
+          "{}: {} is in the memory of {}, {} in that of {}; the buffers of a call lie all in host "
+          "memory or all in that of the group's device",
+          collective_, first_, to_string(memory_), what, to_string(memory));
+    return;
+  }
+  check(memory == kCpuDevice || (device_ && memory == device_->device),
+        "{}: {} is in the memory of {}, this group takes host memory{}", collective_, what,
+        to_string(memory), device_ ? " or that of " + to_string(device_->device) : "");
+  first_ = what;
+  memory_ = memory;
+}
+
+void CallBuffers::check_parts(std::span<const TensorView> parts, int size, DType dtype,
+                              const char* what) {
+  check(static_cast<int>(parts.size()) == size, "{}: {} {} for {} ranks", collective_, parts.size(),
         what, size);
   for (const TensorView& part : parts) {
-    check_buffer(part, collective, what, device);
-    check(part.dtype == dtype, "{}: {} are {} and {}", collective, what, dtype_name(part.dtype),
+    check_buffer(part, what);
+    check(part.dtype == dtype, "{}: {} are {} and {}", collective_, what, dtype_name(part.dtype),
           dtype_name(dtype));
   }
 }

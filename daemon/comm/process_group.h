@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "daemon/comm/failure.h"
+#include "daemon/comm/group_device.h"
 #include "daemon/comm/work.h"
 #include "kernels/base/parallel_for.h"
 #include "kernels/base/tensor_view.h"
@@ -41,6 +43,8 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{100'000};  ///< for each collective
   const AbortFlag* abort = nullptr;
   Threads threads;  ///< for local sums
+  /// None: calls show host memory alone. Every rank has one, or none has.
+  std::optional<GroupDevice> device = std::nullopt;
 };
 
 /// Calls and bytes by collective (send and recv: "send_recv"), for metrics and conformance counts.
@@ -53,7 +57,8 @@ struct CommCounter {
 };
 
 /// Every rank of the group calls the same collectives in the same order with matching shapes (sizes
-/// of a rank's own part may differ where stated). Views are contiguous. Calls are asynchronous.
+/// of a rank's own part may differ where stated). Views are contiguous, and those of a call lie all
+/// in host memory or all in that of the group's device. Calls are asynchronous.
 /// Reductions work in rank order in float32 (float64 for float64), whatever the number of
 /// collectives in flight or how data is sliced, so results are bitwise reproducible. Over several
 /// hosts, some of which have several ranks, each host is reduced in rank order, and then the hosts
@@ -112,8 +117,11 @@ class ProcessGroup {
   /// What all groups of this rank do when a rank fails alone; null for a group of one rank.
   virtual FailureDomain* failures() { return nullptr; }
 
-  /// Memory of this rank in which data of this group's collectives is not copied; the same one for
-  /// all groups of the rank. Null if the group has none.
+  /// The device whose memory calls may show, as GroupOptions gave it.
+  virtual std::optional<GroupDevice> device() const { return std::nullopt; }
+
+  /// Host memory of this rank in which data of this group's collectives is not copied; the same one
+  /// for all groups of the rank. Null if the group has none, as one with a device.
   virtual std::shared_ptr<SymmetricMemory> symmetric_memory() { return nullptr; }
 
   /// What the bits of its sums depend on beside the order of its ranks: the host of each rank, and

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
 #include <utility>
 
 #include "daemon/comm/group_checks.h"
@@ -8,11 +9,19 @@
 namespace meshloom::comm {
 namespace {
 
+/// Of a call that is done but for what `device`, if there is one, still has to copy.
 class DoneWork : public Work {
  public:
+  explicit DoneWork(std::optional<GroupDevice> device = std::nullopt)
+      : device_(std::move(device)) {}
   bool poll() override { return true; }
-  void enqueue_wait(Stream) override {}
+  void enqueue_wait(Stream stream) override {
+    if (device_) order_behind(*device_, stream);
+  }
   void wait_host() override {}
+
+ private:
+  const std::optional<GroupDevice> device_;
 };
 
 /// A rank alone: copies if input and output differ, counts nothing.
@@ -25,45 +34,39 @@ class SingleProcessGroup : public ProcessGroup {
   int size() const override { return 1; }
 
   WorkPtr all_reduce(const TensorView& data, ReduceOp op, AllReduceAlgorithm) override {
-    check_buffer(data, "all_reduce", "data");
+    buffers("all_reduce").check_buffer(data, "data");
     check_reducible(data.dtype, op, "all_reduce");
     return done();
   }
   WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) override {
-    check_parts(outputs, 1, input.dtype, "all_gather", "outputs");
-    return copy(outputs[0], input, "all_gather");
+    return copy(outputs, "outputs", {&input, 1}, "input", "all_gather");
   }
   WorkPtr reduce_scatter(const TensorView& output, std::span<const TensorView> inputs,
                          ReduceOp op) override {
-    check_parts(inputs, 1, output.dtype, "reduce_scatter", "inputs");
     check_reducible(output.dtype, op, "reduce_scatter");
-    return copy(output, inputs[0], "reduce_scatter");
+    return copy({&output, 1}, "output", inputs, "inputs", "reduce_scatter");
   }
   WorkPtr all_to_all(std::span<const TensorView> outputs,
                      std::span<const TensorView> inputs) override {
     check(!inputs.empty(), "all_to_all: no inputs");
-    check_parts(inputs, 1, inputs[0].dtype, "all_to_all", "inputs");
-    check_parts(outputs, 1, inputs[0].dtype, "all_to_all", "outputs");
-    return copy(outputs[0], inputs[0], "all_to_all");
+    return copy(outputs, "outputs", inputs, "inputs", "all_to_all");
   }
   WorkPtr send_recv(std::span<const TensorView> outputs,
                     std::span<const TensorView> inputs) override {
     return all_to_all(outputs, inputs);
   }
   WorkPtr broadcast(const TensorView& data, int root) override {
-    check_buffer(data, "broadcast", "data");
+    buffers("broadcast").check_buffer(data, "data");
     check(root == 0, "broadcast: root {} is not one of 1 ranks", root);
     return done();
   }
   WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs, int root) override {
     check(root == 0, "scatter: root {} is not one of 1 ranks", root);
-    check_parts(inputs, 1, output.dtype, "scatter", "inputs");
-    return copy(output, inputs[0], "scatter");
+    return copy({&output, 1}, "output", inputs, "inputs", "scatter");
   }
   WorkPtr gather(std::span<const TensorView> outputs, const TensorView& input, int root) override {
     check(root == 0, "gather: root {} is not one of 1 ranks", root);
-    check_parts(outputs, 1, input.dtype, "gather", "outputs");
-    return copy(outputs[0], input, "gather");
+    return copy(outputs, "outputs", {&input, 1}, "input", "gather");
   }
   WorkPtr send(const TensorView&, int destination, int tag) override {
     check_peer("send", destination, 0, 1, tag);
@@ -87,15 +90,27 @@ class SingleProcessGroup : public ProcessGroup {
   std::map<std::string, CommCounter> counters() const override { return {}; }
   void reset_counters() override {}
   std::string flight_record() const override { return {}; }
+  std::optional<GroupDevice> device() const override { return options_.device; }
 
  private:
+  CallBuffers buffers(const char* collective) const { return {collective, options_.device}; }
   static WorkPtr done() { return std::make_unique<DoneWork>(); }
-  static WorkPtr copy(const TensorView& to, const TensorView& from, const char* collective) {
-    check_buffer(to, collective, "output");
-    check_buffer(from, collective, "input");
+  /// The one output becomes the one input; their names are those of the call's arguments.
+  WorkPtr copy(std::span<const TensorView> outputs, const char* output_name,
+               std::span<const TensorView> inputs, const char* input_name,
+               const char* collective) const {
+    CallBuffers checks = buffers(collective);
+    const DType dtype = inputs.empty() ? DType{} : inputs[0].dtype;
+    checks.check_parts(inputs, 1, dtype, input_name);
+    checks.check_parts(outputs, 1, dtype, output_name);
+    const TensorView &to = outputs[0], &from = inputs[0];
     check_same_size(to, from, collective);
-    copy_bytes(to, from);
-    return done();
+    if (to.device == kCpuDevice || from.numel() == 0) {
+      copy_bytes(to, from);
+      return done();
+    }
+    copy_on_device(*options_.device, to, from);
+    return std::make_unique<DoneWork>(options_.device);
   }
 
   GroupOptions options_;

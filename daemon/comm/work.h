@@ -19,11 +19,13 @@ class Work {
   virtual ~Work() = default;
   /// Moves what can be moved; true when done. Throws as wait_host does.
   virtual bool poll() = 0;
-  /// Makes later work on `stream` wait for this collective. On the CPU the same as wait_host.
+  /// Makes later work on `stream` wait for this collective. The host waits only for what it has to
+  /// do itself: on the CPU the same as wait_host.
   virtual void enqueue_wait(Stream stream) = 0;
-  /// Polls to the end. Throws DeadlineExceeded naming the collective, sequence number, group, rank
-  /// and the peers that are missing; Aborted if the abort flag was raised. Both poison the
-  /// group.
+  /// Polls to the end, where results in host memory are there and those in device memory are there
+  /// for later work on the group's stream. Throws DeadlineExceeded naming the collective, sequence
+  /// number, group, rank and the peers that are missing; Aborted if the abort flag was raised. Both
+  /// poison the group.
   virtual void wait_host() = 0;
 };
 

@@ -135,7 +135,7 @@ comm::ProcessGroup& DeviceMesh::group(const std::vector<int>& mesh_dims) {
     names.push_back(name.empty() ? fmt::format("mesh dim {}", dim) : name);
   }
   auto made = parts.front().size() == 1
-                  ? comm::make_single_process_group()
+                  ? comm::make_single_process_group({.device = members_->device()})
                   : members_->split(parts, fmt::format("{}", fmt::join(names, "_")));
   return *groups_.emplace(mesh_dims, std::move(made)).first->second;
 }

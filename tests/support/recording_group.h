@@ -85,6 +85,7 @@ class RecordingGroup final : public comm::ProcessGroup {
   void reset_counters() override { group_->reset_counters(); }
   std::string flight_record() const override { return group_->flight_record(); }
   comm::FailureDomain* failures() override { return group_->failures(); }
+  std::optional<comm::GroupDevice> device() const override { return group_->device(); }
 
  private:
   void record(std::string text, std::span<const TensorView> parts) {

@@ -77,8 +77,6 @@ class Algorithms {
   virtual ~Algorithms() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Where the memory of its calls lies.
-  virtual Device device() const { return kCpuDevice; }
   /// As ProcessGroup::symmetric_memory.
   virtual std::shared_ptr<SymmetricMemory> symmetric_memory() const { return nullptr; }
   /// As ProcessGroup::hosts.

@@ -58,7 +58,7 @@ class CollectiveGroup final : public ProcessGroup {
 
   WorkPtr all_reduce(const TensorView& data, ReduceOp op, AllReduceAlgorithm algorithm) override {
     state_.check_usable("all_reduce");
-    check_memory(data, "all_reduce", "data");
+    buffers("all_reduce").check_buffer(data, "data");
     check_reducible(data.dtype, op, "all_reduce");
     Signature signature = make_signature(CollectiveKind::kAllReduce, data.dtype, {&data, 1});
     signature.op = op;
@@ -70,8 +70,9 @@ class CollectiveGroup final : public ProcessGroup {
 
   WorkPtr all_gather(Views outputs, const TensorView& input) override {
     state_.check_usable("all_gather");
-    check_parts(outputs, size(), input.dtype, "all_gather", "outputs", device());
-    check_memory(input, "all_gather", "input");
+    CallBuffers checks = buffers("all_gather");
+    checks.check_parts(outputs, size(), input.dtype, "outputs");
+    checks.check_buffer(input, "input");
     check_same_size(own(outputs), input, "all_gather");
     return issue(make_signature(CollectiveKind::kAllGather, input.dtype, outputs), outputs,
                  {&input, 1}, input.bytes());
@@ -79,8 +80,9 @@ class CollectiveGroup final : public ProcessGroup {
 
   WorkPtr reduce_scatter(const TensorView& output, Views inputs, ReduceOp op) override {
     state_.check_usable("reduce_scatter");
-    check_parts(inputs, size(), output.dtype, "reduce_scatter", "inputs", device());
-    check_memory(output, "reduce_scatter", "output");
+    CallBuffers checks = buffers("reduce_scatter");
+    checks.check_parts(inputs, size(), output.dtype, "inputs");
+    checks.check_buffer(output, "output");
     check_same_size(output, own(inputs), "reduce_scatter");
     check_reducible(output.dtype, op, "reduce_scatter");
     Signature signature = make_signature(CollectiveKind::kReduceScatter, output.dtype, inputs);
@@ -97,7 +99,7 @@ class CollectiveGroup final : public ProcessGroup {
 
   WorkPtr broadcast(const TensorView& data, int root) override {
     state_.check_usable("broadcast");
-    check_memory(data, "broadcast", "data");
+    buffers("broadcast").check_buffer(data, "data");
     check_root(root, "broadcast");
     Signature signature = make_signature(CollectiveKind::kBroadcast, data.dtype, {&data, 1});
     signature.root = root;
@@ -106,10 +108,11 @@ class CollectiveGroup final : public ProcessGroup {
 
   WorkPtr scatter(const TensorView& output, Views inputs, int root) override {
     state_.check_usable("scatter");
-    check_memory(output, "scatter", "output");
+    CallBuffers checks = buffers("scatter");
+    checks.check_buffer(output, "output");
     check_root(root, "scatter");
     if (root == rank()) {
-      check_parts(inputs, size(), output.dtype, "scatter", "inputs", device());
+      checks.check_parts(inputs, size(), output.dtype, "inputs");
       check_same_size(output, own(inputs), "scatter");
     }
     return issue(make_signature(CollectiveKind::kScatter, output.dtype, root), {&output, 1},
@@ -118,10 +121,11 @@ class CollectiveGroup final : public ProcessGroup {
 
   WorkPtr gather(Views outputs, const TensorView& input, int root) override {
     state_.check_usable("gather");
-    check_memory(input, "gather", "input");
+    CallBuffers checks = buffers("gather");
+    checks.check_buffer(input, "input");
     check_root(root, "gather");
     if (root == rank()) {
-      check_parts(outputs, size(), input.dtype, "gather", "outputs", device());
+      checks.check_parts(outputs, size(), input.dtype, "outputs");
       check_same_size(own(outputs), input, "gather");
     }
     return issue(make_signature(CollectiveKind::kGather, input.dtype, root),
@@ -167,17 +171,17 @@ class CollectiveGroup final : public ProcessGroup {
   void reset_counters() override { state_.reset_counters(); }
   std::string flight_record() const override { return state_.flight_record(); }
   FailureDomain* failures() override { return state_.groups().get(); }
+  std::optional<GroupDevice> device() const override { return state_.options().device; }
   std::shared_ptr<SymmetricMemory> symmetric_memory() override {
     return state_.algorithms().symmetric_memory();
   }
   std::string hosts() const override { return state_.algorithms().hosts(); }
 
  private:
-  Device device() const { return state_.algorithms().device(); }
   const TensorView& own(Views parts) const { return parts[static_cast<std::size_t>(rank())]; }
 
-  void check_memory(const TensorView& view, const char* collective, const char* what) const {
-    check_buffer(view, collective, what, device());
+  CallBuffers buffers(const char* collective) const {
+    return {collective, state_.options().device};
   }
   void check_root(int root, const char* collective) const {
     check(root >= 0 && root < size(), "{}: root {} is not one of {} ranks", collective, root,
@@ -188,8 +192,9 @@ class CollectiveGroup final : public ProcessGroup {
     const char* const name = kind_name(kind);
     state_.check_usable(name);
     check(!inputs.empty(), "{}: no inputs", name);
-    check_parts(inputs, size(), inputs[0].dtype, name, "inputs", device());
-    check_parts(outputs, size(), inputs[0].dtype, name, "outputs", device());
+    CallBuffers checks = buffers(name);
+    checks.check_parts(inputs, size(), inputs[0].dtype, "inputs");
+    checks.check_parts(outputs, size(), inputs[0].dtype, "outputs");
     check_same_size(own(outputs), own(inputs), name);
     return issue(make_signature(kind, inputs[0].dtype), outputs, inputs, bytes_of(inputs));
   }
@@ -197,7 +202,7 @@ class CollectiveGroup final : public ProcessGroup {
   WorkPtr direct(CollectiveKind kind, const TensorView& data, int peer, int tag) {
     const char* const name = kind_name(kind);
     state_.check_usable(name);
-    check_memory(data, name, "data");
+    buffers(name).check_buffer(data, "data");
     check_peer(name, peer, rank(), size(), tag);
     Call call{make_signature(kind, data.dtype), {&data, 1}, {&data, 1}};
     call.peer = peer;

@@ -30,6 +30,7 @@ struct GroupState::InFlight {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_staged = 0;
   std::unique_ptr<Collective> collective;
+  bool on_device = false;  ///< its results are in the memory of the group's device
   bool done = false;
   bool moving = false;
   std::exception_ptr error;
@@ -58,7 +59,10 @@ class InFlightWork : public Work {
     return one_->done;
   }
 
-  void enqueue_wait(Stream) override { wait_host(); }
+  void enqueue_wait(Stream stream) override {
+    wait_host();
+    if (one_->on_device) order_behind(*group_.options().device, stream);
+  }
 
   void wait_host() override {
     Backoff backoff;
@@ -134,6 +138,8 @@ WorkPtr GroupState::issue(Call call) {
   one->ticket = issued.ticket;
   if (TrainingPulse* pulse = groups_->pulse())
     pulse->begin_collective(kind_name(kind), one->sequence, name_in_pulse_);
+  const auto on_device = [](const TensorView& view) { return view.device != kCpuDevice; };
+  one->on_device = std::any_of(call.outputs.begin(), call.outputs.end(), on_device);
   call.bytes_sent = &one->bytes_sent;
   call.bytes_staged = &one->bytes_staged;
   try {

@@ -16,6 +16,7 @@
 #include "daemon/comm/mesh/mpi_environment.h"
 #include "daemon/comm/mesh/mpi_segment_folder.h"
 #include "daemon/comm/mpi_check.h"
+#include "daemon/comm/staging/staging_algorithms.h"
 #include "daemon/comm/symm_mem/peer_process.h"
 #include "daemon/comm/transport/mpi_transport.h"
 #include "kernels/base/error.h"
@@ -120,7 +121,7 @@ std::unique_ptr<ProcessGroup> MpiRuntime::make_world_group(const GroupOptions& o
   auto algorithms = make_host_algorithms(
       make_mpi_transport(MPI_COMM_WORLD, leftovers_),
       {memory_, groups_->peer_access(), options.threads, options.timeout}, hierarchy, key);
-  return make_collective_group(std::move(algorithms), options, groups_, key);
+  return make_collective_group(with_staging(std::move(algorithms), options), options, groups_, key);
 }
 
 }  // namespace meshloom::comm

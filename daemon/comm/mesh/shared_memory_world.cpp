@@ -8,6 +8,7 @@
 
 #include "daemon/comm/flight/collective_group.h"
 #include "daemon/comm/hierarchy/host_algorithms.h"
+#include "daemon/comm/staging/staging_algorithms.h"
 #include "daemon/comm/transport/shared_memory_transport.h"
 #include "kernels/base/error.h"
 
@@ -75,7 +76,7 @@ std::unique_ptr<ProcessGroup> SharedMemoryRank::make_world_group(const GroupOpti
   auto algorithms = make_host_algorithms(
       transport_->split({all}, key),
       {memory_, groups_->peer_access(), options.threads, options.timeout}, hierarchy_, key);
-  return make_collective_group(std::move(algorithms), options, groups_, key);
+  return make_collective_group(with_staging(std::move(algorithms), options), options, groups_, key);
 }
 
 }  // namespace meshloom::comm

@@ -45,15 +45,12 @@ Record record_of(const char* call, const Given& given) {
 
 }  // namespace
 
-void check_agreement(const char* call, const Given& mine, ExecutionContext& context,
-                     comm::ProcessGroup& group) {
+void check_agreement(const char* call, const Given& mine, comm::ProcessGroup& group) {
   Record own = record_of(call, mine);
   std::vector<Record> all(static_cast<std::size_t>(group.size()), own);
   if (group.size() > 1) {
     constexpr auto kWords = static_cast<std::int64_t>(sizeof(Record) / sizeof(std::int64_t));
-    const auto view_of = [&](void* memory) {
-      return make_view(memory, DType::kInt64, {kWords}, context.device());
-    };
+    const auto view_of = [&](void* memory) { return make_view(memory, DType::kInt64, {kWords}); };
     std::vector<TensorView> views;
     views.reserve(all.size());
     for (Record& record : all) views.push_back(view_of(&record));

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "daemon/comm/process_group.h"
-#include "daemon/tensor/tensor.h"
 
 namespace meshloom::dtensor {
 
@@ -18,7 +17,6 @@ struct Given {
 /// Called by all ranks of the group: one all_gather of 512 bytes each. Throws the same
 /// InvalidArgument on all of them, naming `call` and the ranks, if one has an error or their
 /// texts differ (of which the first 488 characters are shown).
-void check_agreement(const char* call, const Given& mine, ExecutionContext& context,
-                     comm::ProcessGroup& group);
+void check_agreement(const char* call, const Given& mine, comm::ProcessGroup& group);
 
 }  // namespace meshloom::dtensor

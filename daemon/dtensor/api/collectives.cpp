@@ -125,14 +125,16 @@ Tensor exchanged(const Tensor& x, int dim, comm::ProcessGroup& group, const Rank
   return ops::cat(received, dim);
 }
 
-/// Every rank's numbers, one after the other.
-RankSizes all_sizes(ExecutionContext& context, const RankSizes& mine, comm::ProcessGroup& group) {
+/// Every rank's numbers, one after the other. They are the host's, wherever tensors lie.
+RankSizes all_sizes(const RankSizes& mine, comm::ProcessGroup& group) {
+  RankSizes all;
+  for (int rank = 0; rank < group.size(); ++rank) all.insert(all.end(), mine.begin(), mine.end());
   const auto count = static_cast<std::int64_t>(mine.size());
-  const Tensor own = from_values(context, {count}, std::span<const std::int64_t>(mine));
-  const Tensor all =
-      gathered(own, 0, group, RankSizes(static_cast<std::size_t>(group.size()), count));
-  const auto* first = all.data<std::int64_t>();
-  return {first, first + all.numel()};
+  std::vector<TensorView> views;
+  for (int rank = 0; rank < group.size(); ++rank)
+    views.push_back(make_view(all.data() + rank * count, DType::kInt64, {count}));
+  group.all_gather(views, views[static_cast<std::size_t>(group.rank())])->wait_host();
+  return all;
 }
 
 /// `y`, whose gradient goes to x by `backward(dy)`.
@@ -173,7 +175,7 @@ Tensor all_gather(const Tensor& x, std::int64_t dim_given, comm::ProcessGroup& g
   RankSizes sizes = given;
   {
     const NoGradGuard no_grad(x.context());
-    if (sizes.empty()) sizes = all_sizes(x.context(), {x.shape()[dim]}, group);
+    if (sizes.empty()) sizes = all_sizes({x.shape()[dim]}, group);
     y = gathered(x, dim, group, sizes);
   }
   return with_gradient("all_gather", x, std::move(y), [&group, dim, sizes](const Tensor& dy) {
@@ -207,7 +209,7 @@ Tensor all_to_all(const Tensor& x, std::int64_t dim_given, comm::ProcessGroup& g
   Tensor y;
   {
     const NoGradGuard no_grad(x.context());
-    const RankSizes all = all_sizes(x.context(), send, group);
+    const RankSizes all = all_sizes(send, group);
     for (int r = 0; r < group.size(); ++r)
       receive.push_back(all[static_cast<std::size_t>(r * group.size() + group.rank())]);
     y = exchanged(x, dim, group, send, receive);

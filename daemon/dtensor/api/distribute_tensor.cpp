@@ -152,7 +152,7 @@ Tensor distribute(const Tensor& tensor, DistributedEngine& engine, const MakeLay
     } catch (const InvalidArgument& error) {
       given.error = error.what();
     }
-    check_agreement("distribute_tensor", given, tensor.context(), mesh.control_group());
+    check_agreement("distribute_tensor", given, mesh.control_group());
   } else {
     prepare();
   }

@@ -107,7 +107,7 @@ Tensor from_local(const Tensor& local, DistributedEngine& engine,
     } catch (const InvalidArgument& error) {
       given.error = error.what();
     }
-    check_agreement("from_local", given, local.context(), mesh.whole_group());
+    check_agreement("from_local", given, mesh.whole_group());
   } else {
     seen = see(local, engine, placements, options);
   }
