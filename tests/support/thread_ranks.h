@@ -3,17 +3,35 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::testing {
 
+/// A world of the rank's own device, on which the TestContexts of its thread are from now on.
+inline std::unique_ptr<comm::ProcessGroup> make_test_world(comm::RankRuntime& runtime,
+                                                           comm::GroupOptions options = {}) {
+  options.device = rank_device = test_group_device(runtime.rank());
+  return runtime.make_world_group(options);
+}
+
+/// The world of this thread as the only rank.
+inline std::unique_ptr<comm::ProcessGroup> make_single_world() {
+  comm::GroupOptions options;
+  if (!rank_device) rank_device = test_group_device(0);
+  options.device = rank_device;
+  return comm::make_single_process_group(options);
+}
+
 /// Runs body(world) on `world_size` threads; what a rank throws is thrown again when all have
-/// ended.
+/// ended. On a test device each rank has one of its own, which its TestContexts are on.
 inline void run_ranks(int world_size, const std::function<void(comm::ProcessGroup&)>& body) {
   comm::run_thread_ranks(world_size, [&](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group();
+    const auto world = make_test_world(runtime);
     body(*world);
+    rank_device.reset();
     // Nobody ends while a peer may still need it to move its collectives.
     runtime.bootstrap().barrier();
   });

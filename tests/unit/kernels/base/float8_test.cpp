@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 
 namespace meshloom {
 namespace {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::kernels {

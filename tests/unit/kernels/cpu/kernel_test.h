@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/half.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/targets.h"
