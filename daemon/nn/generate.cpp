@@ -70,9 +70,7 @@ std::vector<std::size_t> Generation::next_pass() {
   return rows;
 }
 
-std::vector<GeneratedToken> Generation::advance() {
-  check_internal(!done(), "generation: every token was drawn");
-  const std::vector<std::size_t> rows = next_pass();
+HostValues Generation::run_pass(const std::vector<std::size_t>& rows) {
   std::vector<std::int64_t> ids;
   std::vector<KvCache*> caches;
   for (const std::size_t row : rows) {
@@ -88,9 +86,20 @@ std::vector<GeneratedToken> Generation::advance() {
   const auto positions = static_cast<std::int64_t>(ids.size()) / batch;
   const Tensor input =
       from_values(model_.context(), {batch, positions}, std::span<const std::int64_t>(ids));
+  DeferredChecks checks;
+  const DeferChecksGuard defer(model_.context(), checks);
   const Tensor logits = model_.decode(input, caches);
-  if (sequences_[rows[0]].unfed() > 0) return {};
-  std::vector<GeneratedToken> drawn = sample_rows(rows, logits);
+  if (sequences_[rows[0]].unfed() == 0) return checks.read(logits, DType::kFloat32);
+  checks.ask();
+  return {};
+}
+
+std::vector<GeneratedToken> Generation::advance() {
+  check_internal(!done(), "generation: every token was drawn");
+  const std::vector<std::size_t> rows = next_pass();
+  const HostValues logits = run_pass(rows);
+  if (logits.as<float>().empty()) return {};
+  std::vector<GeneratedToken> drawn = sample_rows(rows, logits.as<float>());
   for (GeneratedToken& token : drawn) {
     Sequence& sequence = sequences_[token.sequence];
     sequence.tokens.push_back(token.id);
@@ -102,19 +111,14 @@ std::vector<GeneratedToken> Generation::advance() {
 }
 
 std::vector<GeneratedToken> Generation::sample_rows(const std::vector<std::size_t>& rows,
-                                                    const Tensor& logits) const {
-  std::vector<float> values(static_cast<std::size_t>(logits.numel()));
-  ExecutionContext& context = model_.context();
-  context.backend().copy_to_host(context.kernel_context(),
-                                 make_view(values.data(), DType::kFloat32, logits.shape()),
-                                 logits.view());
-  const std::size_t vocabulary = values.size() / rows.size();
+                                                    std::span<const float> logits) const {
+  const std::size_t vocabulary = logits.size() / rows.size();
   std::vector<GeneratedToken> tokens(rows.size());
   const auto sample = [&](std::int64_t row) {
     const auto i = static_cast<std::size_t>(row);
     const Sequence& sequence = sequences_[rows[i]];
     const GenerateOptions& options = sequence.options;
-    const auto own = std::span<const float>(values).subspan(i * vocabulary, vocabulary);
+    const auto own = logits.subspan(i * vocabulary, vocabulary);
     GeneratedToken& token = tokens[i];
     token.sequence = rows[i];
     token.id = sample_token(own, options.sampling,
@@ -126,7 +130,7 @@ std::vector<GeneratedToken> Generation::sample_rows(const std::vector<std::size_
                                   ? token.log_prob
                                   : static_cast<float>(token_log_prob(own, token.id, temperature));
   };
-  parallel_dynamic(context.threads(), static_cast<std::int64_t>(rows.size()), sample);
+  parallel_dynamic(model_.context().threads(), static_cast<std::int64_t>(rows.size()), sample);
   return tokens;
 }
 

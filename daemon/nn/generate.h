@@ -10,6 +10,7 @@
 
 #include "daemon/nn/models/model.h"
 #include "daemon/nn/sample_token.h"
+#include "daemon/tensor/deferred_checks.h"
 
 namespace meshloom::nn {
 
@@ -80,7 +81,7 @@ class Generation {
   /// One pass of the model: kPassTokens of a prompt at the most (where ranks share them, as many
   /// more as KvCache::pass_positions says), or the next tokens of at most kPassRows sequences,
   /// which take turns, so that a pass is short. Returns what it drew, in order of the sequences:
-  /// nothing after a part of a prompt. Not after done().
+  /// nothing after a part of a prompt. Waits for the device once. Not after done().
   std::vector<GeneratedToken> advance();
   /// Draws nothing more of this sequence, which is done now if it was not before.
   void end(std::size_t sequence);
@@ -103,9 +104,12 @@ class Generation {
   /// Those of the next pass: one with more than a token to be fed, else all whose turn it is. What
   /// has filled its context and goes on is to be fed the last half of it anew.
   std::vector<std::size_t> next_pass();
-  /// The next token of each of the sequences `rows`, from logits [rows, vocabulary]; not added yet.
+  /// Runs the pass of the sequences `rows`. Returns the logits of their next tokens, [rows,
+  /// vocabulary] in float32; none after a part of a prompt.
+  HostValues run_pass(const std::vector<std::size_t>& rows);
+  /// The next token of each of the sequences `rows`, from their logits; not added yet.
   std::vector<GeneratedToken> sample_rows(const std::vector<std::size_t>& rows,
-                                          const Tensor& logits) const;
+                                          std::span<const float> logits) const;
   FinishReason finish_of(const Sequence& sequence) const;
 
   Model& model_;

@@ -6,26 +6,36 @@
 #include <functional>
 #include <vector>
 
+#include "daemon/tensor/host_values.h"
 #include "daemon/tensor/tensor.h"
 
 namespace meshloom {
 
 /// An op that must look at values (ids in range, say) computes whether they are right and does not
-/// wait for the answer. Whoever runs the step spoils a number that it reads at the end anyway, such
-/// as the loss, and asks for the reason only if that number is NaN. Ops between a check that failed
-/// and the end of the step compute results of no use, but touch no memory that is not theirs.
+/// wait for the answer. Whoever runs the step gets the answer with a number that it reads at the
+/// end anyway: read() brings both to the host by one wait, and spoil() makes one number of both
+/// where that travels on (to other ranks, or to an optimizer), so that the reason is asked for only
+/// if it is NaN. Ops between a check that failed and the end of the step compute results of no use,
+/// but touch no memory that is not theirs.
 class DeferredChecks {
  public:
   /// `value` has one element, which is `expected` if all is right. `raise` reads the device and
   /// throws if it is not; what it holds lives as long as these checks.
   void add(const Tensor& value, double expected, std::function<void()> raise);
-  /// Adds NaN to a floating tensor of one element if a check failed, else 0. Waits for no device.
+  /// Adds NaN to a floating tensor of one element if a check failed; else leaves its bits as they
+  /// are. Waits for no device.
   void spoil(const Tensor& value) const;
-  /// Throws what the first check that failed throws. Waits for the device.
+  /// Throws what the first check that failed throws. Waits for the device, for each check.
   void raise() const;
+  /// The same by one wait for all of them, as long as none failed.
+  void ask() const;
+  /// The elements of `x`, of any strides, in row-major order as `dtype`, after one wait for the
+  /// device. Throws as ask(). A NaN in `x` is no check that failed.
+  HostValues read(const Tensor& x, DType dtype) const;
 
  private:
-  Tensor squares_;  ///< float64 [1]: sum of the squared differences; undefined: no check yet
+  /// float64, some of one check each in order, zeros behind the last: found value - expected one.
+  std::vector<Tensor> differences_;
   std::vector<std::function<void()>> raises_;
 };
 

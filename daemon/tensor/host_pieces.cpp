@@ -12,16 +12,6 @@ constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-HostPieces::HostPieces(ExecutionContext& context) : context_(context) {
-  for (Buffer& buffer : buffers_)
-    buffer = {context.allocator(MemoryKind::kHost).allocate(kPieceBytes),
-              context.backend().make_event()};
-}
-
-HostPieces::~HostPieces() {
-  for (const Buffer& buffer : buffers_) buffer.arrived->wait();
-}
-
 void HostPieces::read(const TensorView& view, DType dtype,
                       const std::function<void(std::span<const std::byte>)>& use) {
   check_internal(view.contiguous() && view.device == context_.device(),
@@ -39,23 +29,24 @@ void HostPieces::read(const TensorView& view, DType dtype,
       use({data + bytes(at), bytes(count(at))});
     return;
   }
-  const auto buffer = [&](std::int64_t at) -> Buffer& {
+  const auto buffer = [&](std::int64_t at) -> HostBuffer& {
     return buffers_[static_cast<std::size_t>(at / most % 2)];
   };
   const auto begin_copy = [&](std::int64_t at) {
     if (at >= elements) return;
     std::byte* const from =
         static_cast<std::byte*>(view.data) + at * static_cast<std::int64_t>(dtype_size(view.dtype));
+    buffer(at).reserve(context_, kPieceBytes);
     context_.backend().copy_to_host_async(context_.kernel_context(),
-                                          make_view(buffer(at).memory->data(), dtype, {count(at)}),
+                                          make_view(buffer(at).data(), dtype, {count(at)}),
                                           make_view(from, view.dtype, {count(at)}, view.device));
-    buffer(at).arrived->record(context_.kernel_context().stream);
+    buffer(at).mark_copy();
   };
   begin_copy(0);
   for (std::int64_t at = 0; at == 0 || at < elements; at += most) {
     begin_copy(at + most);
-    buffer(at).arrived->wait();
-    use({buffer(at).memory->data(), bytes(count(at))});
+    buffer(at).wait();
+    use({buffer(at).data(), bytes(count(at))});
   }
 }
 

@@ -5,10 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <span>
 
 #include "daemon/tensor/execution_context.h"
+#include "daemon/tensor/host_buffer.h"
 
 namespace meshloom {
 
@@ -17,9 +17,8 @@ namespace meshloom {
 /// where it is. Lives no longer than its context.
 class HostPieces {
  public:
-  explicit HostPieces(ExecutionContext& context);
-  /// Waits for copies that nobody used.
-  ~HostPieces();
+  /// The end of it waits for copies that nobody used.
+  explicit HostPieces(ExecutionContext& context) : context_(context) {}
   HostPieces(const HostPieces&) = delete;
   HostPieces& operator=(const HostPieces&) = delete;
 
@@ -30,13 +29,8 @@ class HostPieces {
             const std::function<void(std::span<const std::byte>)>& use);
 
  private:
-  struct Buffer {
-    std::shared_ptr<Storage> memory;
-    std::unique_ptr<Event> arrived;
-  };
-
   ExecutionContext& context_;
-  std::array<Buffer, 2> buffers_;
+  std::array<HostBuffer, 2> buffers_;
 };
 
 }  // namespace meshloom

@@ -22,8 +22,10 @@ namespace {
 ExecutionContext::Options run_context_options(const RankResources& rank, std::uint64_t seed) {
   ExecutionContext::Options options = rank.context->options();
   options.seed = seed;
-  if (!options.symmetric_allocator)
-    options.symmetric_allocator = comm::make_symmetric_allocator(*rank.world);
+  if (options.symmetric_allocator) return options;
+  // What a group shares may be the host's memory while the run's tensors lie on a device.
+  const std::shared_ptr<Allocator> shared = comm::make_symmetric_allocator(*rank.world);
+  if (shared && shared->device() == options.device) options.symmetric_allocator = shared;
   return options;
 }
 
@@ -52,15 +54,26 @@ nn::Batch to_batch(ExecutionContext& context, const TokenBatch& host) {
   return batch;
 }
 
-/// Losses, -log p, as log-probs on the host.
-std::vector<float> to_log_probs(const Tensor& losses) {
-  std::vector<float> values(static_cast<std::size_t>(losses.numel()));
-  ExecutionContext& context = losses.context();
-  context.backend().copy_to_host(context.kernel_context(),
-                                 make_view(values.data(), DType::kFloat32, losses.shape()),
-                                 losses.detach().view());
-  for (float& value : values) value = -value;
+/// What `forward` makes, on the host after one wait for the device. Throws what its ops found wrong
+/// in values.
+template <typename Forward>
+HostValues read_result(ExecutionContext& context, DType dtype, const Forward& forward) {
+  DeferredChecks checks;
+  const DeferChecksGuard defer(context, checks);
+  return checks.read(forward(), dtype);
+}
+
+/// float32 losses, -log p, as log-probs.
+std::vector<float> to_log_probs(const HostValues& losses) {
+  std::vector<float> values;
+  values.reserve(losses.as<float>().size());
+  for (const float loss : losses.as<float>()) values.push_back(-loss);
   return values;
+}
+
+/// The same of losses whose checks are asked at the end of the step.
+std::vector<float> to_log_probs(const Tensor& losses) {
+  return to_log_probs(DeferredChecks().read(losses, DType::kFloat32));
 }
 
 }  // namespace
@@ -314,8 +327,10 @@ LogProbs ModelRun::forward(const TokenCall& call) {
       continue;
     }
     data_parallel.begin_forward(false);
-    log_probs[k] = to_log_probs(state_->model().token_losses(
-        to_batch(context_, batch), forward_options(batch.first_sample, call.dropout)));
+    log_probs[k] = to_log_probs(read_result(context_, DType::kFloat32, [&] {
+      return state_->model().token_losses(to_batch(context_, batch),
+                                          forward_options(batch.first_sample, call.dropout));
+    }));
     data_parallel.end_forward();
   }
   return log_probs;
@@ -329,11 +344,12 @@ LossSum ModelRun::forward(const HostBatch& batch, std::int64_t seq_len) {
     return {};
   }
   data_parallel.begin_forward(false);
-  const nn::Batch tensors = to_batch(context_, batch, seq_len);
-  const double loss = state_->model().loss(tensors, 1.0f, {}).item();
+  const HostValues loss = read_result(context_, DType::kFloat64, [&] {
+    return state_->model().loss(to_batch(context_, batch, seq_len), 1.0f, {});
+  });
   data_parallel.end_forward();
   if (!mesh_->leads_samples()) return {};
-  return {loss, static_cast<double>(batch.counted), batch.bytes};
+  return {loss.as<double>().front(), static_cast<double>(batch.counted), batch.bytes};
 }
 
 }  // namespace meshloom::train

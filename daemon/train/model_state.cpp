@@ -147,9 +147,10 @@ std::string ModelState::load_hf(const std::filesystem::path& folder, std::uint64
   const auto parameters = model_->named_parameters();
   weights.check_parameters(parameters, MissingHead::kFresh);
   std::int64_t fresh = 0;
+  HostBlocks blocks(context_);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (weights.has(parameters[i].name)) {
-      weights.read(parameters[i].name, specs_[i]->shape(), held(i), optimizer_->master(i));
+      weights.read(parameters[i].name, specs_[i]->shape(), held(i), optimizer_->master(i), blocks);
     } else {
       initialize(i, parameters[i], seed);
       ++fresh;
@@ -169,11 +170,12 @@ std::vector<Tensor> ModelState::read_hf(const std::filesystem::path& folder,
   const auto parameters = model_->named_parameters();
   weights.check_parameters(parameters);
   std::vector<Tensor> values;
+  HostBlocks blocks(context_);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Tensor own = optimizer_->parameters()[i].parameter->value.detach();
     // As load_hf: in float32, then rounded.
     const Tensor part = empty(context_, own.shape(), DType::kFloat32);
-    weights.read(parameters[i].name, specs_[i]->shape(), held(i), part);
+    weights.read(parameters[i].name, specs_[i]->shape(), held(i), part, blocks);
     values.push_back(part);
     if (own.dtype() == DType::kFloat32) continue;
     values.back() = empty_like(own);
@@ -216,15 +218,16 @@ void ModelState::check(const CheckpointReader& checkpoint, bool with_optimizer) 
 void ModelState::load(const CheckpointReader& checkpoint, bool with_optimizer) {
   check(checkpoint, with_optimizer);
   optimizer_->reset_moments();
+  HostBlocks blocks(context_);
   for (const StateTensor& item : state_to_load(checkpoint, with_optimizer))
     checkpoint.read(item.name, item.shape(),
-                    held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor);
+                    held_piece(item.shape(), item.spec, mesh_.world().rank()), item.tensor, blocks);
   optimizer_->refresh_working_copies();
 }
 
-void ModelState::set(std::size_t i, const TensorView& value) {
-  copy_common(context_, optimizer_->master(i).view(), held(i), value,
-              whole_piece(specs_[i]->shape()));
+void ModelState::set(std::size_t i, const TensorView& value, HostBlocks& blocks) {
+  copy_common_from_host(blocks, optimizer_->master(i).view(), held(i), value,
+                        whole_piece(specs_[i]->shape()));
 }
 
 Tensor ModelState::gather(const Tensor& part, std::size_t i) {

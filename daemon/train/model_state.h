@@ -64,9 +64,9 @@ class ModelState {
   /// This rank's parts of the weights of a Hugging Face folder, by parameter, in the dtype that the
   /// model computes in. The model stays as it is.
   std::vector<Tensor> read_hf(const std::filesystem::path& folder, base::Disk& disk) const;
-  /// Replaces parameter i: `value` is a float32 view of the whole, the same on every rank.
-  /// refresh_working_copies() of the optimizer follows. No collectives.
-  void set(std::size_t i, const TensorView& value);
+  /// Replaces parameter i: `value` is a float32 view of the whole on the host, row-major, the same
+  /// on every rank. refresh_working_copies() of the optimizer follows. No collectives.
+  void set(std::size_t i, const TensorView& value, HostBlocks& blocks);
 
   /// For checkpoints.
   std::vector<StateTensor> state() const { return optimizer_->state(specs_); }

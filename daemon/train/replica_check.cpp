@@ -5,7 +5,9 @@
 #include <xxhash.h>
 
 #include <map>
+#include <memory>
 
+#include "daemon/tensor/host_pieces.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -28,6 +30,25 @@ std::int64_t digest_of_bytes(const void* data, std::size_t bytes) {
   return static_cast<std::int64_t>(XXH3_64bits(data, bytes));
 }
 
+/// Of the float32 masters, bit for bit; 0 of one without elements.
+std::vector<std::int64_t> digests_of_masters(ModelState& model) {
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                              &XXH3_freeState);
+  if (!state) throw ResourceExhausted("out of memory for a digest");
+  std::vector<std::int64_t> digests;
+  HostPieces pieces(model.model().context());
+  for (std::size_t i = 0; i < model.specs().size(); ++i) {
+    const Tensor& master = model.optimizer().master(i);
+    XXH3_64bits_reset(state.get());
+    pieces.read(master.view(), DType::kFloat32, [&](std::span<const std::byte> piece) {
+      XXH3_64bits_update(state.get(), piece.data(), piece.size());
+    });
+    digests.push_back(
+        master.numel() > 0 ? static_cast<std::int64_t>(XXH3_64bits_digest(state.get())) : 0);
+  }
+  return digests;
+}
+
 }  // namespace
 
 void check_same_text(comm::ProcessGroup& world, const std::string& what, const std::string& text) {
@@ -45,13 +66,7 @@ void check_same_text(comm::ProcessGroup& world, const std::string& what, const s
 void check_replicas(ModelState& state, std::int64_t step) {
   comm::ProcessGroup& world = state.mesh().world();
   const auto& parameters = state.optimizer().parameters();
-  std::vector<std::int64_t> digests;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const TensorView view = state.optimizer().master(i).view();
-    digests.push_back(
-        view.numel() > 0 ? digest_of_bytes(view.data, static_cast<std::size_t>(view.bytes())) : 0);
-  }
-  const auto all = gather_values(world, digests);
+  const auto all = gather_values(world, digests_of_masters(state));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const planner::SpecPtr& spec = state.specs()[i];
     // Ranks with equal coordinates on the mesh dims that shard the parameter hold the same part.

@@ -83,10 +83,12 @@ void set_whole_parameters(ModelState& state, const std::vector<v1::ParameterValu
     check_value(values[v], state.specs()[indices.back()]->shape(), path);
   }
   before_write();
+  HostBlocks blocks(state.model().context());
   for (std::size_t v = 0; v < values.size(); ++v) {
     // The copy only reads.
     void* data = const_cast<char*>(values[v].data().data());
-    state.set(indices[v], make_view(data, DType::kFloat32, state.specs()[indices[v]]->shape()));
+    state.set(indices[v], make_view(data, DType::kFloat32, state.specs()[indices[v]]->shape()),
+              blocks);
   }
   state.optimizer().refresh_working_copies();
 }

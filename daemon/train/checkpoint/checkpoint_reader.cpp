@@ -103,11 +103,12 @@ const Shape& CheckpointReader::shape(const std::string& name) const {
 }
 
 void CheckpointReader::read(const std::string& name, const Tensor& out) const {
-  read(name, out.shape(), whole_piece(out.shape()), out);
+  HostBlocks blocks(out.context());
+  read(name, out.shape(), whole_piece(out.shape()), out, blocks);
 }
 
 void CheckpointReader::read(const std::string& name, const Shape& whole, const Piece& piece,
-                            const Tensor& out) const {
+                            const Tensor& out, HostBlocks& blocks) const {
   if (shape(name) != whole)
     throw FailedPrecondition(fmt::format("checkpoint {}: {} has shape {}, the model's is {}",
                                          label_, name, to_string(shape(name)), to_string(whole)),
@@ -123,7 +124,7 @@ void CheckpointReader::read(const std::string& name, const Shape& whole, const P
       throw DataLoss(fmt::format("checkpoint {}: {} does not hold its piece of {}", label_,
                                  file.label(), name),
                      "CHECKPOINT_DAMAGED", {{"tensor", name}});
-    copied += read_common(out.context(), out.view(), piece, file, *entry, *source.piece);
+    copied += read_common(blocks, out.view(), piece, file, *entry, *source.piece);
   }
   if (copied != out.numel())
     throw DataLoss(fmt::format("checkpoint {}: its files hold {} of {} elements that are needed "

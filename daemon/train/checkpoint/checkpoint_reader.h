@@ -48,8 +48,8 @@ class CheckpointReader {
   void read(const std::string& name, const Tensor& out) const;
   /// The same for a piece of the tensor, whose whole shape the reader of the checkpoint expects to
   /// be `whole`. Only the files' bytes that are needed are touched.
-  void read(const std::string& name, const Shape& whole, const Piece& piece,
-            const Tensor& out) const;
+  void read(const std::string& name, const Shape& whole, const Piece& piece, const Tensor& out,
+            HostBlocks& blocks) const;
 
  private:
   struct Source {

@@ -220,11 +220,12 @@ void HfFolder::check_parameters(const std::vector<nn::NamedParameter>& wanted,
 }
 
 void HfFolder::read(const std::string& parameter, const Tensor& dst) const {
-  read(parameter, dst.shape(), whole_piece(dst.shape()), dst);
+  HostBlocks blocks(dst.context());
+  read(parameter, dst.shape(), whole_piece(dst.shape()), dst, blocks);
 }
 
 void HfFolder::read(const std::string& parameter, const Shape& whole, const Piece& piece,
-                    const Tensor& dst) const {
+                    const Tensor& dst, HostBlocks& blocks) const {
   const StoredTensor* found = find(parameter);
   if (found == nullptr)
     throw NotFound(fmt::format("{}: there is no tensor '{}'", label_, parameter),
@@ -233,7 +234,7 @@ void HfFolder::read(const std::string& parameter, const Shape& whole, const Piec
         found->entry->shape, whole);
   check_internal(piece.shape() == dst.shape(), "{}: a piece of {} is read into {}", label_,
                  piece.shape(), dst.shape());
-  read_common(dst.context(), dst.view(), piece, *found->file, *found->entry, whole_piece(whole));
+  read_common(blocks, dst.view(), piece, *found->file, *found->entry, whole_piece(whole));
 }
 
 bool has_hf_weights(const fs::path& folder, base::Disk& disk) {
@@ -252,7 +253,11 @@ HfFolder check_hf_folder(const fs::path& folder) {
 void load_hf_weights(const HfFolder& folder, nn::Module& module) {
   const auto parameters = module.named_parameters();
   folder.check_parameters(parameters);
-  for (const nn::NamedParameter& p : parameters) folder.read(p.name, p.parameter->value);
+  HostBlocks blocks(module.context());
+  for (const nn::NamedParameter& p : parameters) {
+    const Tensor& value = p.parameter->value;
+    folder.read(p.name, value.shape(), whole_piece(value.shape()), value, blocks);
+  }
 }
 
 }  // namespace meshloom::train

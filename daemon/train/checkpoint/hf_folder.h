@@ -54,8 +54,8 @@ class HfFolder {
   /// Copies a parameter into `dst`, converting its dtype. The shapes must be equal.
   void read(const std::string& parameter, const Tensor& dst) const;
   /// The same for a piece of a parameter whose whole shape is `whole`.
-  void read(const std::string& parameter, const Shape& whole, const Piece& piece,
-            const Tensor& dst) const;
+  void read(const std::string& parameter, const Shape& whole, const Piece& piece, const Tensor& dst,
+            HostBlocks& blocks) const;
 
  private:
   /// `wanted`: whether a tensor of the file is the folder's.

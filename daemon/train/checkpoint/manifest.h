@@ -52,7 +52,7 @@ struct ManifestTensor {
 
 /// Decides which bits a computation gives, beside the config (DESIGN D5).
 struct ComputeClass {
-  std::string cpu_class;
+  std::string cpu_class;     ///< of what was computed on, a CPU or another device
   std::string matmul_table;  ///< version of the provider table
   int threads = 1;           ///< per rank
   int world_size = 1;

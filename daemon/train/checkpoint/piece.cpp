@@ -2,6 +2,8 @@
 #include "daemon/train/checkpoint/piece.h"
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 
 #include "kernels/base/error.h"
 
@@ -64,10 +66,10 @@ std::int64_t copy_runs(ExecutionContext& context, const TensorView& to, const Te
 
 /// From the first to the last column of a stored tensor that a rank needs; all of them where
 /// leaving some out does not pay.
-planner::ShardRange columns_to_read(const Piece& to, const Piece& from, bool remote) {
+planner::ShardRange columns_to_read(const Piece& to, const Piece& from, bool leave_out) {
   if (from.ranges.size() < 2) return {0, 1};
   const planner::ShardRange all = {0, total(from.ranges[1])};
-  if (!remote) return all;
+  if (!leave_out) return all;
   planner::ShardRange needed = {all.end, 0};
   for (const Run& run : common_runs(to.ranges[1], from.ranges[1])) {
     needed.begin = std::min(needed.begin, run.from);
@@ -76,20 +78,20 @@ planner::ShardRange columns_to_read(const Piece& to, const Piece& from, bool rem
   return needed.begin < needed.end && 4 * needed.size() <= 3 * all.size() ? needed : all;
 }
 
-/// How the rows of a tensor in a file are read, a block at a time.
+/// How the rows of a stored tensor are read, a block at a time.
 struct BlockRows {
   planner::ShardRange columns;  ///< that are read
   std::uint64_t bytes = 0;      ///< of a whole row
   std::uint64_t column_bytes = 0;
   std::int64_t most = 1;  ///< rows at a time
 
-  BlockRows(const SafetensorsFile& file, const SafetensorsEntry& entry, const Piece& to,
-            const Piece& from)
-      : columns(columns_to_read(to, from, file.is_remote())) {
+  /// Of elements of `dtype`, some in each piece; `block` is about how many bytes are read at a
+  /// time.
+  BlockRows(const Piece& to, const Piece& from, DType dtype, bool leave_out, std::uint64_t block)
+      : columns(columns_to_read(to, from, leave_out)) {
     const Shape stored = from.shape();
-    bytes = (entry.end - entry.begin) / static_cast<std::uint64_t>(row_count(stored));
+    bytes = static_cast<std::uint64_t>(numel(stored) / row_count(stored)) * dtype_size(dtype);
     column_bytes = bytes / static_cast<std::uint64_t>(stored.size() < 2 ? 1 : stored[1]);
-    const std::uint64_t block = file.is_remote() ? kRemoteBlockBytes : kBlockBytes;
     most = static_cast<std::int64_t>(std::max<std::uint64_t>(1, block / read_bytes()));
   }
 
@@ -106,6 +108,40 @@ struct BlockRows {
     return part.ranges.size() < 2 ? part : part_of_piece(part, 1, columns);
   }
 };
+
+/// Rows of the first dim that both pieces have; a tensor without dims has one.
+std::vector<Run> common_rows(const Piece& to, const Piece& from) {
+  if (from.ranges.empty()) return {{0, 0, 1}};
+  return common_runs(to.ranges[0], from.ranges[0]);
+}
+
+/// Whether rows of the one piece are rows of the other, element by element and byte by byte.
+bool same_rows(const TensorView& to, const Piece& to_piece, DType dtype, const Piece& from_piece) {
+  return to.contiguous() && to.dtype == dtype &&
+         (from_piece.ranges.empty() ||
+          std::equal(to_piece.ranges.begin() + 1, to_piece.ranges.end(),
+                     from_piece.ranges.begin() + 1, from_piece.ranges.end()));
+}
+
+/// Copies what both pieces have of elements of `dtype`, whose bytes `read(stripes, out)` gives.
+template <typename Read>
+std::int64_t copy_blocks(HostBlocks& blocks, const TensorView& to, const Piece& to_piece,
+                         DType dtype, const Piece& from_piece, const BlockRows& rows,
+                         const Read& read) {
+  std::int64_t copied = 0;
+  for (const Run& run : common_rows(to_piece, from_piece)) {
+    for (std::int64_t at = run.from; at < run.from + run.count; at += rows.most) {
+      const planner::ShardRange part = {at, std::min(at + rows.most, run.from + run.count)};
+      const Piece piece = rows.piece(from_piece, part);
+      blocks.to_device(
+          dtype, piece.shape(), [&](std::span<std::byte> out) { read(rows.stripes(part), out); },
+          [&](const TensorView& block) {
+            copied += copy_common(blocks.context(), to, to_piece, block, piece);
+          });
+    }
+  }
+  return copied;
+}
 
 }  // namespace
 
@@ -179,38 +215,38 @@ std::int64_t copy_common(ExecutionContext& context, const TensorView& to, const 
   return copy_runs(context, to, from, runs, 0);
 }
 
-std::int64_t read_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
+std::int64_t copy_common_from_host(HostBlocks& blocks, const TensorView& to, const Piece& to_piece,
+                                   const TensorView& from, const Piece& from_piece) {
+  if (to.device == kCpuDevice) return copy_common(blocks.context(), to, to_piece, from, from_piece);
+  check_internal(from.contiguous(), "a piece on the host is not contiguous");
+  if (from.numel() == 0 || to.numel() == 0) return 0;
+  const BlockRows rows(to_piece, from_piece, from.dtype, /*leave_out=*/true, kBlockBytes);
+  return copy_blocks(blocks, to, to_piece, from.dtype, from_piece, rows,
+                     [&](const base::Stripes& stripes, std::span<std::byte> out) {
+                       const std::byte* row = from.as<std::byte>() + stripes.offset;
+                       for (std::uint64_t i = 0; i < stripes.count; ++i)
+                         std::memcpy(out.data() + i * stripes.bytes, row + i * stripes.stride,
+                                     stripes.bytes);
+                     });
+}
+
+std::int64_t read_common(HostBlocks& blocks, const TensorView& to, const Piece& to_piece,
                          const SafetensorsFile& file, const SafetensorsEntry& entry,
                          const Piece& from_piece) {
-  const Shape stored = from_piece.shape();
-  if (numel(stored) == 0 || to.numel() == 0) return 0;
-  const auto wanted = stored.empty() ? std::vector<Run>{{0, 0, 1}}
-                                     : common_runs(to_piece.ranges[0], from_piece.ranges[0]);
-  const bool straight =
-      to.contiguous() && to.dtype == entry.dtype &&
-      (stored.empty() || std::equal(to_piece.ranges.begin() + 1, to_piece.ranges.end(),
-                                    from_piece.ranges.begin() + 1, from_piece.ranges.end()));
-  const BlockRows rows(file, entry, to_piece, from_piece);
-  std::vector<std::byte> block;
+  if (from_piece.elements() == 0 || to.numel() == 0) return 0;
+  const BlockRows rows(to_piece, from_piece, entry.dtype, file.is_remote(),
+                       file.is_remote() ? kRemoteBlockBytes : kBlockBytes);
+  if (to.device != kCpuDevice || !same_rows(to, to_piece, entry.dtype, from_piece))
+    return copy_blocks(blocks, to, to_piece, entry.dtype, from_piece, rows,
+                       [&](const base::Stripes& stripes, std::span<std::byte> out) {
+                         file.read_stripes(entry, stripes, out);
+                       });
   std::int64_t copied = 0;
-  for (const Run& run : wanted) {
-    if (straight) {
-      const std::span out(
-          static_cast<std::byte*>(to.data) + static_cast<std::uint64_t>(run.to) * rows.bytes,
-          static_cast<std::uint64_t>(run.count) * rows.bytes);
-      file.read(entry, static_cast<std::uint64_t>(run.from) * rows.bytes, out);
-      copied += static_cast<std::int64_t>(out.size() / dtype_size(to.dtype));
-      continue;
-    }
-    for (std::int64_t at = run.from; at < run.from + run.count; at += rows.most) {
-      const planner::ShardRange part = {at, std::min(at + rows.most, run.from + run.count)};
-      const base::Stripes stripes = rows.stripes(part);
-      block.resize(stripes.total());
-      file.read_stripes(entry, stripes, block);
-      const Piece piece = rows.piece(from_piece, part);
-      copied += copy_common(context, to, to_piece,
-                            make_view(block.data(), entry.dtype, piece.shape()), piece);
-    }
+  for (const Run& run : common_rows(to_piece, from_piece)) {
+    const std::span out(to.as<std::byte>() + static_cast<std::uint64_t>(run.to) * rows.bytes,
+                        static_cast<std::uint64_t>(run.count) * rows.bytes);
+    file.read(entry, static_cast<std::uint64_t>(run.from) * rows.bytes, out);
+    copied += static_cast<std::int64_t>(out.size() / dtype_size(to.dtype));
   }
   return copied;
 }

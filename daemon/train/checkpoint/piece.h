@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "daemon/tensor/host_blocks.h"
 #include "daemon/train/checkpoint/safetensors.h"
 #include "daemon/train/checkpoint/state_tensor.h"
 #include "kernels/base/tensor_view.h"
@@ -38,14 +39,17 @@ planner::ShardRange written_rows(const Shape& shape, const planner::SpecPtr& spe
                                  int world_size);
 
 /// Copies what both pieces have from one to the other, converting dtype. Views are of the pieces'
-/// shapes, any strides. Returns the number of elements copied.
+/// shapes, any strides, on the context's device. Returns the number of elements copied.
 std::int64_t copy_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
                          const TensorView& from, const Piece& from_piece);
+/// The same from memory of the host, row-major, whatever device `to` lies on.
+std::int64_t copy_common_from_host(HostBlocks& blocks, const TensorView& to, const Piece& to_piece,
+                                   const TensorView& from, const Piece& from_piece);
 /// The same from a tensor of a file that holds `from_piece`, row-major. Reads the rows of the first
-/// dim that both have, a block at a time; if they are what `to` holds, straight into it. Of a file
-/// of another host it asks for the columns (of the second dim) alone that both have, where that
-/// saves a quarter of the bytes or more.
-std::int64_t read_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
+/// dim that both have, a block at a time; on the CPU, if they are what `to` holds, straight into
+/// it. Of a file of another host it asks for the columns (of the second dim) alone that both have,
+/// where that saves a quarter of the bytes or more.
+std::int64_t read_common(HostBlocks& blocks, const TensorView& to, const Piece& to_piece,
                          const SafetensorsFile& file, const SafetensorsEntry& entry,
                          const Piece& from_piece);
 

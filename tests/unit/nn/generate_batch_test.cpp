@@ -10,6 +10,7 @@
 #include "daemon/nn/generate.h"
 #include "kernels/base/error.h"
 #include "tests/support/generate.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/nn/model_test_support.h"
 
 namespace meshloom::nn {
@@ -88,7 +89,7 @@ class GenerateBatch : public ::testing::TestWithParam<BatchCase> {
     return made;
   }
 
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::unique_ptr<Model> model_;
   std::mt19937 random_{7};
 };

@@ -14,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "kernels/base/philox.h"
 #include "tests/support/generate.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/nn/model_test_support.h"
 
 namespace meshloom::nn {
@@ -30,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Causal, Decode,
                                            &meshloom::testing::tiny_qwen3));
 
 TEST_P(Decode, EqualsTheFullForward) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   const Tensor ids = random_ids(context, 2, 24, 37, 3);
   Batch batch;
@@ -63,7 +64,7 @@ TEST_P(Decode, EqualsTheFullForward) {
 }
 
 TEST_P(Decode, TellsInBfloat16TheLogProbsThatLossesRead) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()(), DType::kBFloat16);
   const NoGradGuard no_grad(context);
   // Logits of trained models are as large: rounded to bfloat16 they would be off by 0.1.
@@ -87,7 +88,7 @@ TEST_P(Decode, TellsInBfloat16TheLogProbsThatLossesRead) {
 }
 
 TEST(WindowedCache, DropsWhatNoQuerySees) {
-  ExecutionContext context;
+  testing::TestContext context;
   ModelConfig config = meshloom::testing::tiny_qwen3();
   constexpr std::int64_t kLength = 600;
   config.max_position_embeddings = kLength;
@@ -123,7 +124,7 @@ TEST(WindowedCache, DropsWhatNoQuerySees) {
 }
 
 TEST_P(Decode, GreedyGenerationFollowsTheLogits) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   const std::vector<std::int64_t> prompt = {5, 9, 2};
   std::vector<std::int64_t> tokens = prompt;
@@ -155,7 +156,7 @@ std::vector<std::int64_t> run(Model& model, const std::vector<std::int64_t>& pro
 }
 
 TEST_P(Decode, GenerationGoesOnPastTheContext) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   GenerateOptions options;
   options.max_tokens = 60;
@@ -173,7 +174,7 @@ TEST_P(Decode, GenerationGoesOnPastTheContext) {
 }
 
 TEST_P(Decode, GenerationEndsWithTheContext) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   GenerateOptions options;
   options.stop_at_eos = false;
@@ -208,7 +209,7 @@ TEST_P(Decode, GenerationEndsWithTheContext) {
 }
 
 TEST(Generate, SeedDecidesAndStopsStop) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, meshloom::testing::tiny_gpt2());
   GenerateOptions options;
   options.max_tokens = 20;
@@ -233,7 +234,7 @@ TEST(Generate, SeedDecidesAndStopsStop) {
 }
 
 TEST(Generate, EosOfTheConfigStops) {
-  ExecutionContext context;
+  testing::TestContext context;
   GenerateOptions options;
   options.max_tokens = 10;
   options.sampling.temperature = 0.0;
@@ -254,7 +255,7 @@ TEST(Generate, EosOfTheConfigStops) {
 }
 
 TEST(Generate, SaysWhatItEndsWith) {
-  ExecutionContext context;
+  testing::TestContext context;
   ModelConfig config = meshloom::testing::tiny_gpt2();
   GenerateOptions options;
   options.max_tokens = 20;
@@ -300,7 +301,7 @@ TEST(Generate, SaysWhatItEndsWith) {
 }
 
 TEST(Generate, WrongArgumentsAreRefused) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, meshloom::testing::tiny_gpt2());
   const auto message = [&](const std::vector<std::int64_t>& prompt,
                            const GenerateOptions& options) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "daemon/nn/models/model.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/nn/model_test_support.h"
 
 namespace meshloom::nn {
@@ -33,7 +34,7 @@ ModelConfig medium_gpt2() {
 }
 
 TEST(Initialize, Gpt2Recipe) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_model(context, medium_gpt2(), DType::kFloat32);
   initialize_parameters(*model, 7);
   std::set<double> firsts;
@@ -58,7 +59,7 @@ TEST(Initialize, Gpt2Recipe) {
 }
 
 TEST(Initialize, DependsOnSeedAndNameAlone) {
-  ExecutionContext one;
+  testing::TestContext one;
   ExecutionContext::Options two_threads;
   two_threads.threads = Threads{2};
   ExecutionContext other(two_threads);
@@ -77,7 +78,7 @@ TEST(Initialize, DependsOnSeedAndNameAlone) {
 }
 
 TEST(Initialize, WorkingCopyIsTheRoundedMaster) {
-  ExecutionContext context;
+  testing::TestContext context;
   const Init init{.kind = Init::Kind::kNormal, .std = 0.5f};
   const Tensor master = empty(context, {33, 7}, DType::kFloat32);
   const Tensor working = empty(context, {33, 7}, DType::kBFloat16);
@@ -89,7 +90,7 @@ TEST(Initialize, WorkingCopyIsTheRoundedMaster) {
 }
 
 TEST(Initialize, PaddingRowIsZero) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_model(context, meshloom::testing::tiny_bert(), DType::kFloat32);
   initialize_parameters(*model, 1);
   for (const NamedParameter& p : model->named_parameters()) {
@@ -101,7 +102,7 @@ TEST(Initialize, PaddingRowIsZero) {
 }
 
 TEST(Module, NamesAreHuggingFaces) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_model(context, meshloom::testing::tiny_llama(), DType::kFloat32);
   std::set<std::string> names;
   for (const NamedParameter& p : model->named_parameters())

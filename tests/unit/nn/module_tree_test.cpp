@@ -6,6 +6,7 @@
 
 #include "daemon/nn/modules/mlp.h"
 #include "daemon/tensor/ops/elementwise.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/nn/model_test_support.h"
 
 namespace meshloom::nn {
@@ -19,7 +20,7 @@ ModelConfig small_llama() {
 }
 
 TEST(ModuleTree, NamesAllModulesParentsFirst) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_model(context, small_llama(), DType::kFloat32);
   std::vector<std::string> names;
   for (const NamedModule& m : model->named_modules()) names.push_back(m.name);
@@ -37,7 +38,7 @@ TEST(ModuleTree, NamesAllModulesParentsFirst) {
 }
 
 TEST(ModuleTree, OwnParametersAreThoseOfTheModuleAlone) {
-  ExecutionContext context;
+  testing::TestContext context;
   Mlp mlp(context, {3, 5, 2}, ActivationKind::kRelu, DType::kFloat32);
   EXPECT_TRUE(mlp.own_parameters().empty());
   for (const NamedModule& m : mlp.named_modules()) {
@@ -47,7 +48,7 @@ TEST(ModuleTree, OwnParametersAreThoseOfTheModuleAlone) {
 }
 
 TEST(Hooks, ReplaceInputsAndOutputsInOrder) {
-  ExecutionContext context;
+  testing::TestContext context;
   Activation relu(context, ActivationKind::kRelu);
   relu.add_hook({[](std::span<Tensor> in) { in[0] = ops::add(in[0], 1.0); },
                  [](std::span<Tensor> out) { out[0] = ops::mul(out[0], 10.0); }});
@@ -60,7 +61,7 @@ TEST(Hooks, ReplaceInputsAndOutputsInOrder) {
 }
 
 TEST(Hooks, OfAModelSeeItsBatchAndResult) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_model(context, small_llama(), DType::kFloat32);
   initialize_parameters(*model, 1);
   int inputs = 0, outputs = 0;
@@ -80,7 +81,7 @@ TEST(Hooks, OfAModelSeeItsBatchAndResult) {
 }
 
 TEST(FeatureSharding, SaysWhichDimOfEachParameter) {
-  ExecutionContext context;
+  testing::TestContext context;
   const Linear plain(context, 4, 6, DType::kFloat32, {});
   const Linear swapped(context, 4, 6, DType::kFloat32, {.weight_is_in_out = true});
   EXPECT_EQ(plain.column_sharding()->parameters[0].dim, 0);
@@ -92,7 +93,7 @@ TEST(FeatureSharding, SaysWhichDimOfEachParameter) {
 }
 
 TEST(FeatureSharding, ProjectionsOfAttentionKeepHeadsWhole) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_model(context, small_llama(), DType::kFloat32);
   for (const NamedModule& m : model->named_modules()) {
     if (!m.name.ends_with("_proj") || m.name.find("self_attn") == std::string::npos) continue;

@@ -11,13 +11,15 @@
 #include "daemon/tensor/ops/embedding.h"
 #include "daemon/tensor/ops/loss.h"
 #include "kernels/base/error.h"
+#include "tests/support/fenced_device/fenced_device.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-class DeferredChecksTest : public testing::Test {
+class DeferredChecksTest : public ::testing::Test {
  protected:
   Tensor ids(const std::vector<std::int64_t>& values) {
     return from_values(context_, {static_cast<std::int64_t>(values.size())},
@@ -39,7 +41,7 @@ class DeferredChecksTest : public testing::Test {
     }
   }
 
-  ExecutionContext context_;
+  testing::TestContext context_;
   DeferredChecks checks_;
   Tensor weight_ = full(context_, {20, 3}, 0.5, DType::kFloat32);
 };
@@ -81,6 +83,68 @@ TEST_F(DeferredChecksTest, TheFirstThatFailedSpeaks) {
     ops::embedding(weight_, ids({20}));
   }
   expect_raises("embedding: id at element 1 is -3, outside [0, 20)");
+}
+
+TEST_F(DeferredChecksTest, OneOfManyIsFound) {
+  {
+    const DeferChecksGuard defer(context_, checks_);
+    for (int i = 0; i < 130; ++i) ops::embedding(weight_, ids({i % 20}));
+    EXPECT_NO_THROW(checks_.ask());
+    EXPECT_EQ(spoiled(2.5), 2.5);
+    ops::embedding(weight_, ids({7, 20}));
+    for (int i = 0; i < 70; ++i) ops::embedding(weight_, ids({i % 20}));
+  }
+  expect_raises("embedding: id at element 1 is 20, outside [0, 20)");
+  EXPECT_THROW(checks_.ask(), InvalidArgument);
+}
+
+TEST_F(DeferredChecksTest, WhatIsRightKeepsItsBits) {
+  const DeferChecksGuard defer(context_, checks_);
+  ops::embedding(weight_, ids({3}));
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16})
+    EXPECT_TRUE(std::signbit(spoiled(-0.0, dtype)));
+}
+
+TEST_F(DeferredChecksTest, AReadTellsValuesAndErrors) {
+  EXPECT_EQ(checks_.read(ids({4, 5}), DType::kInt64).as<std::int64_t>()[1], 5) << "no check yet";
+  const DeferChecksGuard defer(context_, checks_);
+  const Tensor rows = ops::embedding(weight_, ids({0, 19}));
+  const HostValues values = checks_.read(rows, DType::kFloat64);
+  EXPECT_THAT(values.as<double>(), ::testing::ElementsAre(0.5, 0.5, 0.5, 0.5, 0.5, 0.5));
+  EXPECT_TRUE(
+      checks_.read(empty(context_, {0, 3}, DType::kFloat32), DType::kFloat32).as<float>().empty());
+  // Where a model has diverged, its ids are right all the same.
+  const Tensor none = full(context_, {1}, NAN, DType::kFloat32);
+  EXPECT_TRUE(std::isnan(checks_.read(none, DType::kFloat32).as<float>()[0]));
+  ops::embedding(weight_, ids({-1}));
+  EXPECT_THROW(checks_.read(rows, DType::kFloat32), InvalidArgument);
+  EXPECT_THROW(checks_.read(empty(context_, {0}, DType::kFloat32), DType::kFloat32),
+               InvalidArgument);
+}
+
+TEST(DeferredChecks, OneWaitTellsAll) {
+  testing::FencedBackend& device = testing::fenced_device(0);
+  ExecutionContext::Options options;
+  options.device = {DeviceKind::kCuda, 0};
+  options.backend = &device;
+  ExecutionContext context(options);
+  const Tensor weight = full(context, {20, 3}, 0.5, DType::kFloat32);
+  const Tensor ids = from_values(context, {2}, std::vector<std::int64_t>{1, 19});
+  DeferredChecks checks;
+  device.reset_counts();
+  const auto waits = [&] { return device.counts().waits; };
+  {
+    const DeferChecksGuard defer(context, checks);
+    Tensor rows;
+    for (int i = 0; i < 100; ++i) rows = ops::embedding(weight, ids);
+    EXPECT_EQ(waits(), 0);
+    EXPECT_EQ(checks.read(rows, DType::kFloat32).as<float>()[5], 0.5f);
+    EXPECT_EQ(waits(), 1);
+    checks.ask();
+    EXPECT_EQ(waits(), 2);
+    ops::embedding(weight, from_values(context, {1}, std::vector<std::int64_t>{20}));
+  }
+  EXPECT_THROW(checks.ask(), InvalidArgument);
 }
 
 TEST_F(DeferredChecksTest, TargetsOfLosses) {

@@ -10,6 +10,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "daemon/tensor/tensor.h"
 #include "kernels/base/error.h"
+#include "tests/support/fenced_device/fenced_device.h"
 #include "tests/support/random_tensor.h"
 
 namespace meshloom {
@@ -48,6 +49,24 @@ TEST(HostPieces, GiveAllElementsInOrder) {
     const std::vector<std::byte> converted = read_all(x, DType::kBFloat16, &pieces);
     ASSERT_EQ(converted.size(), static_cast<std::size_t>(size) * 2);
     EXPECT_TRUE(converted == bytes_of(narrow));
+  }
+}
+
+TEST(HostPieces, ComeFromADeviceWhileTheHostUsesThoseBefore) {
+  ExecutionContext::Options options;
+  options.device = {DeviceKind::kCuda, 0};
+  options.backend = &testing::fenced_device(0);
+  ExecutionContext cpu, device(options);
+  std::mt19937_64 rng(7);
+  for (const std::int64_t size : {0, 1, 262'145, 700'001}) {
+    const Tensor x = test::random_tensor(cpu, {size}, rng, DType::kFloat32);
+    const Tensor there =
+        from_values(device, {size}, std::span(x.data<float>(), static_cast<std::size_t>(size)));
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      std::size_t pieces = 0, expected = 0;
+      EXPECT_TRUE(read_all(there, dtype, &pieces) == read_all(x, dtype, &expected));
+      EXPECT_EQ(pieces, expected);
+    }
   }
 }
 

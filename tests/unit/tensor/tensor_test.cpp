@@ -8,14 +8,16 @@
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/heap_source.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom {
 namespace {
 
-class TensorTest : public testing::Test {
+class TensorTest : public ::testing::Test {
  protected:
-  ExecutionContext context_;
+  testing::TestContext context_;
 };
 
 TEST_F(TensorTest, FactoriesGiveShapeDtypeAndValues) {
@@ -63,8 +65,9 @@ TEST_F(TensorTest, NoGradGuardRecordsNothing) {
 }
 
 TEST_F(TensorTest, ExternalMemoryIsSharedNotCopied) {
+  ExecutionContext context;
   auto owner = std::make_shared<std::vector<float>>(4, 1.0f);
-  Tensor t = from_external(context_, make_view(owner->data(), DType::kFloat32, {4}), owner);
+  Tensor t = from_external(context, make_view(owner->data(), DType::kFloat32, {4}), owner);
   (*owner)[2] = 9.0f;
   EXPECT_EQ(t.to_vector()[2], 9.0);
   EXPECT_EQ(owner.use_count(), 2);
@@ -88,7 +91,8 @@ TEST_F(TensorTest, ItemWantsOneElementAndUseOfNothingIsAnError) {
 TEST_F(TensorTest, AllocatorMustBeOfTheDevice) {
   ExecutionContext::Options options;
   options.allocator = Allocator::create(kernels::cpu::make_heap_source());
-  options.device = {DeviceKind::kCpu, 1};
+  options.device = {DeviceKind::kCuda, 0};
+  options.backend = &kernels::cpu::cpu_backend();
   EXPECT_THROW(ExecutionContext{options}, InvalidArgument);
 }
 

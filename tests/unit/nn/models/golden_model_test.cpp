@@ -10,6 +10,7 @@
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "tests/support/source_folder.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::nn {
 namespace {
@@ -56,7 +57,7 @@ std::int64_t counted_labels(const Tensor& labels, bool causal) {
 
 TEST_P(GoldenModel, MatchesTransformers) {
   const std::string stem = test::source_file("tests/golden/model/") + GetParam().name;
-  ExecutionContext context;
+  testing::TestContext context;
   const train::HfFolder folder = train::HfFolder::open(stem + "_hf");
   const auto model = make_model(context, folder.config(), DType::kFloat32);
   train::load_hf_weights(folder, *model);

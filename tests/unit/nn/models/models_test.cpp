@@ -14,6 +14,7 @@
 #include "daemon/tensor/ops/loss.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/nn/model_test_support.h"
 
 namespace meshloom::nn {
@@ -43,7 +44,7 @@ double loss_of(Model& model, const Batch& batch, const ForwardOptions& options) 
 }
 
 TEST_P(Models, ParameterCountIsThatOfTheTensors) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_model(context, GetParam()(), DType::kFloat32);
   std::int64_t count = 0;
   for (const NamedParameter& p : model->named_parameters()) count += p.parameter->value.numel();
@@ -62,7 +63,7 @@ Tensor some_mask(ExecutionContext& context, std::int64_t rows, std::int64_t leng
 /// The derivative along a random direction, with dropout and a mask and without: independent of
 /// every backward formula.
 TEST_P(Models, GradientIsTheSlopeOfTheLoss) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   Batch batch = random_batch(context, 3, 17, 5);
   for (bool training : {false, true}) {
@@ -108,7 +109,7 @@ TEST_P(Models, GradientIsTheSlopeOfTheLoss) {
 }
 
 TEST_P(Models, RowsDoNotDependOnTheirBatch) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   const Batch both = random_batch(context, 2, 13, 21);
   double sum = 0.0;
@@ -139,7 +140,7 @@ std::vector<double> gradients(Model& model) {
 }
 
 TEST_P(Models, RecomputationChangesNothing) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   const Batch batch = random_batch(context, 2, 19, 81);
   ForwardOptions options{.training = true, .dropout_step = 5, .first_sample = 2};
@@ -153,7 +154,7 @@ TEST_P(Models, RecomputationChangesNothing) {
 }
 
 TEST_P(Models, GradientsOfMicroBatchesAddUp) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   const Batch both = random_batch(context, 2, 19, 91);
   autograd::backward(
@@ -173,7 +174,7 @@ TEST_P(Models, GradientsOfMicroBatchesAddUp) {
 }
 
 TEST_P(Models, AnEmptyBatchGivesZero) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   Batch batch;
   batch.input_ids = batch.labels = zeros(context, {0, 8}, DType::kInt64);
@@ -184,7 +185,7 @@ TEST_P(Models, AnEmptyBatchGivesZero) {
 }
 
 TEST_P(Models, DocumentsArePrivate) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   // Two documents of 9 and 6 tokens in one row, positions starting anew, against each alone.
   Batch packed = random_batch(context, 1, 15, 31);
@@ -206,7 +207,7 @@ TEST_P(Models, DocumentsArePrivate) {
 }
 
 TEST_P(Models, LabelsOfMinus100DoNotCount) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   Batch batch = random_batch(context, 1, 8, 41);
   const double all = loss_of(*model, batch, {});
@@ -223,7 +224,7 @@ TEST_P(Models, LabelsOfMinus100DoNotCount) {
 }
 
 TEST_P(Models, LossesByTokenAreThoseOfTheLogits) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   Batch batch = random_batch(context, 2, 9, 17);
   const NoGradGuard no_grad(context);
@@ -248,7 +249,7 @@ TEST_P(Models, LossesByTokenAreThoseOfTheLogits) {
 }
 
 TEST_P(Models, Bfloat16IsClose) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto exact = make_random_model(context, GetParam()());
   const auto rounded = make_random_model(context, GetParam()(), DType::kBFloat16);
   const Batch batch = random_batch(context, 2, 20, 51);
@@ -263,7 +264,7 @@ TEST_P(Models, Bfloat16IsClose) {
 }
 
 TEST_P(Models, WrongBatchesAreRefused) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   const auto message = [&](const Batch& batch) -> std::string {
     try {
@@ -299,7 +300,7 @@ TEST_P(Models, WrongBatchesAreRefused) {
 TEST(InitialLoss, IsNearLogOfTheVocabulary) {
   for (const char* name :
        {"byte_gpt_tiny", "byte_gpt_1m", "byte_gpt_10m", "bpe_gpt_0_5m", "llama_tiny"}) {
-    ExecutionContext context;
+    testing::TestContext context;
     const ModelConfig config = preset_config(name);
     const auto model = make_model(context, config, DType::kFloat32);
     initialize_parameters(*model, 1234);
@@ -327,7 +328,7 @@ TEST(InitialLoss, OfGpt2Is11) {
 
 /// The logits of other positions keep every bit when a masked token becomes another one.
 TEST_P(Models, MaskedKeysAreSeenByNoQuery) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   const NoGradGuard no_grad(context);
   const std::int64_t masked = 3, length = 11, vocabulary = 37;
@@ -363,7 +364,7 @@ TEST_P(Models, MaskedKeysAreSeenByNoQuery) {
 
 /// A row that sees no key gets no value, and no NaN into any gradient.
 TEST_P(Models, RowsWithoutAnyKeyAreFinite) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, GetParam()());
   Batch batch = random_batch(context, 2, 6, 73);
   std::vector<std::int64_t> mask(12, 1);
@@ -386,7 +387,7 @@ std::vector<double> logits_at(Model& model, const std::vector<std::int64_t>& ids
 }
 
 TEST(Window, OfTwoLayersReachesSoFarAndNoFurther) {
-  ExecutionContext context;
+  testing::TestContext context;
   ModelConfig config = meshloom::testing::tiny_qwen3();
   config.windowed_layers = {};
   const auto model = make_random_model(context, config);
@@ -403,7 +404,7 @@ TEST(Window, OfTwoLayersReachesSoFarAndNoFurther) {
 }
 
 TEST(Bert, DoesNotGenerate) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = make_random_model(context, meshloom::testing::tiny_bert());
   EXPECT_THROW(model->make_cache(8), Unimplemented);
 }

@@ -13,6 +13,7 @@
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::nn {
 namespace {
@@ -79,7 +80,7 @@ class GoldenRope : public ::testing::TestWithParam<Json> {
   }
 
   test::TempFolder folder_;
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::unique_ptr<Model> model_;
 };
 

@@ -20,11 +20,12 @@
 #include "daemon/tensor/ops/softmax.h"
 #include "kernels/base/error.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::autograd {
 namespace {
 
-class BackwardTest : public testing::Test {
+class BackwardTest : public ::testing::Test {
  protected:
   Tensor leaf(const Shape& shape, double value, DType dtype = DType::kFloat32) {
     Tensor t = full(context_, shape, value, dtype);
@@ -43,7 +44,7 @@ class BackwardTest : public testing::Test {
     return y;
   }
 
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::vector<std::string> log_;
 };
 
@@ -230,7 +231,7 @@ TEST_F(BackwardTest, MemoryFallsToTheLeavesAfterwards) {
 
 // A graph that is dropped without backward frees what it saved, its own outputs too.
 TEST(Backward, DroppedGraphsFreeTheirMemory) {
-  ExecutionContext context;
+  testing::TestContext context;
   Tensor x = full(context, {4, 8}, 0.5, DType::kFloat32);
   x.set_requires_grad(true);
   const std::size_t before = context.allocator().stats().bytes_in_use;

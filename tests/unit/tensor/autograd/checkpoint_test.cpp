@@ -16,6 +16,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::autograd {
 namespace {
@@ -59,7 +60,7 @@ struct Block {
 
 /// Outputs of two micro batches, then all gradients.
 std::vector<std::vector<double>> run(Mode mode, DType dtype) {
-  ExecutionContext context;
+  testing::TestContext context;
   std::mt19937_64 rng(9);
   std::vector<Block> blocks;
   for (int i = 0; i < 3; ++i) blocks.emplace_back(context, rng, dtype);
@@ -88,7 +89,7 @@ std::vector<std::vector<double>> run(Mode mode, DType dtype) {
   return values;
 }
 
-class CheckpointEquals : public testing::TestWithParam<std::tuple<Mode, DType>> {};
+class CheckpointEquals : public ::testing::TestWithParam<std::tuple<Mode, DType>> {};
 
 TEST_P(CheckpointEquals, NoCheckpointBitwise) {
   const auto [mode, dtype] = GetParam();
@@ -96,12 +97,12 @@ TEST_P(CheckpointEquals, NoCheckpointBitwise) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CheckpointEquals,
-                         testing::Combine(testing::Values(Mode::kFull, Mode::kKeepAttention),
-                                          testing::Values(DType::kFloat32, DType::kBFloat16)));
+                         ::testing::Combine(::testing::Values(Mode::kFull, Mode::kKeepAttention),
+                                            ::testing::Values(DType::kFloat32, DType::kBFloat16)));
 
 TEST(Checkpoint, KeepsLessMemoryDuringForward) {
   auto held_after_forward = [](Mode mode) {
-    ExecutionContext context;
+    testing::TestContext context;
     std::mt19937_64 rng(2);
     const Block block(context, rng, DType::kFloat32);
     const Tensor x = test::random_tensor(context, {2, 64, 16}, rng, DType::kFloat32);
@@ -117,7 +118,7 @@ TEST(Checkpoint, KeepsLessMemoryDuringForward) {
 }
 
 TEST(Checkpoint, KeptAttentionIsNotComputedAgain) {
-  ExecutionContext context;
+  testing::TestContext context;
   std::mt19937_64 rng(2);
   CheckpointFrame frame(true);
   frame.keep_attention(zeros(context, {1}, DType::kFloat32), zeros(context, {1}, DType::kFloat32));
@@ -128,7 +129,7 @@ TEST(Checkpoint, KeptAttentionIsNotComputedAgain) {
 }
 
 TEST(Checkpoint, RunsTwiceAndOnceWithoutRecording) {
-  ExecutionContext context;
+  testing::TestContext context;
   Tensor w = full(context, {2}, 3.0, DType::kFloat32);
   w.set_requires_grad(true);
   int runs = 0;
@@ -151,7 +152,7 @@ TEST(Checkpoint, RunsTwiceAndOnceWithoutRecording) {
 }
 
 TEST(Checkpoint, HooksOfLeavesInsideWaitForTheSegment) {
-  ExecutionContext context;
+  testing::TestContext context;
   Tensor inside = full(context, {1}, 3.0, DType::kFloat32);
   Tensor tied = full(context, {1}, 2.0, DType::kFloat32);
   inside.set_requires_grad(true);
@@ -171,7 +172,7 @@ TEST(Checkpoint, HooksOfLeavesInsideWaitForTheSegment) {
 }
 
 TEST(Checkpoint, SegmentsMayNest) {
-  ExecutionContext context;
+  testing::TestContext context;
   Tensor w = full(context, {1}, 3.0, DType::kFloat32);
   w.set_requires_grad(true);
   auto inner = [&](const Tensor& t) { return ops::mul(t, w); };

@@ -7,11 +7,12 @@
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::ops {
 namespace {
 
-class AttentionOfRows : public testing::TestWithParam<DType> {
+class AttentionOfRows : public ::testing::TestWithParam<DType> {
  protected:
   AttentionOfRows()
       : context_([] {
@@ -27,11 +28,11 @@ class AttentionOfRows : public testing::TestWithParam<DType> {
     return {random({1, heads, length, dims}), random({1, heads, length, dims})};
   }
 
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::mt19937_64 rng_{5};
 };
 INSTANTIATE_TEST_SUITE_P(DTypes, AttentionOfRows,
-                         testing::Values(DType::kFloat32, DType::kBFloat16),
+                         ::testing::Values(DType::kFloat32, DType::kBFloat16),
                          [](const auto& test) { return std::string(dtype_name(test.param)); });
 
 TEST_P(AttentionOfRows, GivesEachRowWhatItGetsAlone) {

@@ -10,6 +10,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/grad_check.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::ops {
 namespace {
@@ -29,9 +30,9 @@ void PrintTo(const UnaryCase& c, std::ostream* os) { *os << c.name; }
 
 const double kRootTwoOverPi = std::sqrt(2.0 / M_PI);
 
-class UnaryOps : public testing::TestWithParam<UnaryCase> {
+class UnaryOps : public ::testing::TestWithParam<UnaryCase> {
  protected:
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::mt19937_64 rng_{17};
 };
 
@@ -61,7 +62,7 @@ TEST_P(UnaryOps, GradientMatchesDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, UnaryOps,
-    testing::Values(
+    ::testing::Values(
         UnaryCase{"neg", [](const Tensor& x) { return neg(x); }, [](double v) { return -v; }},
         UnaryCase{"exp", [](const Tensor& x) { return exp(x); },
                   [](double v) { return std::exp(v); }},
@@ -105,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(
                   [](double v) { return 1.7 / v; }, 0.3, 2.0}),
     [](const auto& test) { return test.param.name; });
 
-class PointwiseOps : public testing::Test {
+class PointwiseOps : public ::testing::Test {
  protected:
   Tensor mask(const Shape& shape) {
     return cast(test::random_ids(context_, shape, rng_, 2), DType::kBool);
@@ -114,7 +115,7 @@ class PointwiseOps : public testing::Test {
     return random_tensor(context_, shape, rng_, DType::kFloat64, low, high);
   }
 
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::mt19937_64 rng_{23};
 };
 

@@ -13,6 +13,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/grad_check.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::ops {
 namespace {
@@ -20,9 +21,9 @@ namespace {
 using test::random_ids;
 using test::random_tensor;
 
-class LossTest : public testing::Test {
+class LossTest : public ::testing::Test {
  protected:
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::mt19937_64 rng_{43};
 };
 
@@ -140,7 +141,7 @@ TEST_F(LossTest, CrossEntropyErrors) {
   EXPECT_THROW(cross_entropy(logits, zeros(context_, {2}, DType::kFloat32)), InvalidArgument);
 }
 
-class LinearCrossEntropy : public LossTest, public testing::WithParamInterface<DType> {};
+class LinearCrossEntropy : public LossTest, public ::testing::WithParamInterface<DType> {};
 
 TEST_P(LinearCrossEntropy, EqualsItsParts) {
   const DType dtype = GetParam();
@@ -183,7 +184,7 @@ TEST_P(LinearCrossEntropy, EqualsItsParts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, LinearCrossEntropy,
-                         testing::Values(DType::kFloat32, DType::kBFloat16),
+                         ::testing::Values(DType::kFloat32, DType::kBFloat16),
                          [](const auto& test) { return dtype_name(test.param); });
 
 TEST_F(LossTest, StridedLogitsOfOneRow) {

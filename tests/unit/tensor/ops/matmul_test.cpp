@@ -9,6 +9,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/grad_check.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::ops {
 namespace {
@@ -16,13 +17,13 @@ namespace {
 using test::expect_gradients;
 using test::random_tensor;
 
-class MatmulTest : public testing::Test {
+class MatmulTest : public ::testing::Test {
  protected:
   Tensor random(const Shape& shape, DType dtype = DType::kFloat64) {
     return random_tensor(context_, shape, rng_, dtype);
   }
 
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::mt19937_64 rng_{37};
 };
 

@@ -12,6 +12,7 @@
 #include "daemon/tensor/ops/softmax.h"
 #include "kernels/base/error.h"
 #include "tests/support/grad_check.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::ops {
 namespace {
@@ -19,13 +20,13 @@ namespace {
 using test::expect_gradients;
 using test::random_tensor;
 
-class NormTest : public testing::Test {
+class NormTest : public ::testing::Test {
  protected:
   Tensor random(const Shape& shape, DType dtype = DType::kFloat64) {
     return random_tensor(context_, shape, rng_, dtype, -1.0, 1.5);
   }
 
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::mt19937_64 rng_{41};
 };
 

@@ -9,6 +9,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/grad_check.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::ops {
 namespace {
@@ -16,9 +17,9 @@ namespace {
 using test::expect_gradients;
 using test::random_tensor;
 
-class ReduceTest : public testing::Test {
+class ReduceTest : public ::testing::Test {
  protected:
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::mt19937_64 rng_{29};
   const std::vector<Dims> all_dims_{{}, {0}, {1}, {-1}, {0, 2}, {-1, 0, 1}};
 };

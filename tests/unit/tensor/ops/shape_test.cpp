@@ -9,6 +9,7 @@
 #include "daemon/tensor/ops/elementwise.h"
 #include "kernels/base/error.h"
 #include "tests/support/grad_check.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::ops {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using test::expect_gradients;
 using test::random_tensor;
 
-class ShapeTest : public testing::Test {
+class ShapeTest : public ::testing::Test {
  protected:
   Tensor count_up(const Shape& shape) {
     std::vector<double> values(static_cast<std::size_t>(numel(shape)));
@@ -25,7 +26,7 @@ class ShapeTest : public testing::Test {
   }
   Tensor random(const Shape& shape) { return random_tensor(context_, shape, rng_); }
 
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::mt19937_64 rng_{31};
 };
 
