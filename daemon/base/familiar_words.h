@@ -40,6 +40,7 @@ inline constexpr const char* kTokenizer = "run.data.tokenizer";
 inline constexpr const char* kTextField = "run.data.field";
 inline constexpr const char* kRanks =
     "not a job's: the ranks are those of the daemon (`meshloom up -n N`, mpirun -n N meshloomd)";
+inline constexpr const char* kDevice = "run.device: auto, cpu, cuda or cuda:N";
 inline constexpr const char* kOutput =
     "not a job's: folders are below the daemon's --state-dir, and \"checkpoint download\" copies "
     "them";
@@ -220,7 +221,14 @@ inline constexpr Familiar kFamiliar[] = {
     {"num_processes", kRanks},
     {"world_size", kRanks},
     {"num_nodes", kRanks},
-    {"device", kRanks},
+    {"device", kDevice},
+    {"device_type", kDevice},
+    {"accelerator", kDevice},
+    {"gpu", kDevice},
+    {"cuda", kDevice},
+    {"use_cuda", kDevice},
+    {"no_cuda", kDevice},
+    {"use_cpu", kDevice},
     {"run_name", kName},
     {"job_name", kName},
     {"experiment_name", kName},

@@ -10,7 +10,7 @@
 namespace meshloom::base {
 
 struct PeakFlops {
-  std::string compute_class;  ///< of the CPU
+  std::string compute_class;  ///< of the CPU, or of the device that it computes on
   int threads = 1;            ///< of a rank
   double float32 = 0.0;       ///< operations a second
   double bfloat16 = 0.0;
@@ -22,7 +22,7 @@ struct PeakFlops {
 void write_peak_flops(const std::filesystem::path& state_dir, const PeakFlops& peak);
 
 /// Nothing if none was measured, if what is there cannot be read, which is logged, and if it was
-/// measured on another class of CPU or with another number of threads.
+/// measured on another class or with another number of threads.
 std::optional<PeakFlops> read_peak_flops(const std::filesystem::path& state_dir,
                                          const std::string& compute_class, int threads);
 

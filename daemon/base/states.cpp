@@ -21,7 +21,8 @@ const StateTable& jobs() {
       JobState_descriptor(),
       {
           {JOB_STATE_QUEUED, JOB_STATE_PREPARING, kDriver, "it has the ranks"},
-          {JOB_STATE_QUEUED, JOB_STATE_HELD, kDriver, "it needs other ranks; --no-resume"},
+          {JOB_STATE_QUEUED, JOB_STATE_HELD, kDriver,
+           "it needs other ranks or devices; --no-resume"},
           {JOB_STATE_QUEUED, JOB_STATE_PAUSED, kClient, "pause"},
           {JOB_STATE_QUEUED, JOB_STATE_CANCELLED, kClient, "cancel"},
           {JOB_STATE_QUEUED, JOB_STATE_FAILED, kDriver, "its model or data are gone"},
@@ -45,7 +46,7 @@ const StateTable& jobs() {
           {JOB_STATE_PAUSED, JOB_STATE_CANCELLED, kClient, "cancel"},
           {JOB_STATE_RECOVERING, JOB_STATE_PREPARING, kDriver, "it has the ranks"},
           {JOB_STATE_RECOVERING, JOB_STATE_HELD, kDriver,
-           "it needs other ranks; crash loop; --no-resume"},
+           "it needs other ranks or devices; crash loop; --no-resume"},
           {JOB_STATE_RECOVERING, JOB_STATE_PAUSED, kClient, "pause"},
           {JOB_STATE_RECOVERING, JOB_STATE_CANCELLED, kClient, "cancel"},
           {JOB_STATE_RECOVERING, JOB_STATE_FAILED, kDriver, "its model or data are gone"},

@@ -22,7 +22,7 @@ namespace {
 
 struct EvaluateOptions {
   std::string job, checkpoint, hf_folder, model;
-  std::string data, plan_file, dtype;
+  std::string data, plan_file, dtype, device;
   std::optional<std::int64_t> seq_len, batch, batches;
   bool no_end = false, no_special_tokens = false, skips_lines = false;
   bool no_wait = false;
@@ -44,6 +44,7 @@ v1::EvaluateRequest make_request(const EvaluateOptions& options) {
     *request.mutable_plan() = plan.plan();
   }
   if (!options.dtype.empty()) request.mutable_plan()->set_dtype(options.dtype);
+  request.set_device(options.device);
   if (options.seq_len) request.set_seq_len(*options.seq_len);
   if (options.batch) request.set_global_batch_size(*options.batch);
   if (options.batches) request.set_batches(*options.batches);
@@ -103,6 +104,7 @@ ExitCode evaluate(Client& client, bool json, const EvaluateOptions& options) {
   print_line("speed", fmt::format("{:.0f} tokens/s, {}", result.tokens_per_second(),
                                   seconds_text(result.seconds())));
   print_line("mesh", fmt::format("{}, {}", mesh_text(result.mesh()), result.dtype()));
+  print_line("device", result.device());
   return kOk;
 }
 
@@ -146,6 +148,8 @@ void add_evaluate_command(CLI::App& app, CommandContext& context) {
                       "over all ranks");
   command->add_option("--dtype", options->dtype,
                       "float32 or bfloat16; default: the job's, else auto");
+  command->add_option("--device", options->device,
+                      "cpu, cuda or cuda:N; default: the job's where all ranks have it, else auto");
   command->add_flag("--no-wait", options->no_wait,
                     "Fail if a job or a run has the ranks, instead of waiting for its turn");
   command->footer(

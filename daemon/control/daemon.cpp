@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <optional>
-#include <sstream>
 
 #include "daemon/base/as_error.h"
 #include "daemon/comm/mesh/topology.h"
@@ -22,46 +21,30 @@
 #include "daemon/control/ranks/remote_disk.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/train_factory.h"
-#include "kernels/backend.h"
+#include "daemon/control/world_hosts.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
 
-v1::RankHello make_hello(int rank, const comm::Topology& topology, int threads) {
+/// Its device is the one that a job without run.device gives the rank.
+v1::RankHello make_hello(int rank, const comm::Topology& topology, int threads,
+                         const train::WorldDevices& devices) {
   const auto& place = topology.ranks[static_cast<std::size_t>(rank)];
+  const auto& host = devices[static_cast<std::size_t>(place.host)];
   v1::RankHello hello;
   hello.set_rank(rank);
   hello.set_local_rank(place.local_rank);
   hello.set_host(place.hostname);
   hello.set_pid(::getpid());
   hello.set_threads(threads);
-  hello.set_device("cpu");
+  hello.set_device(
+      to_string(train::device_of_rank(train::default_device(devices), host, place.local_rank)));
   // The class of the CPU: amx, avx512_bf16, avx512, avx2 or sse4.
   hello.set_cpu(kernels::backend_for(kCpuDevice).describe().hardware_class);
   hello.set_memory_bytes(process_memory().resident);
   return hello;
-}
-
-/// Every rank of the world calls it. The hosts in the order of their numbers, so that of rank 0 is
-/// first, each with the least that one of its ranks may use.
-std::vector<HostMemory> gather_hosts(comm::Bootstrap& bootstrap, const comm::Topology& topology) {
-  const base::MemoryLimit mine = base::memory_limit();
-  const auto limits = bootstrap.exchange(fmt::format("{} {}", mine.bytes, mine.source));
-  std::vector<HostMemory> hosts(static_cast<std::size_t>(topology.hosts));
-  for (std::size_t rank = 0; rank < limits.size(); ++rank) {
-    const comm::RankPlace& place = topology.ranks[rank];
-    HostMemory& host = hosts[static_cast<std::size_t>(place.host)];
-    host.name = place.hostname;
-    host.ranks = place.local_size;
-    std::istringstream text(limits[rank]);
-    base::MemoryLimit limit;
-    text >> limit.bytes >> std::ws;
-    std::getline(text, limit.source);
-    if (limit.bytes > 0 && (host.limit.bytes == 0 || limit.bytes < host.limit.bytes))
-      host.limit = limit;
-  }
-  return hosts;
 }
 
 /// Texts of proto messages are UTF-8.
@@ -184,9 +167,9 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   if (rank == 0 && runtime.world_size() > 1)
     spdlog::info("ranks exchange data {}", describe_exchange(runtime, *world));
   if (rank == 0 && !runtime.segment_note().empty()) spdlog::info("{}", runtime.segment_note());
-  v1::RankHello hello = make_hello(rank, topology, threads);
-  const Leader::World ranks{hello, runtime.world_size(),
-                            gather_hosts(runtime.bootstrap(), topology), runtime.flight()};
+  const WorldHosts hosts = gather_hosts(runtime.bootstrap(), topology);
+  v1::RankHello hello = make_hello(rank, topology, threads, hosts.devices);
+  const Leader::World ranks{hello, runtime.world_size(), hosts, runtime.flight()};
   std::unique_ptr<Leader> leader;
   const LaunchCard card = start_leader(runtime, options, ranks, abort, &leader);
   if (!card.failure.empty()) return {1, true};
@@ -195,7 +178,10 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   std::unique_ptr<RemoteDisk> disk;
   if (hello.other_disk())
     disk = std::make_unique<RemoteDisk>(card.address, card.secret, rank, &runtime.pulse());
-  TrainFactory factory(*world, threads, disk.get());
+  const comm::RankPlace& place = topology.ranks[static_cast<std::size_t>(rank)];
+  TrainFactory factory(
+      *world, threads, disk.get(),
+      {&runtime, group, hosts.devices[static_cast<std::size_t>(place.host)], place.local_rank});
   if (flight_path)
     runtime.on_abort([&runtime, path = *flight_path](const comm::AbortRecord& record) {
       write_flight_file(*runtime.flight(), path, record.text);

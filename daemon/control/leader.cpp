@@ -64,7 +64,7 @@ JobStore::Keep kept_jobs(const v1::RetentionConfig& config) {
 RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& world,
                              const StateDir& state) {
   RankAddress address{"127.0.0.1", "127.0.0.1"};
-  if (world.hosts.size() > 1)
+  if (world.hosts.memory.size() > 1)
     address = rank_address(options.host, options.config.mpi_interface(), interface_addresses());
   return {.self = world.self,
           .world_size = world.size,
@@ -82,7 +82,8 @@ LocalAdmission::Options admission_options(const v1::DaemonConfig& config,
           .threads = world.self.threads(),
           .data_dir = config.data_dir(),
           .resolve_timeout = milliseconds(config.resolve_timeout_ms()),
-          .hosts = world.hosts,
+          .hosts = world.hosts.memory,
+          .devices = world.hosts.devices,
           .models = &models,
           .plans = &plans,
           .token_cache_bytes = config.token_cache_bytes()};
@@ -135,17 +136,18 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       evaluate_service_(store_, state_,
                         SampleSources(store_, scheduler_, sources_, state_, admission_), admission_,
                         ranks_.executor(), turn_, queue_, options.config.data_dir()),
-      data_service_(admission_, uploads_,
-                    {.data_dir = options.config.data_dir(),
-                     .state_dir = state_.root(),
-                     .threads = world.self.threads() * std::max(1, world.hosts.front().ranks)}),
-      worker_service_(
-          ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
-          {world.self, options.version, state_.root().string(),
-           [this](const std::string& cause) { request_stop(cause); }, world.flight,
-           describe_capabilities(options.version, options.config, world.size, world.self.threads()),
-           [this] { return store_.journal_troubles(); }, LostFolder(state_.root()).list(),
-           [this] { return queue_.whole(); }}),
+      data_service_(
+          admission_, uploads_,
+          {.data_dir = options.config.data_dir(),
+           .state_dir = state_.root(),
+           .threads = world.self.threads() * std::max(1, world.hosts.memory.front().ranks)}),
+      worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
+                      {world.self, options.version, state_.root().string(),
+                       [this](const std::string& cause) { request_stop(cause); }, world.flight,
+                       describe_capabilities(options.version, options.config, world.size,
+                                             world.self.threads(), world.hosts.devices),
+                       [this] { return store_.journal_troubles(); },
+                       LostFolder(state_.root()).list(), [this] { return queue_.whole(); }}),
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =

@@ -38,6 +38,7 @@
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/state_dir.h"
 #include "daemon/control/stores/upload_store.h"
+#include "daemon/control/world_hosts.h"
 
 namespace meshloom::control {
 
@@ -47,7 +48,7 @@ class Leader final : private RankHub::Observer {
   struct World {
     v1::RankHello self;
     int size = 1;
-    std::vector<HostMemory> hosts;  ///< that of rank 0 first
+    WorldHosts hosts;
     std::shared_ptr<const comm::FlightField> flight;
   };
   /// Locks the state dir, replays the journal and listens on both ports. Throws if one of these

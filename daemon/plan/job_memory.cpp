@@ -79,4 +79,17 @@ planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
   return planner::estimate_memory(upper_model(model, mesh, plan, work));
 }
 
+planner::MemoryEstimate on_device(const planner::MemoryEstimate& estimate) {
+  planner::MemoryEstimate part = estimate;
+  part.communication = part.process = 0;
+  return part;
+}
+
+planner::MemoryEstimate beside_device(const planner::MemoryEstimate& estimate) {
+  planner::MemoryEstimate part;
+  part.communication = estimate.communication;
+  part.process = estimate.process;
+  return part;
+}
+
 }  // namespace meshloom::plan

@@ -17,4 +17,12 @@ namespace meshloom::plan {
 planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
                                             const nn::ModelConfig& model);
 
+// Where the parts of an estimate lie of a job that computes on a device with memory of its own. The
+// parts that lie elsewhere are 0.
+
+/// What lies on the device: all tensors.
+planner::MemoryEstimate on_device(const planner::MemoryEstimate& estimate);
+/// What lies on the host: the process, and what collectives stage in pinned memory.
+planner::MemoryEstimate beside_device(const planner::MemoryEstimate& estimate);
+
 }  // namespace meshloom::plan

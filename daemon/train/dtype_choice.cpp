@@ -6,8 +6,9 @@
 #include <algorithm>
 
 #include "daemon/base/field_error.h"
+#include "daemon/train/device_choice.h"
 #include "daemon/train/offered.h"
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
@@ -49,10 +50,13 @@ DType export_dtype(const std::string& name) {
   return *dtype_from_name(name);
 }
 
-void resolve_dtype(v1::ParallelPlan* plan, const nn::ModelConfig& model) {
-  if (dtype_is_auto(*plan))
-    plan->set_dtype(dtype_name(kernels::backend_for(kCpuDevice).fast_dtype(model.hidden_size)));
-  dtype_of(*plan);
+void resolve_dtype(v1::RunConfig& config, const nn::ModelConfig& model) {
+  v1::ParallelPlan& plan = *config.mutable_plan();
+  if (dtype_is_auto(plan)) {
+    kernels::Backend& backend = kernels::backend_for(device_of_rank_zero(config.device()));
+    plan.set_dtype(dtype_name(backend.fast_dtype(model.hidden_size)));
+  }
+  dtype_of(plan);
 }
 
 bool dtype_is_auto(const v1::ParallelPlan& given) {
@@ -63,8 +67,10 @@ std::string dtype_note(const v1::RunConfig& resolved) {
   const std::string& dtype = resolved.plan().dtype();
   if (!resolved.checkpoint().resume_from().empty())
     return fmt::format("dtype auto is {}, as in the checkpoint that the job begins with", dtype);
-  return fmt::format("dtype auto is {}: what CPU class {} trains a model of this width fastest in",
-                     dtype, kernels::backend_for(kCpuDevice).describe().compute_class);
+  const Device device = device_of_rank_zero(resolved.device());
+  return fmt::format("dtype auto is {}: what {} class {} trains a model of this width fastest in",
+                     dtype, device == kCpuDevice ? "CPU" : kind_name(device.kind),
+                     kernels::backend_for(device).describe().compute_class);
 }
 
 }  // namespace meshloom::train

@@ -26,6 +26,13 @@ std::string hosts_text(const ComputeClass& compute) {
   return compute.hosts.empty() ? "one host, or one each" : "hosts " + compute.hosts;
 }
 
+/// What a resolved config computes on: "CPU" or "cuda".
+std::string device_kind_text(const v1::RunConfig& resolved) {
+  const std::string& device = resolved.device();
+  return device.empty() || device == to_string(kCpuDevice) ? "CPU"
+                                                           : device.substr(0, device.find(':'));
+}
+
 /// Two values that differ, with three digits or as many as show it.
 std::pair<std::string, std::string> told_apart(double a, double b) {
   std::pair<std::string, std::string> texts;
@@ -70,7 +77,7 @@ class JobBeginning {
  private:
   /// The checkpoint to go on from, if there is one; `own`: it is one of the job's.
   std::optional<FoundCheckpoint> find(bool* own) const;
-  void note_other_class(ComputeClass before);
+  void note_other_class(const Manifest& manifest);
   /// Another schedule than the checkpoint's, which a job may get with other steps too, changes the
   /// learning rate from a step on.
   void note_other_schedule(const Manifest& manifest);
@@ -126,7 +133,7 @@ JobBeginning::Begun JobBeginning::begin() {
     if (manifest.seed != config_.training().seed())
       notes_.push_back(fmt::format("the checkpoint was trained with seed {}, going on with seed {}",
                                    manifest.seed, config_.training().seed()));
-    note_other_class(manifest.compute);
+    note_other_class(manifest);
     begun.progress = {manifest.data_position, manifest.tokens, {}, {}};
     if (own) {
       begun.saved_step = model_.step();
@@ -191,21 +198,26 @@ void JobBeginning::check_data(const FoundCheckpoint* found) {
   if (!note.empty()) notes_.push_back(note);
 }
 
-void JobBeginning::note_other_class(ComputeClass before) {
+void JobBeginning::note_other_class(const Manifest& manifest) {
+  ComputeClass before = manifest.compute;
   const ComputeClass now = model_.compute_class();
+  v1::RunConfig before_config;
+  run_config_from_json(manifest.run_config, &before_config);
+  const std::string kind_before = device_kind_text(before_config), kind = device_kind_text(config_);
   if (before.hosts != now.hosts)
     notes_.push_back(fmt::format(
         "the checkpoint was written by ranks on {}, this run has them on {}: sums between hosts "
         "have another order",
         hosts_text(before), hosts_text(now)));
   before.hosts = now.hosts;  // told
-  if (before == now) return;
+  if (before == now && kind_before == kind) return;
   notes_.push_back(fmt::format(
-      "the checkpoint was written by {} ranks ({}) with {} threads on CPU class {} (matmul table "
-      "{}), this run has {} ranks ({}) with {} threads on {} (table {}): results will agree within "
-      "rounding, not bit for bit",
-      before.world_size, mesh_text(before), before.threads, before.cpu_class, before.matmul_table,
-      now.world_size, mesh_text(now), now.threads, now.cpu_class, now.matmul_table));
+      "the checkpoint was written by {} ranks ({}) with {} threads on {} class {} (matmul table "
+      "{}), this run has {} ranks ({}) with {} threads on {}{} (table {}): results will agree "
+      "within rounding, not bit for bit",
+      before.world_size, mesh_text(before), before.threads, kind_before, before.cpu_class,
+      before.matmul_table, now.world_size, mesh_text(now), now.threads,
+      kind == kind_before ? "" : kind + " class ", now.cpu_class, now.matmul_table));
 }
 
 }  // namespace

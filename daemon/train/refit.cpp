@@ -50,14 +50,25 @@ void keep_rotate(const v1::RunConfig& given, const v1::RunConfig& resolved,
   if (before.has_ulysses_degree()) kept.set_ulysses_degree(before.ulysses_degree());
 }
 
+/// It stays, unless it was left open and a rank does not have it. A job that an older daemon
+/// resolved names none: it computes on the CPU.
+void keep_device(const v1::RunConfig& given, const WorldDevices& devices, v1::RunConfig* config) {
+  if (config->device().empty()) config->set_device(to_string(kCpuDevice));
+  if (device_is_auto(given) && !has_device(devices, config->device())) config->clear_device();
+  resolve_device(*config, devices);
+}
+
 }  // namespace
 
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir,
                                const std::filesystem::path& model_folder, int ranks_per_host,
-                               const std::filesystem::path& named_tokenizer) {
-  if (named_ranks(resolved.mesh()) == world_size) return resolved;
+                               const std::filesystem::path& named_tokenizer,
+                               const WorldDevices& devices) {
   v1::RunConfig config = resolved;
+  keep_device(given, devices, &config);
+  if (named_ranks(resolved.mesh()) == world_size)
+    return has_device(devices, resolved.device()) ? resolved : config;
   *config.mutable_mesh() = given.mesh();
   *config.mutable_plan() = given.plan();
   config.mutable_plan()->set_dtype(resolved.plan().dtype());
@@ -70,7 +81,7 @@ v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& 
     config.mutable_training()->set_micro_batch_size(given.training().micro_batch_size());
   try {
     config = resolve_run_config(config, world_size, data_dir, nullptr, model_folder, ranks_per_host,
-                                named_tokenizer);
+                                named_tokenizer, devices);
     if (!given.training().has_micro_batch_size()) keep_micro_batch(resolved, &config);
     return config;
   } catch (const InvalidArgument& error) {

@@ -387,7 +387,7 @@ void resolve_settings(v1::RunConfig& config, const fs::path& data_dir,
 v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                                  const fs::path& data_dir, std::vector<std::string>* warnings,
                                  const fs::path& model_folder, int ranks_per_host,
-                                 const fs::path& named_tokenizer) {
+                                 const fs::path& named_tokenizer, const WorldDevices& devices) {
   v1::RunConfig config = given;
   check_missing_fields(given, {data_dir, model_folder, named_tokenizer});
   // The tie of a checkpoint that it begins with is told by its run (agree_on_model).
@@ -399,8 +399,9 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
   if (balances_documents(config.plan()) && !config.data().document_mask())
     base::refuse_field("run.plan.context_parallel.load_balancer",
                        "is per_document, which needs run.data.document_mask: true");
+  resolve_device(config, devices);
   resolve_mesh_and_plan(config, world_size);
-  resolve_dtype(config.mutable_plan(), model);
+  resolve_dtype(config, model);
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   resolve_training(config, model);

@@ -43,8 +43,9 @@ v1::RunConfig resolve_evaluation_config(const v1::RunConfig& given, const Evalua
   if (balances_documents(config.plan()) && !config.data().document_mask())
     base::refuse_field("run.plan.context_parallel.load_balancer",
                        "is per_document, which needs run.data.document_mask: true");
+  resolve_device(config, place.devices);
   resolve_mesh_and_plan(config, place.world_size);
-  resolve_dtype(config.mutable_plan(), model);
+  resolve_dtype(config, model);
   check_plan_fits(config, model);
   v1::TrainingConfig& training = *config.mutable_training();
   training.set_steps(0);

@@ -16,7 +16,8 @@ namespace meshloom::train {
 v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder,
-                                     std::vector<std::string>* warnings, int ranks_per_host) {
+                                     std::vector<std::string>* warnings, int ranks_per_host,
+                                     const WorldDevices& devices) {
   const auto refuse = [](bool is_given, const char* field) {
     if (is_given)
       base::refuse_field(field, "is for jobs: a run that is driven step by step has no use for it");
@@ -34,8 +35,9 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
   v1::RunConfig config = given;
   const nn::ModelConfig model =
       load_model_config(config.model(), data_dir, model_folder, base::own_disk(), warnings);
+  resolve_device(config, devices);
   resolve_mesh_and_plan(config, world_size);
-  resolve_dtype(config.mutable_plan(), model);
+  resolve_dtype(config, model);
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   v1::TrainingConfig& training = *config.mutable_training();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/train/device_choice.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
@@ -14,16 +15,17 @@ namespace meshloom::train {
 /// micro_batch_size of a run that gives none: as many of the longest data as hold so many tokens.
 inline constexpr std::int64_t kMicroBatchTokens = 8192;
 
-/// Fills in every default of what such a run reads of a config (model, mesh, plan, optimizer,
-/// training.seed, .seq_len: the longest datum, .micro_batch_size, and .max_norm: the grad_clip_norm
-/// of steps that give none, default 0: sums have no scale to be clipped at) and checks it against
-/// world_size. `model_folder` as in RunOptions. Sections that only a job reads (data,
-/// lr_scheduler, validation, checkpoint, export, sample) and training.steps, .global_batch_size and
-/// .peak_flops are refused by name if they are given. Throws as resolve_run_config.
+/// Fills in every default of what such a run reads of a config (model, device, mesh, plan,
+/// optimizer, training.seed, .seq_len: the longest datum, .micro_batch_size, and .max_norm: the
+/// grad_clip_norm of steps that give none, default 0: sums have no scale to be clipped at) and
+/// checks it against world_size. `model_folder` as in RunOptions. Sections that only a job reads
+/// (data, lr_scheduler, validation, checkpoint, export, sample) and training.steps,
+/// .global_batch_size and .peak_flops are refused by name if they are given. Throws as
+/// resolve_run_config.
 v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
                                      const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder,
                                      std::vector<std::string>* warnings = nullptr,
-                                     int ranks_per_host = 0);
+                                     int ranks_per_host = 0, const WorldDevices& devices = {});
 
 }  // namespace meshloom::train

@@ -20,6 +20,7 @@
 #include "daemon/train/data/batch_work.h"
 #include "daemon/train/data/chat_samples.h"
 #include "daemon/train/data/text_data.h"
+#include "daemon/train/device_choice.h"
 #include "daemon/train/loss_batch.h"
 #include "daemon/train/sampling_params.h"
 #include "kernels/base/error.h"
@@ -86,13 +87,15 @@ struct RunOptions {
 /// run.plan.styles that matches no module, is added to `warnings`. `model_folder` here and below:
 /// as in RunOptions. `ranks_per_host` decides with the sizes what
 /// run.plan.context_parallel.rotate: auto becomes; 0: all ranks are on one host. `named_tokenizer`
-/// is the absolute folder of the model that run.data.tokenizer names as "models/NAME".
+/// is the absolute folder of the model that run.data.tokenizer names as "models/NAME". `devices`:
+/// what run.device may name; a device that is not there is NeedsOtherDevices.
 v1::RunConfig resolve_run_config(const v1::RunConfig&, int world_size,
                                  const std::filesystem::path& data_dir,
                                  std::vector<std::string>* warnings = nullptr,
                                  const std::filesystem::path& model_folder = {},
                                  int ranks_per_host = 0,
-                                 const std::filesystem::path& named_tokenizer = {});
+                                 const std::filesystem::path& named_tokenizer = {},
+                                 const WorldDevices& devices = {});
 
 /// What a config asks for does not fit the ranks that there are.
 class NeedsOtherRanks : public FailedPrecondition {
@@ -102,13 +105,16 @@ class NeedsOtherRanks : public FailedPrecondition {
 };
 
 /// A resolved config for another number of ranks: mesh, plan and micro batch are resolved again
-/// from what the user gave; everything else stays, the dtype too. `resolved` itself if its mesh
-/// has world_size ranks. Throws NeedsOtherRanks if what was given does not fit so many ranks.
+/// from what the user gave; everything else stays, the dtype too. So does the device, unless the
+/// user left it open and a rank does not have it. `resolved` itself if its mesh has world_size
+/// ranks and these have its device. Throws NeedsOtherRanks and NeedsOtherDevices if what was given
+/// does not fit the ranks.
 v1::RunConfig refit_run_config(const v1::RunConfig& given, const v1::RunConfig& resolved,
                                int world_size, const std::filesystem::path& data_dir,
                                const std::filesystem::path& model_folder = {},
                                int ranks_per_host = 0,
-                               const std::filesystem::path& named_tokenizer = {});
+                               const std::filesystem::path& named_tokenizer = {},
+                               const WorldDevices& devices = {});
 
 /// Prepares a resolved config to go on from the checkpoint in `folder`: if `given` left the
 /// dtype open, it becomes the checkpoint's, and so does the way in which keys travel between as

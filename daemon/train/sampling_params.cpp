@@ -152,6 +152,8 @@ PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& r
   const std::int64_t heads = std::max<std::int64_t>(config.num_kv_heads, resolved.mesh().tp());
   set_cache_bytes(config, heads, dtype_of(resolved.plan()), limits);
   limits.cache_copies = std::max(resolved.mesh().fsdp(), 1);
+  limits.cache_shards = std::max(resolved.mesh().tp(), 1) * std::max(resolved.mesh().cp(), 1);
+  limits.device = resolved.device();
   return limits;
 }
 

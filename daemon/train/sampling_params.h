@@ -33,6 +33,7 @@ struct PromptLimits {
   /// and positions (cp). Layers with a window have theirs in window_cache_bytes.
   std::int64_t cache_bytes = 0;
   int cache_copies = 1;  ///< how often they are held: by each of the ranks of fsdp
+  int cache_shards = 1;  ///< ranks that share one copy
   std::int64_t window_cache_bytes = 0;
   std::int64_t window_positions = 0;  ///< that layers with a window keep
   /// Makes text tokens and tokens text. Null: its tokens are bytes if there are 256, else the model
@@ -48,6 +49,8 @@ struct PromptLimits {
   GenerationConfig generation = {};
   /// With which a text of the model begins: its bos, else its eos; nothing where it names neither.
   std::optional<std::int64_t> beginning = std::nullopt;
+  /// run.device of the run's resolved config, where its keys and values are; empty: on the host.
+  std::string device = {};
   /// What to say of a model's weights and config.json to whoever draws from its folder.
   std::vector<std::string> notes = {};
 

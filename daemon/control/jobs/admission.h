@@ -40,9 +40,12 @@ class Admission {
   virtual Admitted admit_run(const v1::RunSpec& spec) = 0;
   /// Counts the memory of a run that has the ranks until the result is let go.
   virtual std::shared_ptr<const void> hold_run(const v1::RunConfig& resolved) = 0;
-  /// The config of a job for the ranks that there are if they are others than it was resolved for;
-  /// nothing if it fits as it is. Throws train::NeedsOtherRanks if it cannot be made to fit.
+  /// The config of a job for the ranks that there are if they are others than it was resolved for,
+  /// or have other devices; nothing if it fits as it is. Throws train::NeedsOtherRanks and
+  /// train::NeedsOtherDevices if it cannot be made to fit.
   virtual std::optional<v1::RunConfig> refit(const v1::Job& job) = 0;
+  /// Whether the ranks have what run.device of a resolved config names (train::has_device).
+  virtual bool has_device(const std::string& resolved) const = 0;
   /// A resolved config with other settings (train::resolve_settings), checked and filled in.
   virtual v1::RunConfig admit_settings(const v1::RunConfig& changed) = 0;
   /// What an evaluation of the weights in `folder`, which run.model.name stands for, makes of its

@@ -86,6 +86,7 @@ v1::Evaluation Evaluation::carry_out(const Work& work, const Progress& progress)
   for (const std::string& note : created.notes()) spdlog::warn("evaluation: {}", note);
   v1::Evaluation result = evaluate(work.batches, progress);
   result.set_dtype(work.config.plan().dtype());
+  result.set_device(work.config.device());
   result.set_seq_len(work.config.training().seq_len());
   result.set_global_batch_size(work.config.training().global_batch_size());
   *result.mutable_mesh() = work.config.mesh();

@@ -11,11 +11,31 @@
 #include "daemon/control/stores/found_damage.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/device_choice.h"
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
+namespace {
+
+/// What a job is told whose config was fitted to other ranks.
+std::vector<std::string> refit_notes(const v1::RunConfig& before, const v1::RunConfig& now) {
+  std::vector<std::string> notes;
+  if (before.mesh().SerializeAsString() != now.mesh().SerializeAsString()) {
+    const auto mesh_before = train::mesh_layout(before.mesh());
+    const auto mesh = train::mesh_layout(now.mesh());
+    notes.push_back(fmt::format("{} ranks have become {}: its mesh is {} now, it was {}",
+                                mesh_before.size(), mesh.size(), to_string(mesh),
+                                to_string(mesh_before)));
+  }
+  if (train::has_device_memory(before.device()) != train::has_device_memory(now.device()))
+    notes.push_back(fmt::format("the ranks of this daemon do not all have {}: its device is {} now",
+                                before.device(), now.device()));
+  return notes;
+}
+
+}  // namespace
 
 JobDriver::JobDriver(JobStore& store, Executor& executor, RanksTurn& turn, const StateDir& state,
                      std::filesystem::path data_dir, Admission& admission)
@@ -112,15 +132,17 @@ bool JobDriver::fit_to_ranks(const std::string& id) {
     spdlog::warn("job {} is held: it {}", id, error.what());
     store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_RANKS, error.what());
     return false;
+  } catch (const train::NeedsOtherDevices& error) {
+    spdlog::warn("job {} is held: {}", id, error.what());
+    store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_DEVICES, error.what());
+    return false;
   }
   if (!config) return true;
-  const auto before = train::mesh_layout(job.resolved().mesh());
-  const auto now = train::mesh_layout(config->mesh());
-  const auto note = fmt::format("{} ranks have become {}: its mesh is {} now, it was {}",
-                                before.size(), now.size(), to_string(now), to_string(before));
-  spdlog::info("job {}: {}", id, note);
   store_.update(id, [&](v1::Job* changed) { *changed->mutable_resolved() = *config; });
-  store_.add_note(id, note);
+  for (const std::string& note : refit_notes(job.resolved(), *config)) {
+    spdlog::info("job {}: {}", id, note);
+    store_.add_note(id, note);
+  }
   return true;
 }
 

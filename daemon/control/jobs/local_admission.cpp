@@ -28,7 +28,7 @@
 #include "daemon/train/resolve_stepped.h"
 #include "daemon/train/run.h"
 #include "daemon/train/run_mesh.h"
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/integer_math.h"
 #include "kernels/base/log.h"
 
@@ -61,6 +61,24 @@ std::shared_ptr<const void> both(std::shared_ptr<const void> one,
   return std::make_shared<Both>(std::move(one), std::move(other));
 }
 
+/// What a resolved config takes of the fullest rank.
+RankBytes rank_bytes(const v1::RunConfig& resolved, const nn::ModelConfig& model) {
+  const planner::MemoryEstimate estimate = plan::estimate_job_memory(resolved, model);
+  if (!train::has_device_memory(resolved.device())) return {estimate.total()};
+  return {plan::beside_device(estimate).total(), plan::on_device(estimate).total()};
+}
+
+/// Takes out what holds for the machine that plans are estimated for, which computes on its CPU.
+void leave_machine(const v1::RunConfig& resolved, v1::PlanEstimate* estimate,
+                   std::vector<std::string>* warnings) {
+  warnings->push_back(
+      fmt::format("run.device: there is no estimate of a step's time on {}", resolved.device()));
+  estimate->clear_seconds();
+  estimate->clear_cluster();
+  estimate->clear_memory_limit_bytes();
+  estimate->set_fits(true);
+}
+
 /// The result keeps the plan beside what it has kept already.
 Admitted with_hold(Admitted admitted, std::shared_ptr<const void> plan) {
   admitted.hold = both(std::move(plan), std::move(admitted.hold));
@@ -73,7 +91,8 @@ LocalAdmission::LocalAdmission(const JobStore& store, const StateDir& state, Opt
     : store_(store),
       state_(state),
       options_(std::move(options)),
-      memory_(options_.hosts),
+      memory_(
+          options_.hosts, [] { return base::memory_limit(); }, options_.devices),
       calls_(options_.resolve_timeout, kMostCalls),
       loads_(std::chrono::hours(24), 1) {}
 
@@ -213,9 +232,9 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
       given, spec.overcommit(),
       [this, given](const fs::path& folder, Admitted* job) {
         const fs::path tokenizer = find_tokenizer(given);
-        job->resolved =
-            train::resolve_run_config(given, options_.world_size, options_.data_dir, &job->warnings,
-                                      folder, ranks_per_host(options_), tokenizer);
+        job->resolved = train::resolve_run_config(given, options_.world_size, options_.data_dir,
+                                                  &job->warnings, folder, ranks_per_host(options_),
+                                                  tokenizer, options_.devices);
         if (given.checkpoint().resume_from().empty())
           train::check_source_weights(given.model(), options_.data_dir, folder);
         job->hold =
@@ -231,7 +250,9 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
 
 double LocalAdmission::measured_peak_flops(const v1::RunConfig& resolved) {
   const auto peak = base::read_peak_flops(
-      state_.root(), kernels::backend_for(kCpuDevice).describe().compute_class, options_.threads);
+      state_.root(),
+      kernels::backend_for(train::device_of_rank_zero(resolved.device())).describe().compute_class,
+      options_.threads);
   return peak ? peak->of(resolved.plan().dtype()) : 0.0;
 }
 
@@ -241,9 +262,9 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
   Admitted admitted = admit_config(
       given, spec.overcommit(),
       [this, given, reads_weights = spec.state().empty()](const fs::path& folder, Admitted* run) {
-        run->resolved =
-            train::resolve_stepped_config(given, options_.world_size, options_.data_dir, folder,
-                                          &run->warnings, ranks_per_host(options_));
+        run->resolved = train::resolve_stepped_config(given, options_.world_size, options_.data_dir,
+                                                      folder, &run->warnings,
+                                                      ranks_per_host(options_), options_.devices);
         if (reads_weights) train::check_source_weights(given.model(), options_.data_dir, folder);
       });
   return with_hold(std::move(admitted), std::move(hold));
@@ -271,7 +292,8 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
     // own.
     if (open_micro_batch &&
         admitted.resolved.training().micro_batch_size() == train::rank_share(admitted.resolved))
-      if (auto note = choose_micro_batch(&admitted.resolved, model, memory_of_rank()))
+      if (auto note = choose_micro_batch(&admitted.resolved, model,
+                                         tensor_memory_of_rank(admitted.resolved)))
         admitted.warnings.push_back(std::move(*note));
     if (auto note = memory_.check_job(admitted.resolved, model, overcommit))
       admitted.warnings.push_back(std::move(*note));
@@ -281,12 +303,13 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_run(const v1::RunConfig& resolved) {
-  *run_bytes_ = calls_.run<std::int64_t>([this, resolved] { return bytes_of(resolved); });
-  return {nullptr, [bytes = run_bytes_](const void*) { *bytes = 0; }};
+  return run_bytes_.hold(calls_.run<RankBytes>([this, resolved] { return bytes_of(resolved); }));
 }
 
 std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
-  if (train::mesh_layout(job.resolved().mesh()).size() == options_.world_size) return std::nullopt;
+  if (train::mesh_layout(job.resolved().mesh()).size() == options_.world_size &&
+      has_device(job.resolved().device()))
+    return std::nullopt;
   return calls_.run<v1::RunConfig>([this, job] {
     v1::RunConfig given = job.spec().run();
     if (!given.plan().name().empty()) {
@@ -296,7 +319,7 @@ std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
     }
     return train::refit_run_config(given, job.resolved(), options_.world_size, options_.data_dir,
                                    find_model(job.resolved().model()), ranks_per_host(options_),
-                                   find_tokenizer(job.resolved()));
+                                   find_tokenizer(job.resolved()), options_.devices);
   });
 }
 
@@ -310,8 +333,9 @@ v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
 v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, const fs::path& folder,
                                                  const train::TokenizedText& text) {
   return calls_.run<v1::RunConfig>([this, given, folder, text] {
-    const train::EvaluationPlace place{options_.world_size, options_.data_dir, folder,
-                                       find_tokenizer(given), ranks_per_host(options_)};
+    const train::EvaluationPlace place{
+        options_.world_size,   options_.data_dir,        folder,
+        find_tokenizer(given), ranks_per_host(options_), options_.devices};
     v1::RunConfig resolved = train::resolve_evaluation_config(given, place, text);
     train::check_source_weights(given.model(), options_.data_dir, folder);
     // Nobody knows how many samples a batch has at most until text is tokenized.
@@ -325,12 +349,10 @@ v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, con
 
 std::shared_ptr<const void> LocalAdmission::hold_evaluation(const v1::RunConfig& resolved,
                                                             const fs::path& folder) {
-  *run_bytes_ = calls_.run<std::int64_t>([this, resolved, folder] {
-    return plan::estimate_job_memory(
-               resolved, train::load_model_config(resolved.model(), options_.data_dir, folder))
-        .total();
-  });
-  return {nullptr, [bytes = run_bytes_](const void*) { *bytes = 0; }};
+  return run_bytes_.hold(calls_.run<RankBytes>([this, resolved, folder] {
+    return rank_bytes(resolved,
+                      train::load_model_config(resolved.model(), options_.data_dir, folder));
+  }));
 }
 
 v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
@@ -353,6 +375,7 @@ v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
     // A query knows nothing of frozen parameters.
     if (!training.frozen().empty())
       *estimate.mutable_memory() = plan::to_message(plan::estimate_job_memory(resolved, config));
+    if (train::has_device_memory(resolved.device())) leave_machine(resolved, &estimate, warnings);
     return estimate;
   } catch (const Unimplemented& error) {
     warnings->push_back(
@@ -372,6 +395,17 @@ std::int64_t LocalAdmission::memory_of_rank() const {
     const std::int64_t share = host.limit.bytes / host.ranks;
     if (least == 0 || share < least) least = share;
   }
+  return least;
+}
+
+std::int64_t LocalAdmission::tensor_memory_of_rank(const v1::RunConfig& resolved) const {
+  if (!train::has_device_memory(resolved.device())) return memory_of_rank();
+  std::int64_t least = 0;
+  for (const train::HostDevices& host : options_.devices)
+    for (const auto& [used, ranks] : train::used_devices(resolved.device(), host)) {
+      const std::int64_t share = used.memory_bytes / ranks;
+      if (share > 0 && (least == 0 || share < least)) least = share;
+    }
   return least;
 }
 
@@ -409,23 +443,22 @@ std::shared_ptr<const void> LocalAdmission::hold_snapshot(const v1::RunConfig& r
         static_cast<std::int64_t>(dtype_size(train::dtype_of(resolved.plan())));
     const v1::Mesh& mesh = resolved.mesh();
     const std::int64_t shards = std::max(1, mesh.fsdp()) * std::max(1, mesh.tp());
-    const int ranks = options_.hosts.front().ranks;
-    return memory_.hold_source(divide_up(model * ranks, shards), job_bytes());
+    return memory_.hold_weights(divide_up(model, shards), resolved.device(), job_bytes());
   });
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_upload(std::int64_t bytes) {
   // The drive thread of a run asks, which a file system that hangs must not stop.
-  return memory_.hold_upload(bytes, calls_.run<std::int64_t>([this] { return job_bytes(); }));
+  return memory_.hold_upload(bytes, calls_.run<RankBytes>([this] { return job_bytes(); }).host);
 }
 
 std::shared_ptr<const void> LocalAdmission::hold_cache(const CacheNeed& need) {
-  return memory_.hold_cache(need, calls_.run<std::int64_t>([this] { return job_bytes(); }));
+  return memory_.hold_cache(need, calls_.run<RankBytes>([this] { return job_bytes(); }));
 }
 
 SourceCache::Loaded LocalAdmission::load_source(const std::filesystem::path& folder) {
-  SourceCache::Loaded loaded{memory_.hold_source(train::Sampler::weight_bytes(folder), job_bytes()),
-                             nullptr};
+  SourceCache::Loaded loaded{
+      memory_.hold_source(train::Sampler::weight_bytes(folder), job_bytes().host), nullptr};
   // A stop does not wait for a large model, nor for a file system that hangs.
   loaded.sampler = loads_.run<std::unique_ptr<train::Sampler>>(
       [folder, jobs = state_.jobs(), threads = options_.threads] {
@@ -444,18 +477,18 @@ SourceCache::Loaded LocalAdmission::load_source(const std::filesystem::path& fol
   return loaded;
 }
 
-std::int64_t LocalAdmission::job_bytes() const {
+RankBytes LocalAdmission::job_bytes() const {
   const auto job = store_.active_job();
-  return job ? bytes_of(job->resolved()) : run_bytes_->load();
+  return job ? bytes_of(job->resolved()) : run_bytes_.now();
 }
 
-std::int64_t LocalAdmission::bytes_of(const v1::RunConfig& resolved) const {
+RankBytes LocalAdmission::bytes_of(const v1::RunConfig& resolved) const {
   try {
-    return plan::estimate_job_memory(resolved, load_config(resolved.model())).total();
+    return rank_bytes(resolved, load_config(resolved.model()));
   } catch (const Error& error) {
     spdlog::warn("the memory of what has the ranks is not counted beside a generation: {}",
                  error.what());
-    return 0;
+    return {};
   }
 }
 

@@ -2,12 +2,12 @@
 // LocalAdmission: requests against the files, the memory and the ranks of this daemon.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +21,32 @@
 
 namespace meshloom::control {
 
+/// What the run that has the ranks takes of a rank. Any thread may call it.
+class BytesOfRun {
+ public:
+  /// They count until the result is let go, which may outlive this.
+  std::shared_ptr<const void> hold(const RankBytes& bytes) {
+    count_->set(bytes);
+    return {nullptr, [count = count_](const void*) { count->set({}); }};
+  }
+  RankBytes now() const {
+    const std::lock_guard lock(count_->mutex);
+    return count_->bytes;
+  }
+
+ private:
+  struct Count {
+    std::mutex mutex;
+    RankBytes bytes;
+
+    void set(const RankBytes& value) {
+      const std::lock_guard lock(mutex);
+      bytes = value;
+    }
+  };
+  std::shared_ptr<Count> count_ = std::make_shared<Count>();
+};
+
 /// What looks at files that a request names runs under a limit. Must not be destroyed while
 /// hanging() is true.
 class LocalAdmission final : public Admission {
@@ -30,9 +56,10 @@ class LocalAdmission final : public Admission {
     int threads = 1;  ///< of a rank, and of a model that is loaded for generation
     std::filesystem::path data_dir;
     std::chrono::milliseconds resolve_timeout{10'000};
-    std::vector<HostMemory> hosts;  ///< that of rank 0 first
-    ModelStore* models = nullptr;   ///< null: no job names one
-    PlanStore* plans = nullptr;     ///< null: no job names one
+    std::vector<HostMemory> hosts;     ///< that of rank 0 first
+    train::WorldDevices devices = {};  ///< the same hosts, or nothing
+    ModelStore* models = nullptr;      ///< null: no job names one
+    PlanStore* plans = nullptr;        ///< null: no job names one
     std::int64_t token_cache_bytes = std::int64_t{64} << 30;
   };
   LocalAdmission(const JobStore& store, const StateDir& state, Options options);
@@ -41,6 +68,9 @@ class LocalAdmission final : public Admission {
   Admitted admit_run(const v1::RunSpec& spec) override;
   std::shared_ptr<const void> hold_run(const v1::RunConfig& resolved) override;
   std::optional<v1::RunConfig> refit(const v1::Job& job) override;
+  bool has_device(const std::string& resolved) const override {
+    return train::has_device(options_.devices, resolved);
+  }
   v1::RunConfig admit_settings(const v1::RunConfig& changed) override;
   v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path& folder,
                                    const train::TokenizedText& text) override;
@@ -62,7 +92,7 @@ class LocalAdmission final : public Admission {
   double measured_peak_flops(const v1::RunConfig& resolved) override;
   /// The config of a model that a client names, its files looked at.
   nn::ModelConfig model_config(const v1::ModelSource& source);
-  /// What a rank may use, of the host where it is least; 0: not known.
+  /// What a rank may use of its host, where that is least; 0: not known.
   std::int64_t memory_of_rank() const;
   int world_size() const { return options_.world_size; }
   train::PromptLimits prompt_limits(const v1::RunConfig& resolved) override;
@@ -107,11 +137,15 @@ class LocalAdmission final : public Admission {
   /// Returns the config with mesh and plan of the plan that it names, if it names one, which is
   /// kept as long as `hold`.
   v1::RunConfig with_plan(v1::RunConfig given, std::shared_ptr<const void>* hold) const;
-  /// The estimate of the memory on a rank of the job or run that has the ranks; 0 if there is none.
-  std::int64_t job_bytes() const;
-  /// Returns the same estimate of a job or run that was taken; 0 with a warning if its model cannot
-  /// be read any more.
-  std::int64_t bytes_of(const v1::RunConfig& resolved) const;
+  /// What a rank may use of the memory that holds the tensors of a resolved config, where that is
+  /// least; 0: not known.
+  std::int64_t tensor_memory_of_rank(const v1::RunConfig& resolved) const;
+  /// The estimate of the memory on a rank of the job or run that has the ranks; zeros if there is
+  /// none.
+  RankBytes job_bytes() const;
+  /// Returns the same estimate of a job or run that was taken; zeros with a warning if its model
+  /// cannot be read any more.
+  RankBytes bytes_of(const v1::RunConfig& resolved) const;
 
   const JobStore& store_;
   const StateDir& state_;
@@ -119,10 +153,9 @@ class LocalAdmission final : public Admission {
   MemoryAdmission memory_;
   text::TokenizerCache tokenizers_;
   train::SoundLines sound_lines_;
-  std::shared_ptr<std::atomic<std::int64_t>> run_bytes_ =
-      std::make_shared<std::atomic<std::int64_t>>(0);  ///< of the run that has the ranks, on a rank
-  BoundedCalls calls_;                                 ///< into the file systems that requests name
-  BoundedCalls loads_;                                 ///< of models for generation
+  BytesOfRun run_bytes_;
+  BoundedCalls calls_;  ///< into the file systems that requests name
+  BoundedCalls loads_;  ///< of models for generation
 };
 
 }  // namespace meshloom::control

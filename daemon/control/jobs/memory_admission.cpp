@@ -17,6 +17,8 @@ namespace {
 
 /// Above this share of a host's memory a job gets a note.
 constexpr double kTight = 0.8;
+/// The source of a device's limit.
+constexpr const char* kDeviceMemory = "device memory";
 /// The models of generation are in rank 0's process, on the first host.
 constexpr std::size_t kOwnHost = 0;
 
@@ -33,26 +35,47 @@ std::array<Part, 8> parts_of(const planner::MemoryEstimate& m) {
            {"process", m.process}}};
 }
 
-/// What a job takes of one host.
-struct Need {
-  const HostMemory* host = nullptr;
-  base::MemoryLimit limit;
-  planner::MemoryEstimate rank{};
-  std::int64_t sources = 0;
+/// "cuda:0 of host a"; without a device the host's own memory.
+std::string memory_place(const std::string& host, const std::string& device) {
+  return (device.empty() ? "" : device + " of ") + "host " + host;
+}
 
-  double bytes() const { return static_cast<double>(rank.total()) * host->ranks + sources; }
+/// What a job takes of one host, or of one device of a host.
+struct Need {
+  std::string host;
+  int ranks = 1;  ///< that share it
+  base::MemoryLimit limit;
+  planner::MemoryEstimate rank{};  ///< the parts that lie there
+  std::int64_t sources = 0;
+  std::string device = {};  ///< "cuda:0"; empty: the host's own memory
+
+  double bytes() const { return static_cast<double>(rank.total()) * ranks + sources; }
   double share() const { return bytes() / static_cast<double>(limit.bytes); }
 };
+
+/// What a resolved config takes of the devices of a host.
+std::vector<Need> device_needs(const v1::RunConfig& resolved, const train::HostDevices& host,
+                               const planner::MemoryEstimate& on_device) {
+  std::vector<Need> needs;
+  for (const train::UsedDevice& used : train::used_devices(resolved.device(), host))
+    needs.push_back({host.host,
+                     used.ranks,
+                     {used.device.memory_bytes, kDeviceMemory},
+                     on_device,
+                     0,
+                     to_string(Device{DeviceKind::kCuda, used.device.index})});
+  return needs;
+}
 
 std::string describe(const Need& need) {
   std::vector<std::string> parts;
   for (const auto& [name, bytes] : parts_of(need.rank))
     if (bytes > 0) parts.push_back(fmt::format("{} {}", name, bytes_text(bytes)));
   return fmt::format(
-      "the job needs about {} of host {}, {:.0f} % of its {} ({}): {} {} of {} each ({}){}",
-      bytes_text(need.bytes()), need.host->name, 100.0 * need.share(), bytes_text(need.limit.bytes),
-      need.limit.source, need.host->ranks, need.host->ranks == 1 ? "rank" : "ranks",
-      bytes_text(need.rank.total()), fmt::join(parts, ", "),
+      "the job needs about {} of {}, {:.0f} % of its {} ({}): {} {} of {} each ({}){}",
+      bytes_text(need.bytes()), memory_place(need.host, need.device), 100.0 * need.share(),
+      bytes_text(need.limit.bytes), need.limit.source, need.ranks,
+      need.ranks == 1 ? "rank" : "ranks", bytes_text(need.rank.total()), fmt::join(parts, ", "),
       need.sources == 0 ? std::string()
                         : fmt::format(", and {} of models that are loaded for generation",
                                       bytes_text(need.sources)));
@@ -65,6 +88,8 @@ struct Advice {
 
 /// What to change about the largest part of the need.
 Advice advice_for(const v1::RunConfig& run, const planner::MemoryEstimate& m) {
+  // The host of a job on devices, whose tensors lie there.
+  if (m.tensors() == 0) return {"run.device", "have fewer ranks on that host"};
   const std::int64_t state = m.parameters + m.gradients + m.optimizer + m.gathered;
   if (state > m.activations + m.workspace + m.communication) {
     if (run.mesh().dp() > 1) return {"run.mesh.fsdp", "shard the model over fsdp instead of dp"};
@@ -81,8 +106,8 @@ Advice advice_for(const v1::RunConfig& run, const planner::MemoryEstimate& m) {
   const Advice advice = advice_for(run, need.rank);
   Error::Metadata metadata = {
       {"field", advice.field},
-      {"host", need.host->name},
-      {"ranks", std::to_string(need.host->ranks)},
+      {"host", need.host},
+      {"ranks", std::to_string(need.ranks)},
       {"needed_bytes", fmt::format("{:.0f}", need.bytes())},
       {"limit_bytes", std::to_string(need.limit.bytes)},
       {"limit", need.limit.source},
@@ -91,6 +116,7 @@ Advice advice_for(const v1::RunConfig& run, const planner::MemoryEstimate& m) {
   };
   for (const auto& [name, bytes] : parts_of(need.rank))
     metadata[fmt::format("{}_bytes", name)] = std::to_string(bytes);
+  if (!need.device.empty()) metadata["device"] = need.device;
   // What is only evaluated cannot ask for it.
   const bool evaluates = run.training().steps() == 0 && run.training().global_batch_size() > 0;
   throw ResourceExhausted(fmt::format("{}: {}; {}{}", advice.field, describe(need), advice.text,
@@ -98,9 +124,38 @@ Advice advice_for(const v1::RunConfig& run, const planner::MemoryEstimate& m) {
                           kMemoryEstimate, std::move(metadata));
 }
 
+/// What is to be held at a place, beside what takes memory there.
+struct WantedMemory {
+  std::string text;  ///< what needs it: "the model's weights take"
+  double bytes = 0.0, job = 0.0, sources = 0.0;
+  std::string host;
+  std::string device = {};  ///< "cuda:0"; empty: the host's own memory
+
+  double all() const { return bytes + job + sources; }
+};
+
+[[noreturn]] void refuse(const WantedMemory& wanted, const base::MemoryLimit& limit) {
+  Error::Metadata metadata = {{"needed_bytes", fmt::format("{:.0f}", wanted.bytes)},
+                              {"job_bytes", fmt::format("{:.0f}", wanted.job)},
+                              {"generation_bytes", fmt::format("{:.0f}", wanted.sources)},
+                              {"limit_bytes", std::to_string(limit.bytes)},
+                              {"limit", limit.source}};
+  if (!wanted.device.empty()) metadata["device"] = wanted.device;
+  throw ResourceExhausted(
+      fmt::format("{} {}, beside {} of the running job and {} of what is loaded for generation "
+                  "already; {} has {} ({})",
+                  wanted.text, bytes_text(wanted.bytes), bytes_text(wanted.job),
+                  bytes_text(wanted.sources), memory_place(wanted.host, wanted.device),
+                  bytes_text(limit.bytes), limit.source),
+      kMemoryEstimate, std::move(metadata));
+}
+
+/// Of the memory that holds the tensors.
 std::int64_t bytes_with(v1::RunConfig config, const nn::ModelConfig& model, std::int64_t samples) {
   config.mutable_training()->set_micro_batch_size(samples);
-  return plan::estimate_job_memory(config, model).total();
+  const planner::MemoryEstimate estimate = plan::estimate_job_memory(config, model);
+  return train::has_device_memory(config.device()) ? plan::on_device(estimate).total()
+                                                   : estimate.total();
 }
 
 }  // namespace
@@ -109,6 +164,8 @@ CacheNeed cache_need(const train::PromptLimits& limits,
                      const std::vector<train::SampleStart>& sequences) {
   CacheNeed need;
   need.copies = limits.cache_copies;
+  need.shards = limits.cache_shards;
+  need.device = limits.device;
   need.sequences = static_cast<std::int64_t>(sequences.size());
   for (const train::SampleStart& start : sequences) {
     const auto tokens = static_cast<std::int64_t>(start.prompt.size()) + start.params.max_tokens();
@@ -117,8 +174,9 @@ CacheNeed cache_need(const train::PromptLimits& limits,
   return need;
 }
 
-MemoryAdmission::MemoryAdmission(std::vector<HostMemory> hosts, ReadLimit read_limit)
-    : hosts_(std::move(hosts)), read_limit_(std::move(read_limit)) {
+MemoryAdmission::MemoryAdmission(std::vector<HostMemory> hosts, ReadLimit read_limit,
+                                 train::WorldDevices devices)
+    : hosts_(std::move(hosts)), read_limit_(std::move(read_limit)), devices_(std::move(devices)) {
   check_internal(!hosts_.empty(), "memory admission: there is no host");
 }
 
@@ -126,20 +184,29 @@ base::MemoryLimit MemoryAdmission::limit_of(std::size_t host) const {
   return host == kOwnHost ? read_limit_() : hosts_[host].limit;
 }
 
+std::pair<std::int64_t, std::int64_t> MemoryAdmission::held() const {
+  const std::lock_guard lock(sources_->mutex);
+  return {sources_->bytes, sources_->device_rank_bytes};
+}
+
 std::optional<std::string> MemoryAdmission::check_job(const v1::RunConfig& resolved,
                                                       const nn::ModelConfig& model,
                                                       bool overcommit) const {
   const planner::MemoryEstimate rank = plan::estimate_job_memory(resolved, model);
+  const bool device = train::has_device_memory(resolved.device());
+  const auto [sources, device_sources] = held();
   std::optional<Need> worst;
-  for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    Need need{&hosts_[i], limit_of(i), rank};
-    if (need.limit.bytes == 0) continue;
-    if (i == kOwnHost) {
-      const std::lock_guard lock(sources_->mutex);
-      need.sources = sources_->bytes;
+  const auto look_at = [&worst](const Need& need) {
+    if (need.limit.bytes > 0 && (!worst || need.share() > worst->share())) worst = need;
+  };
+  for (std::size_t i = 0; i < hosts_.size(); ++i)
+    look_at({hosts_[i].name, hosts_[i].ranks, limit_of(i),
+             device ? plan::beside_device(rank) : rank, i == kOwnHost ? sources : 0});
+  for (std::size_t i = 0; device && i < devices_.size(); ++i)
+    for (Need& need : device_needs(resolved, devices_[i], plan::on_device(rank))) {
+      if (i == kOwnHost) need.sources = device_sources * need.ranks;
+      look_at(need);
     }
-    if (!worst || need.share() > worst->share()) worst = need;
-  }
   if (!worst || worst->share() < kTight) return std::nullopt;
   if (worst->share() <= 1.0) return describe(*worst);
   if (!overcommit) refuse(*worst, resolved);
@@ -160,12 +227,24 @@ std::shared_ptr<const void> MemoryAdmission::hold_upload(std::int64_t bytes,
 }
 
 std::shared_ptr<const void> MemoryAdmission::hold_cache(const CacheNeed& need,
-                                                        std::int64_t job_bytes) {
+                                                        const RankBytes& job) {
+  const std::string text = fmt::format("the keys and values of {} {} take", need.sequences,
+                                       need.sequences == 1 ? "sequence" : "sequences");
+  if (train::has_device_memory(need.device))
+    return hold_on_device(text, divide_up<std::int64_t>(need.bytes, need.shards), need.device,
+                          job.device);
   const base::MemoryLimit limit = limit_of(kOwnHost);
   const std::int64_t bytes = need.bytes * std::min(need.copies, hosts_[kOwnHost].ranks);
-  return hold(fmt::format("the keys and values of {} {} take", need.sequences,
-                          need.sequences == 1 ? "sequence" : "sequences"),
-              bytes, job_of(limit, job_bytes), limit);
+  return hold(text, bytes, job_of(limit, job.host), limit);
+}
+
+std::shared_ptr<const void> MemoryAdmission::hold_weights(std::int64_t rank_bytes,
+                                                          const std::string& device,
+                                                          const RankBytes& job) {
+  constexpr const char* kText = "the model's weights take";
+  if (train::has_device_memory(device))
+    return hold_on_device(kText, rank_bytes, device, job.device);
+  return hold_source(rank_bytes * hosts_[kOwnHost].ranks, job.host);
 }
 
 double MemoryAdmission::job_of(const base::MemoryLimit& limit, std::int64_t job_bytes) const {
@@ -176,23 +255,38 @@ double MemoryAdmission::job_of(const base::MemoryLimit& limit, std::int64_t job_
 std::shared_ptr<const void> MemoryAdmission::hold(const std::string& text, std::int64_t bytes,
                                                   double job, const base::MemoryLimit& limit) {
   const std::lock_guard lock(sources_->mutex);
-  const double all = job + static_cast<double>(sources_->bytes) + static_cast<double>(bytes);
-  if (limit.bytes > 0 && all > static_cast<double>(limit.bytes))
-    throw ResourceExhausted(
-        fmt::format("{} {}, beside {} of the running job and {} of what is loaded for generation "
-                    "already; host {} has {} ({})",
-                    text, bytes_text(bytes), bytes_text(job), bytes_text(sources_->bytes),
-                    hosts_[kOwnHost].name, bytes_text(limit.bytes), limit.source),
-        kMemoryEstimate,
-        {{"needed_bytes", std::to_string(bytes)},
-         {"job_bytes", fmt::format("{:.0f}", job)},
-         {"generation_bytes", std::to_string(sources_->bytes)},
-         {"limit_bytes", std::to_string(limit.bytes)},
-         {"limit", limit.source}});
+  const WantedMemory wanted{text, static_cast<double>(bytes), job,
+                            static_cast<double>(sources_->bytes), hosts_[kOwnHost].name};
+  if (limit.bytes > 0 && wanted.all() > static_cast<double>(limit.bytes)) refuse(wanted, limit);
   sources_->bytes += bytes;
   return {nullptr, [sources = sources_, bytes](const void*) {
             const std::lock_guard release(sources->mutex);
             sources->bytes -= bytes;
+          }};
+}
+
+std::shared_ptr<const void> MemoryAdmission::hold_on_device(const std::string& text,
+                                                            std::int64_t rank_bytes,
+                                                            const std::string& device,
+                                                            std::int64_t job_bytes) {
+  const std::lock_guard lock(sources_->mutex);
+  const train::HostDevices& host = devices_.at(kOwnHost);
+  for (const auto& [used, ranks] : train::used_devices(device, host)) {
+    const base::MemoryLimit limit{used.memory_bytes, kDeviceMemory};
+    const auto most = static_cast<double>(limit.bytes);
+    WantedMemory wanted{text,
+                        static_cast<double>(rank_bytes) * ranks,
+                        static_cast<double>(job_bytes) * ranks,
+                        static_cast<double>(sources_->device_rank_bytes) * ranks,
+                        host.host,
+                        to_string(Device{DeviceKind::kCuda, used.index})};
+    if (wanted.job > most) wanted.job = 0.0;
+    if (limit.bytes > 0 && wanted.all() > most) refuse(wanted, limit);
+  }
+  sources_->device_rank_bytes += rank_bytes;
+  return {nullptr, [sources = sources_, rank_bytes](const void*) {
+            const std::lock_guard release(sources->mutex);
+            sources->device_rank_bytes -= rank_bytes;
           }};
 }
 
@@ -215,9 +309,10 @@ std::optional<std::string> choose_micro_batch(v1::RunConfig* resolved, const nn:
   return fmt::format(
       "run.training.micro_batch_size: {} was chosen, gradients are accumulated over {} micro "
       "batches a step: all {} samples of a rank at once would need about {:.0f} MiB of the {:.0f} "
-      "MiB that a rank may use",
+      "MiB that a rank may use{}",
       chosen, divide_up(share, chosen), share, static_cast<double>(needed) / kMiB,
-      static_cast<double>(rank_bytes) / kMiB);
+      static_cast<double>(rank_bytes) / kMiB,
+      train::has_device_memory(resolved->device()) ? " of its device" : "");
 }
 
 }  // namespace meshloom::control

@@ -8,10 +8,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/memory_limit.h"
 #include "daemon/nn/models/model_config.h"
+#include "daemon/train/device_choice.h"
 #include "daemon/train/run.h"
 #include "planner/estimate/memory.h"
 #include "v1/config.pb.h"
@@ -31,6 +33,15 @@ struct CacheNeed {
   std::int64_t sequences = 0;
   std::int64_t bytes = 0;  ///< of all of them, held once
   int copies = 1;          ///< how often they are held, over all ranks
+  int shards = 1;          ///< ranks that share one copy
+  /// run.device of the resolved config of what draws them; empty: they are on the host.
+  std::string device = {};
+};
+
+/// What a job takes of one rank.
+struct RankBytes {
+  std::int64_t host = 0;
+  std::int64_t device = 0;  ///< of the rank's device, where that has memory of its own
 };
 
 /// Returns what a model's sequences need that are to be drawn to their ends.
@@ -41,18 +52,21 @@ CacheNeed cache_need(const train::PromptLimits& limits,
 inline constexpr const char* kMemoryEstimate = "MEMORY_ESTIMATE";
 
 /// Compares estimates (daemon/plan/job_memory.h), summed over the ranks of a host, with what the
-/// host has. A host whose memory is not known takes everything. Any thread may call it.
+/// host has; of a job on devices with memory of their own what lies there, summed over the ranks
+/// that share a device, with what the device has. A host or device whose memory is not known takes
+/// everything. Any thread may call it.
 class MemoryAdmission {
  public:
   using ReadLimit = std::function<base::MemoryLimit()>;
   /// `hosts`: that of rank 0 first. Its limit is read again for each check by `read_limit`, since
-  /// limits change.
+  /// limits change. `devices`: of the same hosts, or nothing.
   explicit MemoryAdmission(
-      std::vector<HostMemory> hosts, ReadLimit read_limit = [] { return base::memory_limit(); });
+      std::vector<HostMemory> hosts, ReadLimit read_limit = [] { return base::memory_limit(); },
+      train::WorldDevices devices = {});
 
-  /// A note for a job that takes most of a host, or more with overcommit; nothing for others.
-  /// Throws ResourceExhausted (MEMORY_ESTIMATE) for one that takes more than a host has, with the
-  /// parts of the estimate and the field to change.
+  /// A note for a job that takes most of a host or device, or more with overcommit; nothing for
+  /// others. Throws ResourceExhausted (MEMORY_ESTIMATE) for one that takes more than a host or
+  /// device has, with the parts of the estimate that lie there and the field to change.
   std::optional<std::string> check_job(const v1::RunConfig& resolved, const nn::ModelConfig& model,
                                        bool overcommit) const;
 
@@ -66,32 +80,44 @@ class MemoryAdmission {
   /// bytes that it is read from or sent as, and the message on each other rank of the host.
   std::shared_ptr<const void> hold_upload(std::int64_t bytes, std::int64_t job_bytes);
 
-  /// The same for the caches of sequences that are drawn together. A job that needs more than the
-  /// host has by itself, which says `overcommit`, is left out of the sum.
-  std::shared_ptr<const void> hold_cache(const CacheNeed& need, std::int64_t job_bytes);
+  /// The same for the caches of sequences that are drawn together, on the host or on its devices. A
+  /// job that needs more than there is by itself, which says `overcommit`, is left out of the sum.
+  std::shared_ptr<const void> hold_cache(const CacheNeed& need, const RankBytes& job);
+
+  /// The same for a copy of a run's weights, of so many bytes on each rank, where the run computes:
+  /// `device` is run.device of its resolved config.
+  std::shared_ptr<const void> hold_weights(std::int64_t rank_bytes, const std::string& device,
+                                           const RankBytes& job);
 
  private:
   struct Sources {
     std::mutex mutex;
-    std::int64_t bytes = 0;  ///< of weights and caches
+    std::int64_t bytes = 0;              ///< of weights and caches
+    std::int64_t device_rank_bytes = 0;  ///< the same for each rank on devices
   };
   base::MemoryLimit limit_of(std::size_t host) const;
+  /// What the sources take of rank 0's host, and of each rank's device.
+  std::pair<std::int64_t, std::int64_t> held() const;
   /// Bytes of the running job on rank 0's host; 0 for one that takes more than there is.
   double job_of(const base::MemoryLimit& limit, std::int64_t job_bytes) const;
   /// `text`: what needs so many bytes of rank 0's host; `job`: those of all ranks there.
   std::shared_ptr<const void> hold(const std::string& text, std::int64_t bytes, double job,
                                    const base::MemoryLimit& limit);
+  /// The same of what needs so many bytes of the device of each rank of rank 0's host.
+  std::shared_ptr<const void> hold_on_device(const std::string& text, std::int64_t rank_bytes,
+                                             const std::string& device, std::int64_t job_bytes);
 
   std::vector<HostMemory> hosts_;
   ReadLimit read_limit_;
+  train::WorldDevices devices_;
   std::shared_ptr<Sources> sources_ = std::make_shared<Sources>();
 };
 
 /// Replaces the micro batch of a resolved config, which is a rank's whole share of the global
 /// batch, by the largest even part of that share whose estimate (daemon/plan/job_memory.h) is at
-/// most `rank_bytes`; by 1 if none is. Nothing changes if the whole share fits, or `rank_bytes` is
-/// 0: not known. Returns what was chosen and why, as a note to the user; nothing if nothing has
-/// changed.
+/// most `rank_bytes`; by 1 if none is. On a device with memory of its own both are what lies there.
+/// Nothing changes if the whole share fits, or `rank_bytes` is 0: not known. Returns what was
+/// chosen and why, as a note to the user; nothing if nothing has changed.
 std::optional<std::string> choose_micro_batch(v1::RunConfig* resolved, const nn::ModelConfig& model,
                                               std::int64_t rank_bytes);
 

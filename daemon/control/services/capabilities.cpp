@@ -63,7 +63,7 @@ void add_all(const std::vector<std::string>& names, Field* field) {
 
 v1::GetCapabilitiesResponse describe_capabilities(const std::string& version,
                                                   const v1::DaemonConfig& config, int ranks,
-                                                  int threads) {
+                                                  int threads, const train::WorldDevices& devices) {
   v1::GetCapabilitiesResponse response;
   response.set_version(version);
   add_all(nn::architecture_names(), response.mutable_architectures());
@@ -75,6 +75,7 @@ v1::GetCapabilitiesResponse describe_capabilities(const std::string& version,
   }
   add_all(base::enum_choices(*v1::OptimizerType_descriptor()), response.mutable_optimizers());
   add_all(base::enum_choices(*v1::DecayType_descriptor()), response.mutable_lr_decays());
+  add_all(train::offered_devices(devices), response.mutable_devices());
   add_all(train::offered_dtypes(), response.mutable_dtypes());
   add_all(train::offered_export_dtypes(), response.mutable_export_dtypes());
   add_all(plan::cluster_names(), response.mutable_clusters());

@@ -4,14 +4,15 @@
 
 #include <string>
 
+#include "daemon/train/device_choice.h"
 #include "v1/config.pb.h"
 #include "v1/worker_service.pb.h"
 
 namespace meshloom::control {
 
-/// `config` is resolved. Devices and CPUs are those of the ranks, which are not known here.
+/// `config` is resolved. The CPUs are those of the ranks, which are not known here.
 v1::GetCapabilitiesResponse describe_capabilities(const std::string& version,
                                                   const v1::DaemonConfig& config, int ranks,
-                                                  int threads);
+                                                  int threads, const train::WorldDevices& devices);
 
 }  // namespace meshloom::control

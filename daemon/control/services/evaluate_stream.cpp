@@ -136,6 +136,7 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
     const v1::RunConfig& of_job = job->resolved();
     *config.mutable_data() = of_job.data();
     *config.mutable_training() = of_job.training();
+    if (world_.admission.has_device(of_job.device())) config.set_device(of_job.device());
     if (train::mesh_layout(of_job.mesh()).size() == world_.executor.world_size()) {
       *config.mutable_mesh() = of_job.mesh();
       *config.mutable_plan() = of_job.plan();
@@ -150,6 +151,7 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
     config.clear_plan();
     config.mutable_plan()->set_dtype(dtype);
   }
+  if (!request_.device().empty()) config.set_device(request_.device());
   config.mutable_plan()->MergeFrom(request_.plan());
   config.mutable_plan()->clear_name();
   v1::TrainingConfig& training = *config.mutable_training();

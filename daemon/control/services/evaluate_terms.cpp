@@ -18,6 +18,7 @@ std::string translate(std::string text, const v1::EvaluateRequest& request) {
   // What a request names is validated on.
   if (!request.data().path().empty()) replace_all(text, "run.data.validation_path", "data.path");
   replace_all(text, "run.data", "data");
+  replace_all(text, "run.device", "device");
   replace_all(text, "run.mesh", "mesh");
   replace_all(text, "run.plan", "plan");
   for (const char* name : {"seq_len", "global_batch_size"})

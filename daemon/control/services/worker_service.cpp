@@ -118,12 +118,8 @@ grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext*,
                                                 v1::GetCapabilitiesResponse* response) {
   return guarded("GetCapabilities", *request, [&] {
     *response = options_.capabilities;
-    std::set<std::string> devices{options_.self.device()}, cpus{options_.self.cpu()};
-    for (const auto& hello : ranks_.hellos()) {
-      devices.insert(hello.device());
-      cpus.insert(hello.cpu());
-    }
-    for (const std::string& device : devices) response->add_devices(device);
+    std::set<std::string> cpus{options_.self.cpu()};
+    for (const auto& hello : ranks_.hellos()) cpus.insert(hello.cpu());
     for (const std::string& cpu : cpus) response->add_cpus(cpu);
   });
 }

@@ -29,7 +29,7 @@ class WorkerServiceImpl final : public WorkerServiceBase {
     std::string state_dir;
     std::function<void(const std::string& cause)> on_stop;
     std::shared_ptr<const comm::FlightField> flight;
-    v1::GetCapabilitiesResponse capabilities;  ///< but for the ranks' devices and CPUs
+    v1::GetCapabilitiesResponse capabilities;                    ///< but for the ranks' CPUs
     std::function<std::vector<std::string>()> journal_troubles;  ///< Ledger::troubles
     std::vector<LostFolder::Held> lost;                          ///< at the start
     std::function<v1::RanksWait()> queue;                        ///< RanksQueue::whole
