@@ -11,7 +11,7 @@
 #include "daemon/nn/models/model.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/tensor/execution_context.h"
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/philox.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/probe.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu/targets.h"
 #include "tests/bench/bench.h"

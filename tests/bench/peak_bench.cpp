@@ -9,7 +9,7 @@
 #include <string>
 
 #include "daemon/base/peak_flops.h"
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/probe.h"
 

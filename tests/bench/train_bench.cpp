@@ -15,7 +15,7 @@
 #include "daemon/plan/job_memory.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/philox.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/probe.h"

@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 10> kGroupOps{"all_reduce",
                                                      "send_recv"};
 
 void clear(const Tensor& x) {
-  std::fill_n(static_cast<std::byte*>(x.view().data), x.view().bytes(), std::byte{0});
+  x.context().backend().fill(x.context().kernel_context(), x.view(), 0.0);
 }
 
 /// One call on one rank.
@@ -200,8 +200,8 @@ Tensor join_results(const GroupCall& call, const Tensor& mine, const RankContext
   }
   const Tensor own = empty(rank.context, shape, mine.dtype());
   clear(own);
-  std::copy_n(static_cast<const std::byte*>(mine.view().data), mine.view().bytes(),
-              static_cast<std::byte*>(own.view().data));
+  if (mine.numel() > 0)
+    copy_into(call.has_rows() ? ops::slice(own, 0, 0, mine.shape()[0]) : own, mine);
   rank.world.all_gather(views, own.view())->wait_host();
   return all;
 }

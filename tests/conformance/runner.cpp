@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::conformance {
@@ -56,6 +57,13 @@ std::string errors_text(const std::vector<std::string>& errors) {
 
 }  // namespace
 
+Runner::Runner(comm::RankRuntime& runtime, std::span<const Kind> kinds,
+               const RunnerOptions& options)
+    : runtime_(runtime),
+      kinds_(kinds),
+      options_(options),
+      stream_(kernels::backend_for(options.device).make_stream(options.device)) {}
+
 const char* status_name(Status status) {
   switch (status) {
     case Status::kPass: return "PASS";
@@ -78,8 +86,12 @@ std::vector<std::string> Runner::run_kind(const Kind& kind, const Case& c,
     kind.validate(c, *file);
   }));
   if (!all_empty(errors)) return errors;
-  if (!world_)
-    world_ = runtime_.make_world_group({"world", kCollectiveTimeout, nullptr, options_.threads});
+  if (!world_) {
+    comm::GroupOptions group{"world", kCollectiveTimeout, nullptr, options_.threads};
+    if (options_.device != kCpuDevice)
+      group.device = {options_.device, &kernels::backend_for(options_.device), stream_};
+    world_ = runtime_.make_world_group(group);
+  }
   return run_in_step([&] {
     RankContext rank{context, *world_, c.mesh, options_.fusion};
     kind.run(c, *file, rank, results);
@@ -122,7 +134,9 @@ void Runner::run(const CaseEntry& entry, const std::function<void(const Outcome&
     return;
   }
   // Tensors of the results live in this context.
-  ExecutionContext context({options_.device, options_.threads, 0, nullptr});
+  ExecutionContext::Options context_options{options_.device, options_.threads, 0, nullptr};
+  context_options.stream = stream_;
+  ExecutionContext context(context_options);
   const auto start = std::chrono::steady_clock::now();
   std::optional<TensorFile> file;
   const std::vector<std::string> errors = run_kind(kind, c, context, file, outcome.results);

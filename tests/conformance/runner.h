@@ -38,8 +38,7 @@ struct RunnerOptions {
 /// Every rank makes one and runs the same cases in the same order.
 class Runner {
  public:
-  Runner(comm::RankRuntime& runtime, std::span<const Kind> kinds, const RunnerOptions& options)
-      : runtime_(runtime), kinds_(kinds), options_(options) {}
+  Runner(comm::RankRuntime& runtime, std::span<const Kind> kinds, const RunnerOptions& options);
 
   /// Never throws for what a case does. Status and message are rank 0's on every rank.
   /// Results are for `use`, which is called before their memory goes.
@@ -61,6 +60,7 @@ class Runner {
   comm::RankRuntime& runtime_;
   std::span<const Kind> kinds_;
   RunnerOptions options_;
+  std::shared_ptr<OwnedStream> stream_;  ///< of the contexts of all cases, and of the world
   std::unique_ptr<comm::ProcessGroup> world_;
 };
 

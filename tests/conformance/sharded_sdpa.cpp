@@ -65,10 +65,12 @@ class ShardedSdpa {
       const Tensor ids = file_.load(rank_.context, "in.document_ids");
       check(ids.shape() == Shape{q[0], q[2]} && q[2] == k[2],
             "context_parallel: document_ids of shape {} for q {} and k {}", ids.shape(), q, k);
+      const std::vector<double> values = ids.to_vector();
+      const std::vector<std::int64_t> all(values.begin(), values.end());
       for (std::int64_t b = 0; b < q[0]; ++b)
         rows[static_cast<std::size_t>(b)].documents =
-            std::make_shared<const planner::SequenceDocuments>(std::span(
-                ids.view().as<std::int64_t>() + b * q[2], static_cast<std::size_t>(q[2])));
+            std::make_shared<const planner::SequenceDocuments>(std::span(all).subspan(
+                static_cast<std::size_t>(b * q[2]), static_cast<std::size_t>(q[2])));
     }
     const int ranks = device_mesh_.layout()->dims()[static_cast<std::size_t>(*sequence_)].size;
     query_order_ = planner::balanced_order(balancer, q[2], ranks, 0, rows);

@@ -2,8 +2,8 @@
 #include "tests/conformance/spec_tensors.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "daemon/tensor/host_pieces.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/partial_share.h"
@@ -44,6 +44,14 @@ std::vector<Tensor> all_locals(const Tensor& local, const planner::DTensorSpec& 
   return locals;
 }
 
+std::vector<std::byte> bytes_of(const Tensor& x) {
+  std::vector<std::byte> bytes;
+  HostPieces(x.context()).read(x.view(), x.dtype(), [&](std::span<const std::byte> piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+  });
+  return bytes;
+}
+
 /// Ranks whose parts of Partial dims are the same must hold the same bits.
 void check_replicas(const std::vector<Tensor>& locals, const planner::DTensorSpec& spec) {
   std::map<std::vector<int>, int> first;
@@ -53,9 +61,8 @@ void check_replicas(const std::vector<Tensor>& locals, const planner::DTensorSpe
       if (spec.placement(d).is_replicate()) key[static_cast<std::size_t>(d)] = 0;
     const auto [found, is_new] = first.emplace(key, r);
     if (is_new) continue;
-    const TensorView a = locals[static_cast<std::size_t>(found->second)].view();
-    const TensorView b = locals[static_cast<std::size_t>(r)].view();
-    check(a.bytes() == 0 || std::memcmp(a.data, b.data, a.bytes()) == 0,
+    check(bytes_of(locals[static_cast<std::size_t>(found->second)]) ==
+              bytes_of(locals[static_cast<std::size_t>(r)]),
           "ranks {} and {} hold different replicas in layout {}", found->second, r,
           planner::to_string(spec));
   }

@@ -109,6 +109,7 @@ class DaemonTest : public ::testing::Test {
   std::string log_of(int rank) const;
 
   Arguments launcher_;  ///< put before mpirun
+  std::string program_ = "meshloomd";
   std::filesystem::path folder_;
   std::filesystem::path state_;
   std::filesystem::path data_;

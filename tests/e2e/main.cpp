@@ -5,7 +5,10 @@
 
 #include <cstdio>
 
+#include "kernels/cpu/cpu_backend.h"
+
 int main(int argc, char** argv) {
+  meshloom::kernels::cpu::add_cpu_device();
   ::testing::InitGoogleTest(&argc, argv);
   const int status = RUN_ALL_TESTS();
   if (::testing::UnitTest::GetInstance()->test_to_run_count() > 0 || GTEST_FLAG_GET(list_tests))

@@ -156,13 +156,13 @@ class Client:
 
     def evaluate(self, source: Any, data: str | Mapping[str, Any] | None = None, *, seq_len: int | None = None,
                  global_batch_size: int | None = None, mesh: Mapping[str, int] | None = None,
-                 plan: Mapping[str, Any] | None = None, batches: int | None = None, no_wait: bool | None = None,
-                 progress: EvaluationProgress | None = None) -> Evaluation:
+                 plan: Mapping[str, Any] | None = None, device: str | None = None, batches: int | None = None,
+                 no_wait: bool | None = None, progress: EvaluationProgress | None = None) -> Evaluation:
         """The loss of a model on data, computed by the ranks; waits for them. `source` is a Job, a Model, a Checkpoint,
         the name of one ("jobs/NAME", "models/NAME", "checkpoints/JOB/step-N"), or a Hugging Face folder below the
         daemon's data dir; `data` a path there, or as the section `data` of a job file."""
         fields = {"seq_len": seq_len, "global_batch_size": global_batch_size, "mesh": mesh, "plan": plan,
-                  "batches": batches, "no_wait": no_wait}
+                  "device": device, "batches": batches, "no_wait": no_wait}
         return evaluation.evaluate(self._connection, source, data, fields, progress)
 
     @overload

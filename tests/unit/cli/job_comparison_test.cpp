@@ -194,6 +194,7 @@ TEST(JobFacts, SayDataModelBatchMeshAndTime) {
   run.mutable_mesh()->set_cp(1);
   run.mutable_mesh()->set_tp(1);
   run.mutable_plan()->set_dtype("float32");
+  run.set_device("cuda");
   job.mutable_last_step()->set_step(1000);
   job.mutable_last_step()->set_tokens(2'048'000);
   job.mutable_last_step()->set_tokens_per_second(20'480);
@@ -207,6 +208,7 @@ TEST(JobFacts, SayDataModelBatchMeshAndTime) {
             "16 samples of 128 tokens = 2,048 a step; 4 at once on each of 2 replicas, 2 times");
   EXPECT_EQ(facts["mesh"], "dp=2");
   EXPECT_EQ(facts["plan"], "float32");
+  EXPECT_EQ(facts["device"], "cuda");
   EXPECT_EQ(facts["time"],
             "2m00s since it was submitted; about 3m20s left, validation not counted");
   run.mutable_model()->set_fresh_head(true);

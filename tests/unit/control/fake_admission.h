@@ -34,7 +34,8 @@ class FakeAdmission final : public Admission {
     return admitted;
   }
   std::shared_ptr<const void> hold_run(const v1::RunConfig&) override { return nullptr; }
-  std::optional<v1::RunConfig> refit(const v1::Job&) override { return std::nullopt; }
+  std::optional<v1::RunConfig> refit(const v1::Job& job) override { return plan_.on_refit(job); }
+  bool has_device(const std::string&) const override { return true; }
   v1::RunConfig admit_settings(const v1::RunConfig& changed) override {
     if (changed.training().steps() < 1)
       throw InvalidArgument("run.training.steps: 0, expected 1 or more", "INVALID_ARGUMENT",

@@ -37,6 +37,10 @@ struct FakePlan {
   std::function<void(std::int64_t step, const train::JobProgress&)> on_save =
       [](std::int64_t, const train::JobProgress&) {};
   std::function<void()> on_create_job = [] {};  ///< on each rank, when a job's run is made
+  /// What fits a job to the ranks before it begins (Admission::refit).
+  std::function<std::optional<v1::RunConfig>(const v1::Job&)> on_refit = [](const v1::Job&) {
+    return std::optional<v1::RunConfig>();
+  };
   std::string narrow_dtype;  ///< whose exports of a job are refused: it does not reach a weight
   std::int64_t vocab_size = 256;
   std::string no_tokenizer;                          ///< why a model of another vocabulary has none

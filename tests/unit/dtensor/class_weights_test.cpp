@@ -10,6 +10,7 @@
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/ops/loss.h"
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/dtensor/engine_rank.h"
 
 namespace meshloom::dtensor {
@@ -98,7 +99,7 @@ TEST(ClassWeights, RowsAndClassesSharded) {
 }
 
 TEST(ClassWeights, RefusedWhereTheyDoNotFit) {
-  ExecutionContext context;
+  testing::TestContext context;
   const Tensor logits = meshloom::zeros(context, {2, 3}, DType::kFloat32);
   const Tensor targets = meshloom::zeros(context, {2}, DType::kInt64);
   ops::CrossEntropyOptions options;

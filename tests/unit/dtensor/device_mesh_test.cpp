@@ -6,6 +6,7 @@
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/tensor/tensor.h"
 #include "kernels/base/error.h"
+#include "tests/support/thread_ranks.h"
 
 namespace meshloom::dtensor {
 namespace {
@@ -31,8 +32,9 @@ std::vector<std::int64_t> members_of(ExecutionContext& context, comm::ProcessGro
 
 void on_ranks(int count, const std::function<void(comm::ProcessGroup&, ExecutionContext&)>& body) {
   comm::run_thread_ranks(count, [&](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
-    ExecutionContext context;
+    const auto world =
+        testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
+    testing::TestContext context;
     body(*world, context);
   });
 }

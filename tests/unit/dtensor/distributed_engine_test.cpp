@@ -16,6 +16,7 @@
 #include "daemon/tensor/ops/reduce.h"
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/dtensor/global_values.h"
 
 namespace meshloom::dtensor {
@@ -27,7 +28,7 @@ using test::make_spec;
 
 /// What a rank of a test has; its mesh has one dim.
 struct Rank {
-  ExecutionContext context;
+  testing::TestContext context;
   DeviceMesh mesh;
   planner::PlanCache plans;
   DistributedEngine engine;
@@ -51,7 +52,8 @@ struct Rank {
 
 void on_ranks(int size, const std::function<void(Rank&)>& body) {
   comm::run_thread_ranks(size, [&](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
+    const auto world =
+        testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
     {
       Rank rank(*world);
       body(rank);

@@ -9,6 +9,7 @@
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/distributed_engine.h"
+#include "tests/support/thread_ranks.h"
 
 namespace meshloom::test {
 
@@ -44,16 +45,17 @@ inline void on_engine_mesh(const std::vector<int>& sizes,
   std::vector<planner::MeshDim> dims;
   for (const int size : sizes) dims.push_back({"", size});
   const planner::MeshLayout layout(dims);
-  comm::run_thread_ranks(world_size == 0 ? layout.size() : world_size, [&](comm::RankRuntime&
-                                                                               runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
-    ExecutionContext context;
-    dtensor::DeviceMesh mesh(*world, layout, ranks);
-    planner::PlanCache plans;
-    dtensor::DistributedEngine engine({mesh, plans});
-    EngineRank rank{context, *world, mesh, engine};
-    body(rank);
-  });
+  comm::run_thread_ranks(
+      world_size == 0 ? layout.size() : world_size, [&](comm::RankRuntime& runtime) {
+        const auto world =
+            testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
+        testing::TestContext context;
+        dtensor::DeviceMesh mesh(*world, layout, ranks);
+        planner::PlanCache plans;
+        dtensor::DistributedEngine engine({mesh, plans});
+        EngineRank rank{context, *world, mesh, engine};
+        body(rank);
+      });
 }
 
 /// What call() throws; "" where it throws nothing of this type.

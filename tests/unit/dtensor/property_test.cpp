@@ -17,6 +17,7 @@
 #include "tests/support/draws.h"
 #include "tests/support/partial_share.h"
 #include "tests/support/random_rows.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/dtensor/global_values.h"
 #include "tests/unit/dtensor/random_program.h"
 
@@ -183,7 +184,7 @@ Tensor output_grad(ExecutionContext& context, const Shape& shape, const std::vec
 }
 
 void run_reference(Draw& draw) {
-  ExecutionContext context;
+  testing::TestContext context;
   const std::vector<Tensor> leaves = make_leaves(context, draw.program);
   const std::vector<Tensor> results = draw.program.run(leaves);
   std::vector<Tensor> roots, grads;
@@ -238,7 +239,7 @@ Counts counts_of(const DeviceMesh& mesh) {
 }
 
 void run_rank(const Draw& draw, comm::ProcessGroup& world, RankResult& result) {
-  ExecutionContext context;
+  testing::TestContext context;
   DeviceMesh mesh(world, *draw.mesh);
   planner::PlanCache plans;
   DistributedEngine engine({mesh, plans});
@@ -383,7 +384,8 @@ constexpr std::uint64_t kBatch = 50;
 
 void run_batch(std::vector<Draw>& draws, int ranks) {
   comm::run_thread_ranks(ranks, [&](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(5), nullptr, {}});
+    const auto world =
+        testing::make_test_world(runtime, {"world", std::chrono::seconds(5), nullptr, {}});
     for (Draw& draw : draws) {
       RankResult& result = draw.ranks[static_cast<std::size_t>(runtime.rank())];
       try {

@@ -3,6 +3,7 @@
 // the shapes of all results are known.
 #pragma once
 
+#include "tests/support/test_context.h"
 #include "tests/unit/dtensor/random_program.h"
 
 namespace meshloom::dtensor {
@@ -58,7 +59,7 @@ class ProgramBuilder {
   void linear_loss(const Ref& x);
 
   std::mt19937_64& rng_;
-  ExecutionContext context_;
+  testing::TestContext context_;
   std::vector<Tensor> leaves_, results_;
   Program program_;
   bool ended_ = false;

@@ -11,6 +11,7 @@
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/random_rows.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/dtensor/global_values.h"
 
 namespace meshloom::dtensor {
@@ -53,8 +54,9 @@ void on_mesh(const std::vector<int>& sizes, const std::function<void(Rank&)>& bo
              const planner::RedistributeOptions& options = {}) {
   const MeshLayout layout = mesh_of(sizes);
   comm::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
-    ExecutionContext context;
+    const auto world =
+        testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
+    testing::TestContext context;
     DeviceMesh mesh(*world, layout);
     planner::PlanCache plans(options);
     Rank rank{context, *world, mesh, plans};
@@ -269,7 +271,7 @@ TEST(Redistribute, RandomLayoutsUnevenNestedReordered) {
               SCOPED_TRACE(fmt::format("{} -> {} of {}", to_string(*from), to_string(*to),
                                        to_string(shape)));
               check_round(rank, from, to, dtype);
-              if (testing::Test::HasFatalFailure()) return;
+              if (::testing::Test::HasFatalFailure()) return;
             }
           },
           options);
@@ -326,15 +328,16 @@ TEST(Redistribute, OrdersByRow) {
         if (to->has_partial()) continue;
         SCOPED_TRACE(to_string(*from) + " -> " + to_string(*to));
         check_round(rank, from, to, DType::kFloat64);
-        if (testing::Test::HasFatalFailure()) return;
+        if (::testing::Test::HasFatalFailure()) return;
       }
   });
 }
 
 TEST(Redistribute, OrdersByRowAcrossMeshes) {
   comm::run_thread_ranks(5, [](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
-    ExecutionContext context;
+    const auto world =
+        testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
+    testing::TestContext context;
     planner::PlanCache plans;
     DeviceMesh left(*world, mesh_of({2, 2}), {0, 1, 2, 3}), right(*world, mesh_of({3}), {4, 1, 2});
     std::mt19937 random(42);
@@ -430,8 +433,9 @@ TEST(Redistribute, InFlight) {
 
 TEST(Redistribute, AcrossMeshes) {
   comm::run_thread_ranks(5, [](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
-    ExecutionContext context;
+    const auto world =
+        testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
+    testing::TestContext context;
     planner::PlanCache plans;
     DeviceMesh left(*world, mesh_of({2, 2}), {0, 1, 2, 3}), right(*world, mesh_of({2}), {4, 1}),
         other(*world, mesh_of({3}), {4, 3, 2});

@@ -118,7 +118,7 @@ void train(DataParallel& data_parallel, Trainable& model, const Draw& draw, int 
 }
 
 RankResult run_rank(comm::ProcessGroup& world, const Draw& draw, int copies, int shards, int cp) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto sequence = sequence_group(world, cp);
   const auto model = draw.make(context, *sequence);
   const auto gather = recorded(world, copies, shards, false, "gathers");

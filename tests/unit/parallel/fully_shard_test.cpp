@@ -71,7 +71,7 @@ std::vector<float> floats_of(const Tensor& tensor) {
 }
 
 Result reference(bool llama, nn::ActivationCheckpoint mode) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto model = nn::make_model(context, tiny_config(llama), DType::kFloat32);
   nn::initialize_parameters(*model, 5);
   Result result;
@@ -136,7 +136,7 @@ struct Groups {
 /// second forward does not happen.
 std::vector<std::vector<float>> train_step(comm::ProcessGroup& world, const Setting& setting,
                                            const Result& expected, double& loss) {
-  ExecutionContext context;
+  testing::TestContext context;
   std::unique_ptr<nn::Model> model;
   {
     const DeferParametersGuard defer(context);

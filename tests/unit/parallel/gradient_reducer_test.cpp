@@ -67,7 +67,7 @@ std::vector<float> floats_of(const Tensor& t) {
 /// Gradients of all parameters after a step with two micro batches; empty where a parameter has
 /// none.
 std::vector<std::vector<float>> reduce_step(comm::ProcessGroup& world, std::int64_t bucket_bytes) {
-  ExecutionContext context;
+  testing::TestContext context;
   Leaves leaves(context);
   GradientReducer reducer(context, world, leaves.named, {bucket_bytes});
   std::vector<std::vector<float>> gradients;
@@ -117,7 +117,7 @@ TEST(GradientReducer, SumsInRankOrderWhateverTheBuckets) {
 
 TEST(GradientReducer, FullBucketsTravelDuringBackward) {
   testing::run_ranks(2, [](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     Leaves leaves(context);
     GradientReducer reducer(context, world, leaves.named, {4});
     EXPECT_EQ(reducer.bucket_count(),
@@ -132,7 +132,7 @@ TEST(GradientReducer, FullBucketsTravelDuringBackward) {
 
 TEST(GradientReducer, ARankWithoutSamplesTakesPart) {
   testing::run_ranks(3, [](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     Leaves leaves(context);
     GradientReducer reducer(context, world, leaves.named);
     reducer.begin();
@@ -143,8 +143,8 @@ TEST(GradientReducer, ARankWithoutSamplesTakesPart) {
 }
 
 TEST(GradientReducer, OneRankCostsNothing) {
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   Leaves leaves(context);
   GradientReducer reducer(context, *world, leaves.named);
   EXPECT_EQ(reducer.bucket_count(), 0u);
@@ -158,9 +158,9 @@ TEST(GradientReducer, AMissingRankIsNamedByFinish) {
   comm::run_thread_ranks(2, [](comm::RankRuntime& runtime) {
     comm::GroupOptions options;
     options.timeout = std::chrono::milliseconds(100);
-    const auto world = runtime.make_world_group(options);
+    const auto world = testing::make_test_world(runtime, options);
     if (runtime.rank() == 0) {
-      ExecutionContext context;
+      testing::TestContext context;
       Leaves leaves(context);
       GradientReducer reducer(context, *world, leaves.named);
       reducer.begin();

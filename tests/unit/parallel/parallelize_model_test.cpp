@@ -77,7 +77,7 @@ std::vector<double> whole_gradient(const nn::NamedParameter& p, const LocalParam
 
 Outcome run_model(comm::ProcessGroup& world, const nn::ModelConfig& config,
                   const Setting& setting) {
-  ExecutionContext context;
+  testing::TestContext context;
   dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", world.size()}}));
   planner::PlanCache plans;
   const dtensor::MeshContext mesh_context{mesh, plans};
@@ -116,7 +116,7 @@ std::vector<std::int64_t> generate_on(int ranks, const nn::ModelConfig& config,
   std::vector<std::int64_t> tokens;
   std::mutex mutex;
   testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", ranks}}));
     const auto model = testing::make_random_model(context, config);
     const ParallelModel parallel(*model, &mesh, plan_of(setting));
@@ -190,6 +190,7 @@ TEST(ParallelModel, ActivationCheckpointsChangeNothing) {
 }
 
 TEST(ParallelModel, FusedProductsGiveTheSame) {
+  if (testing::test_device() != kCpuDevice) GTEST_SKIP() << "fused products need host memory";
   using planner::FusionMode;
   for (const auto& [name, config] : configs())
     for (const int ranks : {2, 3}) {
@@ -218,6 +219,7 @@ TEST(ParallelModel, FusedProductsGiveTheSame) {
 }
 
 TEST(ParallelModel, SomeProductsAreFused) {
+  if (testing::test_device() != kCpuDevice) GTEST_SKIP() << "fused products need host memory";
   for (const auto& [name, config] : configs()) {
     Setting setting{3, true};
     const Outcome apart = run_on(3, config, setting);
@@ -232,6 +234,7 @@ TEST(ParallelModel, SomeProductsAreFused) {
 }
 
 TEST(ParallelModel, GeneratesThroughFusedProducts) {
+  if (testing::test_device() != kCpuDevice) GTEST_SKIP() << "fused products need host memory";
   for (const auto& config : {testing::tiny_gpt2(), testing::tiny_llama()}) {
     Setting setting{3, true};
     setting.fusion.mode = planner::FusionMode::kForce;
@@ -243,8 +246,8 @@ TEST(ParallelModel, RefusesToFuseAcrossHosts) {
   comm::run_thread_ranks(
       2,
       [](comm::RankRuntime& runtime) {
-        const auto world = runtime.make_world_group();
-        ExecutionContext context;
+        const auto world = testing::make_test_world(runtime);
+        testing::TestContext context;
         dtensor::DeviceMesh mesh(*world, planner::MeshLayout({{"tp", 2}}));
         const auto model = nn::make_model(context, testing::tiny_llama(), DType::kFloat32);
         Setting setting{2, true};
@@ -348,7 +351,7 @@ TEST(ParallelModel, RefusesAPlanThatDoesNotFitOnEveryRank) {
   std::mutex mutex;
   std::vector<std::string> texts;
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"tp", 2}}));
     const auto model = nn::make_model(context, testing::tiny_llama(), DType::kFloat32);
     const StylePlan plan = {{"model.norm", {{.kind = StyleKind::kColwise}}}};

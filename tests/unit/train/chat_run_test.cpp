@@ -2,6 +2,7 @@
 // Training on conversations: the loss is the mean over the tokens that are learnt, on every mesh.
 #include "daemon/text/learned_tokens.h"
 #include "daemon/text/token_file.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -44,7 +45,7 @@ class ChatRunTest : public RunFixture {
     c.mutable_validation()->set_interval(1);
     LossSum sum;
     testing::run_ranks(1, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       for (const LossSum& batch : create(world, context, c)->evaluate(0, 1000)) {
         sum.loss += batch.loss;
         sum.labels += batch.labels;
@@ -117,7 +118,7 @@ TEST_F(ChatRunTest, TellsWhatALengthCutsAndLeavesOut) {
   v1::RunConfig c = on("train.bin");
   c.mutable_data()->set_validation_split(0.0);
   testing::run_ranks(1, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, c);
     ASSERT_TRUE(run->data_size().chat);
     EXPECT_EQ(*run->data_size().chat, (ChatCuts{2, (31 - 17) + (45 - 17), 2}));

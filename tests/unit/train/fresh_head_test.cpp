@@ -9,6 +9,7 @@
 #include "daemon/train/checkpoint/safetensors.h"
 #include "daemon/train/model_source.h"
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -76,7 +77,7 @@ class FreshHeadTest : public RunFixture {
   /// Weights before the first step, as `folder` has them.
   Values export_of(const v1::RunConfig& c, const std::string& folder, int ranks = 1) const {
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       create(world, context, c)->export_hf(folder_.path() / folder, "float32");
     });
     const auto file = SafetensorsFile::open(folder_.path() / folder / "model.safetensors");

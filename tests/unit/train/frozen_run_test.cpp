@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -27,7 +28,7 @@ class FrozenRunTest : public RunFixture {
     const test::TempFolder checkpoints;
     Trained trained;
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, with, checkpoints.path());
       const fs::path first = run->save_state();
       Trained mine;
@@ -116,7 +117,7 @@ TEST_F(FrozenRunTest, AResumeIsBitEqualAndMayThaw) {
   expect_equal(run_training(with, 2, 6), run_training(with, 2, 6, {2, 4}));
   const test::TempFolder checkpoints;
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     Trace trace;
     {
       const auto run = create(world, context, with, checkpoints.path());

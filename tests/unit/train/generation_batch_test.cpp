@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -88,7 +89,7 @@ TEST_F(GenerationBatchTest, EverySequenceDrawsOnEveryMeshWhatItDrawsAlone) {
       for (const BatchMesh& mesh : kBatchMeshes) {
         SCOPED_TRACE(fmt::format("{} {} {}", model, dtype, mesh.name));
         testing::run_ranks(mesh.ranks(), [&](comm::ProcessGroup& world) {
-          ExecutionContext context;
+          testing::TestContext context;
           const auto run = create(world, context, on(mesh, model, dtype));
           Trace trace;
           steps(*run, 1, trace);
@@ -107,7 +108,7 @@ TEST_F(GenerationBatchTest, EverySequenceDrawsOnEveryMeshWhatItDrawsAlone) {
 
 TEST_F(GenerationBatchTest, OnePromptThatIsRefusedIsRefusedByAllRanks) {
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, on(kBatchMeshes[1], "gpt2", "float32"));
     std::vector<SampleStart> starts = ragged_starts();
     starts[7].prompt.push_back(256);

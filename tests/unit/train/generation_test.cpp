@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -94,7 +95,7 @@ TEST_F(GenerationTest, EveryMeshDrawsTheTokensOfOneRank) {
   const auto check_mesh = [&](const GenerationMesh& m, const v1::RunConfig& c) {
     SCOPED_TRACE(name_of(m));
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, c);
       const auto first = draw(*run);
       Trace trace;
@@ -127,10 +128,11 @@ struct Peaks {
 };
 
 TEST_F(GenerationTest, IsNeverWhole) {
+  if (testing::test_device() != kCpuDevice) GTEST_SKIP() << "the segments of the CPU are measured";
   const auto measure = [&](bool reshard) {
     Peaks peaks;
     testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       v1::RunConfig c = on({1, 2, 1}, kWide);
       c.mutable_plan()->mutable_fully_shard_options()->set_reshard_after_forward(reshard);
       const auto run = create(world, context, c);
@@ -158,8 +160,9 @@ TEST_F(GenerationTest, IsNeverWhole) {
 }
 
 TEST_F(GenerationTest, KeepsWhatFitsIntoMemoryThatStepsHaveTaken) {
+  if (testing::test_device() != kCpuDevice) GTEST_SKIP() << "the segments of the CPU are measured";
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, on({1, 2, 1}));
     gathers_until_next_step(*run);
     const std::int64_t of_step = gathers_until_next_step(*run);
@@ -183,7 +186,7 @@ TEST_F(GenerationTest, SlicesBetweenStepsDrawTheSameAndLeaveTrainingAsItIs) {
     SCOPED_TRACE(name_of(m));
     const Trace expected = run_training(on(m), m.ranks(), 2);
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, on(m));
       const auto whole = draw(*run);
       // A pass at a time, two samples in turn.
@@ -218,7 +221,7 @@ TEST_F(GenerationTest, SlicesBetweenStepsDrawTheSameAndLeaveTrainingAsItIs) {
 
 TEST_F(GenerationTest, GoesOnWhereAnotherSampleEnded) {
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, on({1, 2, 1}));
     const auto whole = draw(*run, 12);
     // Rank 0's tokens are every rank's prompt, as a command carries them.
@@ -241,7 +244,7 @@ TEST_F(GenerationTest, WhatAllRefuseLeavesTheRunAsItWas) {
     SCOPED_TRACE(name_of(m));
     const Trace expected = run_training(on(m), m.ranks(), 2);
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, on(m));
       Trace trace;
       steps(*run, 1, trace);

@@ -6,8 +6,10 @@
 #include <chrono>
 
 #include "daemon/train/status_agreement.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 #include "tests/bench/profiling_backend.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -29,7 +31,7 @@ class InStepTest : public RunFixture {
     return c;
   }
   Trace train(comm::ProcessGroup& world, const v1::RunConfig& c) const {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, c);
     Trace trace;
     steps(*run, 3, trace);
@@ -150,7 +152,7 @@ TEST_F(InStepTest, AFailureInsideContextAttentionReachesAllWhileKeysTravel) {
 TEST_F(InStepTest, WhatAllRanksRefuseAlikeLeavesTheRunAsItWas) {
   const v1::RunConfig c = on(1, 1, 2);
   meshloom::testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, c);
     Trace trace, plain;
     steps(*run, 1, trace);

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -76,8 +77,8 @@ TEST_F(MaskedLmRunTest, PaddingIsNotSeen) {
 
 TEST_F(MaskedLmRunTest, AllThatIsReadCountsAsTokensButPadding) {
   const auto tokens_of_a_step = [&](const v1::RunConfig& c) {
-    const auto world = comm::make_single_process_group();
-    ExecutionContext context;
+    const auto world = testing::make_single_world();
+    testing::TestContext context;
     const auto run = create(*world, context, c);
     run->forward_backward();
     const v1::StepMetrics metrics = run->optim_step();
@@ -110,7 +111,7 @@ TEST_F(MaskedLmRunTest, AnUntiedModelGoesThroughHuggingFaceFiles) {
     return std::string{std::istreambuf_iterator<char>(in), {}};
   };
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     v1::RunConfig c = bert({1, 2, 1}, "untied.json");
     create(world, context, c)->export_hf(folder_.path() / "out", "float32");
     c.mutable_model()->clear_config();

@@ -10,6 +10,7 @@
 #include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -36,7 +37,7 @@ class MeshRunTest : public RunFixture {
               std::vector<std::string>* notes = nullptr) const {
     Trace trace;
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, c, checkpoints);
       Trace mine;
       steps(*run, count, mine);
@@ -133,6 +134,7 @@ TEST_F(MeshRunTest, PoliciesAndActivationCheckpointsChangeNothing) {
 
 // Products that take their collectives along: sums meet in another place, and nothing else changes.
 TEST_F(MeshRunTest, FusedProductsTrainTheSame) {
+  if (testing::test_device() != kCpuDevice) GTEST_SKIP() << "symmetric memory is the host's";
   for (const MeshSize& m : {MeshSize{1, 1, 2, true}, {1, 1, 3, true}, {1, 2, 2, true}}) {
     SCOPED_TRACE(name_of(m));
     v1::RunConfig c = on(m, 7);
@@ -205,7 +207,7 @@ TEST_F(MeshRunTest, EvaluatesExportsAndGeneratesAsOneRank) {
   for (const MeshSize& m : meshes) {
     SCOPED_TRACE(name_of(m));
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, on(m, 5));
       const double mine = mean_loss(run->evaluate(0, 2));
       EXPECT_EQ(mean_loss(run->evaluate(0, 2)), mine);
@@ -242,7 +244,7 @@ TEST_F(MeshRunTest, HoldsItsShareOnly) {
     std::size_t most = 0;
     std::mutex mutex;
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, on(m));
       const std::lock_guard lock(mutex);
       most = std::max(most, context.allocator().stats().peak_bytes_in_use);
@@ -256,6 +258,7 @@ TEST_F(MeshRunTest, HoldsItsShareOnly) {
 // Collectives take no memory in any step: workspaces, staging, segments that peers read. Tensors
 // take theirs in the first one.
 TEST_F(MeshRunTest, AllocatesNothingFromTheSystemAfterTheFirstStep) {
+  if (testing::test_device() != kCpuDevice) GTEST_SKIP() << "symmetric memory is the host's";
   struct Setting {
     MeshSize mesh;
     const char* fusion;
@@ -311,7 +314,7 @@ TEST_F(MeshRunTest, ARankWithAnotherPlanIsNamed) {
     v1::RunConfig mine = on({1, 3, 1});
     if (world.rank() == 1)
       mine.mutable_plan()->set_activation_checkpoint(v1::ACTIVATION_CHECKPOINT_FULL);
-    ExecutionContext context;
+    testing::TestContext context;
     try {
       create(world, context, mine);
       ADD_FAILURE() << "ranks with different plans went on";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/nn/models/model_config.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -28,7 +29,7 @@ class MetricsTest : public RunFixture {
   double flops_of(const v1::RunConfig& c, int ranks) {
     double flops = 0.0;
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, c);
       run->forward_backward();
       const v1::StepMetrics metrics = run->optim_step();
@@ -42,7 +43,7 @@ class MetricsTest : public RunFixture {
 TEST_F(MetricsTest, MfuIsAShareOfThePeakThatTheConfigNames) {
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
     v1::RunConfig c = config();
-    ExecutionContext context;
+    testing::TestContext context;
     const auto step = [&] {
       const auto run = create(world, context, c);
       run->forward_backward();

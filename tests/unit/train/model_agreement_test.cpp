@@ -6,6 +6,7 @@
 #include <list>
 
 #include "daemon/train/checkpoint/hf_folder.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -24,8 +25,8 @@ class ModelAgreementTest : public RunFixture {
  protected:
   void SetUp() override {
     RunFixture::SetUp();
-    const auto world = comm::make_single_process_group();
-    ExecutionContext context;
+    const auto world = testing::make_single_world();
+    testing::TestContext context;
     create(*world, context, config())->export_hf(folder_.path() / "hf", "float32");
   }
 
@@ -56,7 +57,7 @@ class ModelAgreementTest : public RunFixture {
   double first_loss(const v1::RunConfig& c, std::vector<std::string>* notes = nullptr) const {
     double loss = 0.0;
     testing::run_ranks(mesh_layout_size(c), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, c);
       const std::vector<LossSum> mine = run->evaluate(0, 2);
       if (world.rank() != 0) return;
@@ -97,8 +98,8 @@ TEST_F(ModelAgreementTest, CheckpointsAndExportsAreUntiedAndGoneOnFrom) {
   EXPECT_TRUE(whole.weights.contains(std::string("model.") + kHead));
 
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   const auto run = create(*world, context, from_folder(), checkpoints.path());
   const fs::path saved = run->save_state();
   EXPECT_FALSE(model_of(saved).tie_word_embeddings);
@@ -120,8 +121,8 @@ TEST_F(ModelAgreementTest, CheckpointsAndExportsAreUntiedAndGoneOnFrom) {
 TEST_F(ModelAgreementTest, WhatWasTrainedTiedStaysTied) {
   // As a checkpoint of a version that took the embedding for the head.
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   fs::path saved;
   double loss = 0.0;
   {

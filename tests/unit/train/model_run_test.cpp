@@ -5,11 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "daemon/train/data/data_feed.h"
 #include "daemon/train/in_step.h"
 #include "daemon/train/model_source.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 #include "tests/bench/profiling_backend.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -58,7 +62,7 @@ class ModelRunTest : public RunFixture {
     const v1::RunConfig c = on(m);
     Trace trace;
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       Fed fed = make(world, context, c);
       for (int i = 0; i < 3; ++i) {
         StepBatch step = fed.next(world);
@@ -126,6 +130,72 @@ TEST_F(ModelRunTest, AStepReadsTheDeviceOnce) {
   }
 }
 
+/// The tokens of a micro batch, as a client sends them.
+TokenBatch tokens_of(const HostBatch& batch, std::int64_t seq_len) {
+  TokenBatch tokens;
+  tokens.rows = batch.rows;
+  tokens.length = seq_len;
+  tokens.inputs = batch.inputs;
+  tokens.labels = batch.labels;
+  return tokens;
+}
+
+TEST_F(ModelRunTest, ABatchThatIsOnlyEvaluatedReadsTheDeviceOnce) {
+  for (const MeshSize& m : {MeshSize{}, MeshSize{2, 1, 1}, MeshSize{1, 2, 1}, MeshSize{1, 1, 2},
+                            MeshSize{1, 2, 2, true}, MeshSize{1, 1, 1, false, 2}}) {
+    SCOPED_TRACE(fmt::format("dp{} fsdp{} tp{} cp{}", m.dp, m.fsdp, m.tp, m.cp));
+    const v1::RunConfig c = on(m);
+    testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
+      kernels::ProfilingBackend backend(kernels::backend_for(kCpuDevice));
+      ExecutionContext::Options options;
+      options.backend = &backend;
+      ExecutionContext context(options);
+      Fed fed = make(world, context, c);
+      const std::int64_t seq_len = c.training().seq_len();
+      const HostBatch batch = fed.next(world).micro_batches.front();
+      TokenCall call;
+      call.micro_batches = {tokens_of(batch, seq_len), tokens_of(batch, seq_len)};
+      reads(backend);
+      fed.run->forward(batch, seq_len);
+      EXPECT_EQ(reads(backend), 1) << "a validation batch";
+      fed.run->forward(call);
+      EXPECT_EQ(reads(backend), 2) << "two micro batches";
+    });
+  }
+}
+
+TEST_F(ModelRunTest, EvaluationNamesAnIdThatTheModelDoesNotHaveAndNoLossThatIsNone) {
+  const v1::RunConfig c = on({});
+  testing::run_ranks(1, [&](comm::ProcessGroup& world) {
+    testing::TestContext context;
+    Fed fed = make(world, context, c);
+    const std::int64_t seq_len = c.training().seq_len();
+    const HostBatch good = fed.next(world).micro_batches.front();
+    const double before = fed.run->forward(good, seq_len).loss;
+    HostBatch bad = good;
+    bad.inputs[3] = 1'000'000;
+    TokenCall call;
+    call.micro_batches = {tokens_of(bad, seq_len)};
+    for (const auto& evaluate : std::initializer_list<std::function<void()>>{
+             [&] { fed.run->forward(bad, seq_len); }, [&] { fed.run->forward(call); }}) {
+      try {
+        evaluate();
+        ADD_FAILURE() << "an id outside the vocabulary was taken";
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr("embedding: id at element 3 is 1000000, outside [0, "));
+      }
+    }
+    EXPECT_EQ(fed.run->forward(good, seq_len).loss, before);
+    // A model that has diverged has no loss, and its ids are right.
+    for (const nn::NamedParameter& p : fed.run->state().optimizer().parameters())
+      copy_into(p.parameter->value.detach(),
+                full(context, p.parameter->value.shape(), NAN, p.parameter->value.dtype()));
+    EXPECT_TRUE(std::isnan(fed.run->forward(good, seq_len).loss));
+    call.micro_batches = {tokens_of(good, seq_len)};
+    EXPECT_TRUE(std::isnan(fed.run->forward(call)[0][0]));
+  });
+}
+
 // A loader that checks nothing: what the kernels find stops the step on all ranks, names the id,
 // and leaves every parameter as it was.
 TEST_F(ModelRunTest, AnIdThatTheModelDoesNotHaveChangesNothing) {
@@ -133,7 +203,7 @@ TEST_F(ModelRunTest, AnIdThatTheModelDoesNotHaveChangesNothing) {
     SCOPED_TRACE(fmt::format("dp{} fsdp{} tp{}", m.dp, m.fsdp, m.tp));
     const v1::RunConfig c = on(m);
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       Fed fed = make(world, context, c);
       StepBatch step = fed.next(world);
       step.seq_len = c.training().seq_len();
@@ -161,7 +231,7 @@ TEST_F(ModelRunTest, AnIdThatTheModelDoesNotHaveChangesNothing) {
 
 TEST_F(ModelRunTest, VerbsOutOfOrderAreRefused) {
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const v1::RunConfig c = on({2, 1, 1});
     Fed fed = make(world, context, c);
     EXPECT_THROW(fed.run->optim_step(1e-2, 1.0), FailedPrecondition);

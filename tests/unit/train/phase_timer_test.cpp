@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/backend_table.h"
 #include "tests/bench/profiling_backend.h"
 
 namespace meshloom::train {
@@ -29,6 +30,7 @@ class SlowDevice final : public kernels::ProfilingBackend {
       second_ = ++device_.seconds_;
     }
     void wait() override { ++device_.waits_; }
+    bool done() override { return true; }
     double seconds_since(Event& start) override {
       wait();
       return second_ - static_cast<Mark&>(start).second_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Configs that find another number of ranks.
 #include "daemon/train/run_mesh.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -65,7 +66,7 @@ TEST_F(RefitTest, AMicroBatchThatWasChosenToFitIsKept) {
 
   const test::TempFolder checkpoints;
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     create(world, context, chosen, checkpoints.path())->save_state();
   });
   const auto resumed = [&](const v1::RunConfig& next) {
@@ -128,7 +129,7 @@ TEST_F(RefitTest, AResumedCheckpointKeepsWhoHoldsWhat) {
   v1::RunConfig older = resolve_run_config(given, 2, folder_.path());
   older.mutable_plan()->mutable_context_parallel()->clear_load_balancer();
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     RunOptions options;
     options.data_dir = folder_.path();
     options.checkpoint_dir = checkpoints.path();
@@ -154,7 +155,7 @@ TEST_F(RefitTest, AResumedCheckpointKeepsHowKeysTravel) {
   given.mutable_mesh()->set_cp(2);
   given.mutable_plan()->mutable_context_parallel()->set_rotate("allgather");
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     create(world, context, resolve_run_config(given, 2, folder_.path()), checkpoints.path())
         ->save_state();
   });

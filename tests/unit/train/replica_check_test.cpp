@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "tests/support/device_ranks.h"
+#include "tests/support/tensor_elements.h"
 #include "tests/support/thread_ranks.h"
 #include "tests/unit/train/tiny_model.h"
 
@@ -13,11 +15,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What check_replicas says after `rank` changed one element of the last parameter with `name`.
-std::string said(const v1::Mesh& sizes, int rank, const std::string& name) {
+/// What check_replicas says after `rank` changed one element of the last parameter with `name`, on
+/// CPUs or on devices.
+std::string said(const v1::Mesh& sizes, int rank, const std::string& name, bool on_device = false) {
   std::string text;
-  testing::run_ranks(sizes.dp() * sizes.fsdp() * sizes.tp(), [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+  const auto run = on_device ? &testing::run_fenced_ranks : &testing::run_ranks;
+  run(sizes.dp() * sizes.fsdp() * sizes.tp(), [&](comm::ProcessGroup& world) {
+    const ExecutionContext::Options context_options = testing::context_of(world);
+    ExecutionContext context(context_options);
     RunMesh mesh(world, mesh_layout(sizes));
     ModelStateOptions options;
     options.plan.fully_shard = sizes.fsdp() > 1;
@@ -28,7 +33,7 @@ std::string said(const v1::Mesh& sizes, int rank, const std::string& name) {
     const auto& parameters = state.optimizer().parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i)
       if (parameters[i].name == name && world.rank() == rank)
-        state.optimizer().master(i).data<float>()[1] += 1e-6f;
+        testing::add_to_element(state.optimizer().master(i), 1, 1e-6);
     try {
       check_replicas(state, 7);
       if (world.rank() == 0) text = "nothing";
@@ -55,6 +60,13 @@ TEST(CheckReplicas, NamesParameterAndRank) {
   // Norms are whole on every rank of tp, matrices are not.
   EXPECT_THAT(said(mesh(1, 1, 2), 1, norm), HasSubstr("step 7: parameter " + norm + " of rank 1"));
   EXPECT_EQ(said(mesh(1, 1, 2), 1, matrix), "nothing");
+}
+
+TEST(CheckReplicas, ReadsMastersOfADevice) {
+  const std::string matrix = "transformer.h.1.mlp.c_fc.weight";
+  EXPECT_THAT(said(mesh(3, 1, 1), 2, matrix, true),
+              HasSubstr("parameter " + matrix + " of rank 2"));
+  EXPECT_EQ(said(mesh(1, 1, 2), 1, matrix, true), "nothing");
 }
 
 TEST(CheckSameText, NamesTheRanksThatDiffer) {

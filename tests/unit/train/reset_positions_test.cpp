@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Positions that begin anew at each document: a packed document is as it would be alone.
 #include "daemon/train/resume_check.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -33,7 +34,7 @@ class ResetPositionsTest : public RunFixture {
   double loss_of(const v1::RunConfig& c) const {
     double loss = 0.0;
     testing::run_ranks(1, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       loss = mean_loss(create(world, context, c)->evaluate(0, 1000));
     });
     return loss;
@@ -74,7 +75,7 @@ TEST_F(ResetPositionsTest, ResumesBitwise) {
 TEST_F(ResetPositionsTest, ACheckpointOfOtherPositionsIsRefused) {
   const test::TempFolder checkpoints;
   testing::run_ranks(1, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     v1::RunConfig before = packed();
     before.mutable_data()->set_reset_positions(false);
     {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/resolve_evaluation.h"
 
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -72,7 +73,7 @@ TEST_F(ResolveEvaluationTest, ATextShorterThanASampleIsOne) {
 TEST_F(ResolveEvaluationTest, ItsRunEvaluatesAndTrainsNothing) {
   folder_.write_text("short.txt", "in the ");
   testing::run_ranks(3, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     RunOptions options;
     options.data_dir = folder_.path();
     test::LocalJob run(RankResources{&context, &world}, resolve(request("short.txt"), 3), options);

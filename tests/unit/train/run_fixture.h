@@ -99,14 +99,15 @@ class RunFixture : public ::testing::Test {
 
   /// Weights as a checkpoint has them: of the run's present step.
   static Named weights_of(const fs::path& folder) {
-    ExecutionContext context;
+    testing::TestContext context;
     const Manifest manifest = read_manifest(folder);
     const CheckpointReader reader(folder, manifest);
     Named weights;
     for (const ManifestTensor& tensor : manifest.tensors) {
       const Tensor value = empty(context, tensor.shape, DType::kFloat32);
       reader.read(tensor.name, value);
-      weights[tensor.name] = {value.data<float>(), value.data<float>() + value.numel()};
+      const std::vector<double> values = value.to_vector();
+      weights[tensor.name] = {values.begin(), values.end()};
     }
     return weights;
   }
@@ -133,7 +134,7 @@ class RunFixture : public ::testing::Test {
       stops.push_back(count);
       fs::path last;
       for (const int stop : stops) {
-        ExecutionContext context;
+        testing::TestContext context;
         const auto run = create(world, context, config, checkpoints.path());
         EXPECT_EQ(run->step(), done);
         steps(*run, stop - done, mine);

@@ -12,6 +12,7 @@
 #include "daemon/train/checkpoint/manifest.h"
 #include "daemon/train/resume_check.h"
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -25,8 +26,8 @@ class RunTest : public RunFixture {
  protected:
   /// What a job is told that begins with a checkpoint of another one, a note a line.
   std::string notes_on(const std::filesystem::path& checkpoint, const v1::RunConfig& next) const {
-    const auto world = comm::make_single_process_group();
-    ExecutionContext context;
+    const auto world = testing::make_single_world();
+    testing::TestContext context;
     RunOptions options;
     options.data_dir = folder_.path();
     options.resume_from = checkpoint;
@@ -121,7 +122,7 @@ TEST_F(RunTest, GoesOnWithAnotherNumberOfRanks) {
   Trace trace;
   for (const int ranks : {3, 1, 2})
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, config(), checkpoints.path());
       Trace mine = trace;
       world.barrier()->wait_host();
@@ -139,7 +140,7 @@ TEST_F(RunTest, EvaluatesTheSameOnEveryMeshAndEveryTime) {
   std::vector<double> losses;
   for (const int ranks : {1, 2, 3})
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, config(5));
       const double first = mean_loss(run->evaluate(0, 2));
       EXPECT_EQ(mean_loss(run->evaluate(0, 2)), first);
@@ -159,7 +160,7 @@ TEST_F(RunTest, StopsAtNumbersThatAreNone) {
     wild.mutable_optimizer()->set_weight_decay(1e6);
     wild.mutable_training()->set_max_norm(0);
     wild.mutable_lr_scheduler()->set_warmup_steps(0);
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, wild);
     std::string message;
     for (int i = 0; i < 20 && message.empty(); ++i) {
@@ -179,8 +180,8 @@ TEST_F(RunTest, StopsAtNumbersThatAreNone) {
 }
 
 TEST_F(RunTest, RefusesVerbsOutOfOrder) {
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   const auto run = create(*world, context, config());
   EXPECT_THROW(run->optim_step(), FailedPrecondition);
   run->forward_backward();
@@ -197,7 +198,7 @@ TEST_F(RunTest, ABadTokenOnOneRankFailsAll) {
   bad.mutable_data()->set_path("bad.bin");
   bad.mutable_data()->set_validation_split(0.0);
   testing::run_ranks(3, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, bad);
     std::string message;
     for (int i = 0; i < 30 && message.empty(); ++i) {
@@ -214,8 +215,8 @@ TEST_F(RunTest, ABadTokenOnOneRankFailsAll) {
 
 TEST_F(RunTest, ACheckpointOfAnotherModelIsRefused) {
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   create(*world, context, config(), checkpoints.path())->save_state();
   std::string other = testing::tiny_gpt2_config();
   other.replace(other.find("\"n_layer\": 2"), 12, "\"n_layer\": 3");
@@ -232,8 +233,8 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRefused) {
 
 TEST_F(RunTest, ACheckpointOfAModelWhoseConfigIsReadInAnotherWayNowIsRefusedWithTheDifference) {
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   create(*world, context, config(), checkpoints.path())->save_state();
   // A daemon that did not know GPT-2's other names for its sizes took them for unknown keys: its
   // job has the model of n_embd.
@@ -263,8 +264,8 @@ TEST_F(RunTest, ACheckpointOfAModelWhoseConfigIsReadInAnotherWayNowIsRefusedWith
 
 TEST_F(RunTest, AnotherScheduleThanTheCheckpointsIsTold) {
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   v1::RunConfig first = config();
   first.mutable_training()->set_steps(10);
   {
@@ -289,8 +290,8 @@ TEST_F(RunTest, AnotherScheduleThanTheCheckpointsIsTold) {
 
 TEST_F(RunTest, OfARateThatGoesOnAsBeforeNothingIsTold) {
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   v1::RunConfig first = config();
   first.mutable_training()->set_steps(10);
   first.mutable_optimizer()->set_lr(1e-3);
@@ -321,8 +322,8 @@ TEST_F(RunTest, OfARateThatGoesOnAsBeforeNothingIsTold) {
 
 TEST_F(RunTest, OtherHostsAreToldWithoutWhatIsAsBefore) {
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   create(*world, context, config(), checkpoints.path())->save_state();
   const auto file = checkpoints.path() / "step-0" / "manifest.json";
   Manifest manifest = read_manifest(file.parent_path());
@@ -338,8 +339,8 @@ TEST_F(RunTest, OtherHostsAreToldWithoutWhatIsAsBefore) {
 }
 
 TEST_F(RunTest, AllocatesNothingFromTheSystemAfterTheFirstStep) {
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   v1::RunConfig accumulated = config(7);
   accumulated.mutable_training()->set_micro_batch_size(2);
   const auto run = create(*world, context, accumulated);
@@ -351,8 +352,8 @@ TEST_F(RunTest, AllocatesNothingFromTheSystemAfterTheFirstStep) {
 }
 
 TEST_F(RunTest, ExportsAFolderThatTrainsOn) {
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   const auto run = create(*world, context, config());
   Trace trace;
   steps(*run, 5, trace);
@@ -367,8 +368,8 @@ TEST_F(RunTest, ExportsAFolderThatTrainsOn) {
 
 TEST_F(RunTest, SamplesFromRunCheckpointAndFolderAlike) {
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   const auto run = create(*world, context, config(), checkpoints.path());
   Trace trace;
   steps(*run, 3, trace);
@@ -390,8 +391,8 @@ TEST_F(RunTest, SamplesFromRunCheckpointAndFolderAlike) {
 TEST_F(RunTest, CheckpointsAndExportsEndSequencesAsTheModelsGenerationConfig) {
   folder_.write_text("generation_config.json", R"({"eos_token_id": [7, 9], "do_sample": false})");
   const test::TempFolder checkpoints;
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   const auto run = create(*world, context, config(), checkpoints.path());
   run->export_hf(folder_.path() / "hf", "float32");
   const SampleStart plain = [] {

@@ -14,6 +14,7 @@
 #include "daemon/train/resolve.h"
 #include "daemon/train/resolve_stepped.h"
 #include "daemon/train/run_mesh.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -153,7 +154,7 @@ class SteppedFixture : public RunFixture {
                const RunOptions& options = {}) const {
     SCOPED_TRACE(m.name);
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = make(world, context, config, options);
       body(*run, world);
     });

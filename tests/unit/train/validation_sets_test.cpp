@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/train/validation_progress.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -47,7 +48,7 @@ TEST_F(ValidationSetsTest, EachIsEvaluatedAsDataOfItsOwn) {
   std::vector<double> of_one;
   for (const int ranks : {1, 2, 3}) {
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, with_sets());
       const double own = mean_loss(run->evaluate(0, 3)),
                    books = mean_loss(run->evaluate(0, 3, "books")),
@@ -75,7 +76,7 @@ TEST_F(ValidationSetsTest, TheBestOutliveTheLatest) {
   const test::TempFolder checkpoints;
   const v1::RunConfig with = with_sets();
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, with, checkpoints.path());
     v1::ValidationProgress progress;
     const std::vector<double> losses = {3.0, 1.0, 2.0, 4.0, 5.0, 0.5};
@@ -103,7 +104,7 @@ TEST_F(ValidationSetsTest, AResumeOnAnotherMeshKnowsWhatWasCounted) {
   progress.set_not_better(3);
   add_best(with, validation(1, 0.1), &progress);
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, with, checkpoints.path());
     EXPECT_EQ(run->validation_progress().ByteSizeLong(), 0u);
     run->forward_backward();
@@ -111,7 +112,7 @@ TEST_F(ValidationSetsTest, AResumeOnAnotherMeshKnowsWhatWasCounted) {
     run->save_state(progress);
   });
   testing::run_ranks(3, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, with, checkpoints.path());
     EXPECT_EQ(run->validation_progress().SerializeAsString(), progress.SerializeAsString());
   });
@@ -121,7 +122,7 @@ TEST_F(ValidationSetsTest, AValidationThatIsMadeUpForIsAddedToItsCheckpoint) {
   const test::TempFolder checkpoints;
   const v1::RunConfig with = with_sets();
   testing::run_ranks(1, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     {
       const auto run = create(world, context, with, checkpoints.path());
       run->forward_backward();
@@ -152,7 +153,7 @@ TEST_F(ValidationSetsTest, AnotherJobTakesOverWhatItCountsAlike) {
   progress.set_not_better(3);
   add_best(with, validation(1, 0.1), &progress);
   testing::run_ranks(1, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, with, checkpoints.path());
     run->forward_backward();
     run->optim_step();

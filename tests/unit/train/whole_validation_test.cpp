@@ -2,6 +2,7 @@
 // Validations count every token of their data, whatever fills a window, on every mesh.
 #include <fstream>
 
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -41,7 +42,7 @@ class WholeValidationTest : public RunFixture {
   LossSum evaluate(const v1::RunConfig& c, int ranks) const {
     LossSum sum;
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const LossSum mine = sum_of(create(world, context, c)->evaluate(0, 1000));
       if (world.rank() == 0) sum = mine;
     });
@@ -82,7 +83,7 @@ TEST_F(WholeValidationTest, TheEndOfTheDataToo) {
 TEST_F(WholeValidationTest, ALimitOfBatchesEndsBeforeTheData) {
   const v1::RunConfig c = on({2, 1, 1}, "text.txt");
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, c);
     const auto all = run->evaluate(0, 1000);
     ASSERT_EQ(all.size(), 42u) << "250 samples, 6 at once";
@@ -122,7 +123,7 @@ TEST_F(WholeValidationTest, AJobThatLeftTheRestOutGoesOnSo) {
   const v1::RunConfig c = on({2, 1, 1}, "rest.txt");
   const test::TempFolder checkpoints;
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto step_and_save = [&] {
       const auto run = create(world, context, c, checkpoints.path());
       run->forward_backward();
@@ -150,7 +151,7 @@ TEST_F(WholeValidationTest, AnotherJobThatBeginsWithItsCheckpointCountsAnew) {
   c.mutable_training()->mutable_early_stopping()->set_patience(5);
   const test::TempFolder checkpoints;
   testing::run_ranks(1, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     v1::ValidationProgress progress;
     progress.set_step(1);
     progress.set_best_loss(0.1);

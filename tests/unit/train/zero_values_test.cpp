@@ -8,6 +8,7 @@
 #include "daemon/train/resolve.h"
 #include "daemon/train/resolve_stepped.h"
 #include "tests/support/numeric_fields.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -209,7 +210,7 @@ TEST_F(ZeroValuesTest, KeepingTheLatest0KeepsAll) {
   with.mutable_checkpoint()->set_keep_latest_k(0);
   const test::TempFolder checkpoints;
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, with, checkpoints.path());
     for (int i = 0; i < 4; ++i) {
       Trace trace;

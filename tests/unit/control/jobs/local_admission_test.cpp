@@ -18,7 +18,7 @@
 #include "daemon/train/checkpoint/hf_folder.h"
 #include "daemon/train/model_source.h"
 #include "daemon/train/run.h"
-#include "kernels/backend.h"
+#include "kernels/backend_table.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/train/tiny_model.h"
 
@@ -263,6 +263,62 @@ TEST_F(LocalAdmissionTest, AnUnknownKeyOfAConfigIsRefusedAndBesideWeightsTold) {
   spec.mutable_run()->mutable_model()->set_hf_folder("hf");
   EXPECT_THAT(one_rank.admit(spec).warnings, ElementsAre(HasSubstr("n_embed (hidden_size?)")));
   EXPECT_NO_THROW(one_rank.model_config(spec.run().model()));
+}
+
+TEST_F(LocalAdmissionTest, AJobOnADeviceIsMeasuredByIt) {
+  const auto on_devices = [&](std::int64_t device_bytes) {
+    return LocalAdmission(
+        store_, state_,
+        {.world_size = 2,
+         .data_dir = data_.path(),
+         .hosts = {{"here", 2, {std::int64_t{2} << 30, "a limit"}}},
+         .devices = {{"here", 2, {{0, "x", device_bytes}, {1, "x", device_bytes}}}}});
+  };
+  auto roomy = on_devices(1 << 30);
+  const Admitted admitted = roomy.admit(job(1));
+  EXPECT_EQ(admitted.resolved.device(), "cuda");
+  EXPECT_TRUE(roomy.has_device("cuda:1"));
+  EXPECT_FALSE(roomy.has_device("cuda:2"));
+  const std::string device_class =
+      kernels::backend_for({DeviceKind::kCuda, 0}).describe().compute_class;
+  base::write_peak_flops(state_.root(), {device_class, 1, 4e13, 7e13});
+  v1::RunConfig in_float = admitted.resolved;
+  in_float.mutable_plan()->set_dtype("float32");
+  EXPECT_EQ(roomy.measured_peak_flops(in_float), 4e13);
+  in_float.set_device("cpu");
+  EXPECT_EQ(roomy.measured_peak_flops(in_float), 0.0) << "that is another class";
+  std::vector<std::string> doubts;
+  const v1::PlanEstimate estimate = roomy.estimate(admitted.resolved, &doubts);
+  EXPECT_GT(estimate.memory().total(), 0);
+  EXPECT_FALSE(estimate.has_seconds()) << "rates are those of the CPU";
+  EXPECT_THAT(doubts, ElementsAre(HasSubstr("run.device: there is no estimate")));
+  auto small = on_devices(1 << 10);
+  try {
+    small.admit(job(1));
+    ADD_FAILURE() << "taken";
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.metadata().at("device"), "cuda:0");
+  }
+  v1::JobSpec on_cpu = job(1);
+  on_cpu.mutable_run()->set_device("cpu");
+  EXPECT_EQ(small.admit(on_cpu).resolved.device(), "cpu");
+}
+
+TEST_F(LocalAdmissionTest, ADeviceThatIsGoneIsFoundWhenAJobBegins) {
+  v1::Job taken;
+  *taken.mutable_spec() = job(2);
+  LocalAdmission on_devices(store_, state_,
+                            {.world_size = 2,
+                             .data_dir = data_.path(),
+                             .hosts = {{"here", 2, {std::int64_t{2} << 30, "a limit"}}},
+                             .devices = {{"here", 2, {{0, "x", 1 << 30}}}}});
+  *taken.mutable_resolved() = on_devices.admit(taken.spec()).resolved;
+  EXPECT_FALSE(on_devices.refit(taken));
+  auto without = admission(2);
+  EXPECT_EQ(without.refit(taken).value().device(), "cpu");
+  taken.mutable_spec()->mutable_run()->set_device("cuda");
+  EXPECT_THROW(without.refit(taken), train::NeedsOtherDevices);
+  EXPECT_THROW(without.admit(taken.spec()), train::NeedsOtherDevices);
 }
 
 /// How often the file is opened while `body` runs.

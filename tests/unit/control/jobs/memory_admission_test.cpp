@@ -119,9 +119,9 @@ TEST_F(MemoryAdmissionTest, CachesOfSequencesAreCountedBesideTheJob) {
   MemoryAdmission tight = admission(1.3);
   const auto job = static_cast<std::int64_t>(rank_bytes());
   const auto third = static_cast<std::int64_t>(0.3 * rank_bytes());
-  auto held = tight.hold_cache({8, third / 2, 1}, job);
+  auto held = tight.hold_cache({8, third / 2, 1}, {job});
   try {
-    tight.hold_cache({9, third, 5}, job);
+    tight.hold_cache({9, third, 5}, {job});
     ADD_FAILURE() << "nothing was refused";
   } catch (const ResourceExhausted& error) {
     EXPECT_EQ(error.reason(), kMemoryEstimate);
@@ -130,9 +130,9 @@ TEST_F(MemoryAdmissionTest, CachesOfSequencesAreCountedBesideTheJob) {
   }
   EXPECT_THROW(tight.hold_source(third * 9, job), ResourceExhausted);
   held.reset();
-  EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, job));
-  EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, 100 * job)) << "a job with overcommit";
-  EXPECT_THROW(tight.hold_cache({9, 20 * third, 1}, 100 * job), ResourceExhausted);
+  EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, {job}));
+  EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, {100 * job})) << "a job with overcommit";
+  EXPECT_THROW(tight.hold_cache({9, 20 * third, 1}, {100 * job}), ResourceExhausted);
 }
 
 TEST_F(MemoryAdmissionTest, AHostWhoseMemoryIsNotKnownTakesEverything) {
@@ -171,6 +171,84 @@ TEST_F(MemoryAdmissionTest, DataOfVerbsAreCountedOnceForEachRankAndOnceMore) {
   EXPECT_THROW(tight.hold_upload(data, job), ResourceExhausted);
   const auto second = tight.hold_upload(data, 0);
   EXPECT_EQ(std::stoll(refusal(tight).metadata().at("generation_bytes")), 2 * 3 * data);
+}
+
+/// Three ranks on two devices of a host, so that two of them share the first one.
+class DeviceAdmissionTest : public MemoryAdmissionTest {
+ protected:
+  DeviceAdmissionTest() { run_.set_device("cuda"); }
+  planner::MemoryEstimate estimate() const { return plan::estimate_job_memory(run_, model_); }
+  std::int64_t tensors() const { return plan::on_device(estimate()).total(); }
+  std::int64_t beside() const { return plan::beside_device(estimate()).total(); }
+  /// A device has so many times the tensors of a rank, the host so many times the rest of it.
+  MemoryAdmission admission(double device, double host = 100.0) const {
+    const auto bytes = static_cast<std::int64_t>(device * static_cast<double>(tensors()));
+    const base::MemoryLimit limit{static_cast<std::int64_t>(host * static_cast<double>(beside())),
+                                  "cgroup limit"};
+    return MemoryAdmission({{"here", 3, {}}}, [limit] { return limit; },
+                           {{"here", 3, {{0, "x", bytes}, {1, "x", bytes}}}});
+  }
+};
+
+TEST_F(DeviceAdmissionTest, TheTensorsOfTheRanksThatShareADeviceAreCountedTogether) {
+  EXPECT_EQ(tensors() + beside(), estimate().total());
+  EXPECT_EQ(note(admission(2.6)), "none");
+  EXPECT_THAT(note(admission(2.2)), HasSubstr("of cuda:0 of host here, 91 % of its"));
+  const Error error = refusal(admission(1.9));
+  EXPECT_EQ(error.reason(), kMemoryEstimate);
+  EXPECT_THAT(error.what(), HasSubstr("of cuda:0 of host here, 105 % of its"));
+  EXPECT_THAT(error.what(), HasSubstr("(device memory): 2 ranks of"));
+  EXPECT_EQ(std::string(error.what()).find("process"), std::string::npos) << error.what();
+  EXPECT_EQ(error.metadata().at("device"), "cuda:0");
+  EXPECT_EQ(error.metadata().at("host"), "here");
+  EXPECT_EQ(error.metadata().at("rank_bytes"), std::to_string(tensors()));
+  EXPECT_THAT(note(admission(1.9), true), HasSubstr("overcommit: "));
+  run_.set_device("cuda:1");
+  EXPECT_THAT(refusal(admission(2.6)).what(), HasSubstr("of cuda:1 of host here, 115 % of its"));
+  run_.set_device("cpu");
+  EXPECT_THAT(refusal(admission(1.9)).what(), HasSubstr("of host here"));
+}
+
+TEST_F(DeviceAdmissionTest, TheProcessesAndWhatTheyStageAreTheHosts) {
+  EXPECT_EQ(note(admission(2.6, 4.0)), "none");
+  const Error error = refusal(admission(2.6, 2.9));
+  EXPECT_THAT(error.what(), HasSubstr("of host here, 103 % of its"));
+  EXPECT_THAT(error.what(), HasSubstr("process"));
+  EXPECT_EQ(error.metadata().at("field"), "run.device");
+  EXPECT_EQ(error.metadata().at("rank_bytes"), std::to_string(beside()));
+  EXPECT_FALSE(error.metadata().contains("device"));
+}
+
+TEST_F(DeviceAdmissionTest, WhatIsDrawnOnDevicesIsCountedThere) {
+  MemoryAdmission tight = admission(2.6, 1000.0);
+  const RankBytes job{beside(), tensors()};
+  const std::int64_t tenth = tensors() / 10;
+  CacheNeed need{4, 4 * tenth, 1, 2, "cuda"};  // of two ranks of tp
+  auto held = tight.hold_cache(need, job);     // 2 x (1.0 + 0.2) of 2.6
+  EXPECT_THAT(note(tight), HasSubstr("loaded for generation"));
+  try {
+    tight.hold_cache(need, job);
+    ADD_FAILURE() << "nothing was refused";
+  } catch (const ResourceExhausted& error) {
+    EXPECT_EQ(error.metadata().at("device"), "cuda:0");
+    EXPECT_THAT(error.what(), HasSubstr("the keys and values of 4 sequences take"));
+    EXPECT_THAT(error.what(), HasSubstr("cuda:0 of host here has"));
+  }
+  EXPECT_THROW(tight.hold_weights(2 * tenth, "cuda", job), ResourceExhausted);
+  EXPECT_NO_THROW(tight.hold_weights(2 * tenth, "cpu", job)) << "the host has room";
+  held.reset();
+  EXPECT_NO_THROW(tight.hold_weights(2 * tenth, "cuda", job));
+}
+
+TEST_F(DeviceAdmissionTest, AMicroBatchIsChosenByWhatLiesOnTheDevice) {
+  run_.mutable_training()->set_micro_batch_size(22);
+  const std::int64_t all = tensors();
+  v1::RunConfig same = run_;
+  EXPECT_FALSE(choose_micro_batch(&same, model_, all)) << "the process is not there";
+  const auto note = choose_micro_batch(&run_, model_, all - 1);
+  ASSERT_TRUE(note);
+  EXPECT_THAT(*note, HasSubstr("that a rank may use of its device"));
+  EXPECT_EQ(run_.training().micro_batch_size(), 11);
 }
 
 }  // namespace

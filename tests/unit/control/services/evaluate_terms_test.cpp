@@ -41,6 +41,7 @@ TEST(EvaluateTerms, FieldsAreThoseOfTheRequest) {
   EXPECT_EQ(field("run.training.seq_len"), "seq_len");
   EXPECT_EQ(field("run.training.global_batch_size"), "global_batch_size");
   EXPECT_EQ(field("run.training.micro_batch_size"), "global_batch_size");
+  EXPECT_EQ(field("run.device"), "device");
   EXPECT_EQ(field("run.mesh.tp"), "mesh.tp");
   EXPECT_EQ(field("run.plan.dtype"), "plan.dtype");
   EXPECT_EQ(field("run.model.name"), "hf_folder");

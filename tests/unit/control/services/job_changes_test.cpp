@@ -416,5 +416,31 @@ TEST_F(JobChangesTest, WhatAnEditHasMadeOtherThanItWasToldIsToldAgain) {
   EXPECT_EQ(status_.error_code(), grpc::StatusCode::OUT_OF_RANGE) << "an edit that is to come";
 }
 
+TEST_F(JobChangesTest, AJobWhoseDeviceTheRanksLackIsHeldAndOneThatLeftItOpenGetsAnother) {
+  plan_.on_refit = [](const v1::Job& job) -> std::optional<v1::RunConfig> {
+    if (job.resolved().device() == "cuda:1")
+      throw train::NeedsOtherDevices("run.device: host a has no cuda device", {});
+    v1::RunConfig fitted = job.resolved();
+    fitted.set_device("cpu");
+    return fitted;
+  };
+  start();
+  v1::JobSpec named = spec("named", 3), open = spec("open", 3);
+  named.mutable_run()->set_device("cuda:1");
+  open.mutable_run()->set_device("cuda");
+  submit(named);
+  submit(open);
+  const v1::Job held = daemon_->wait_for("named", v1::JOB_STATE_HELD);
+  ASSERT_EQ(held.state(), v1::JOB_STATE_HELD);
+  EXPECT_EQ(held.hold_code(), v1::HOLD_CODE_NEEDS_OTHER_DEVICES);
+  EXPECT_EQ(held.hold_reason(), "run.device: host a has no cuda device");
+  const v1::Job ran = daemon_->wait_for("open", v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(ran.state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(ran.resolved().device(), "cpu");
+  ASSERT_GE(ran.notes_size(), 1);
+  EXPECT_NE(ran.notes(0).find("do not all have cuda: its device is cpu now"), std::string::npos)
+      << ran.notes(0);
+}
+
 }  // namespace
 }  // namespace meshloom::control

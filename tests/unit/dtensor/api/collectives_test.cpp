@@ -13,6 +13,8 @@
 #include "daemon/tensor/ops/shape.h"
 #include "kernels/base/error.h"
 #include "planner/shard.h"
+#include "tests/support/device_ranks.h"
+#include "tests/support/tensor_elements.h"
 #include "tests/unit/dtensor/engine_rank.h"
 
 namespace meshloom::dtensor {
@@ -73,7 +75,7 @@ void check_gradient(EngineRank& rank, const Shape& shape, const Call& call) {
       for (const int sign : {0, 1}) {
         Tensor moved = make(rank, shape, value);
         if (other == group.rank() && i < numel(shape))
-          moved.data<double>()[i] += sign == 0 ? kStep : -kStep;
+          testing::add_to_element(moved, i, sign == 0 ? kStep : -kStep);
         losses[sign] = total_loss(rank, call(moved, group));
       }
       if (other == group.rank() && i < numel(shape)) {
@@ -197,6 +199,20 @@ TEST(Collectives, AlongOneDimOfAMesh) {
     EXPECT_EQ(all_gather(x, 0, rank.mesh.group(1)).to_vector(),
               (Values{row * 3.0, row * 3.0 + 1, row * 3.0 + 2}));
     EXPECT_EQ(all_reduce(x, rank.mesh.whole_group()).item(), 15.0);
+  });
+}
+
+// Sizes are the host's, pieces the device's.
+TEST(Collectives, OfUnevenPiecesOnDevices) {
+  testing::run_fenced_ranks(3, [](comm::ProcessGroup& world) {
+    const ExecutionContext::Options options = testing::context_of(world);
+    ExecutionContext context(options);
+    const Tensor mine = meshloom::full(context, {2, world.rank() + 1}, world.rank(), DType::kInt64);
+    const Tensor all = all_gather(mine, 1, world);
+    EXPECT_EQ(all.to_vector(), (Values{0, 1, 1, 2, 2, 2, 0, 1, 1, 2, 2, 2}));
+    const Tensor exchanged = all_to_all(all, 1, world, {1, 2, 3});
+    EXPECT_EQ(exchanged.to_vector(),
+              Values(static_cast<std::size_t>(6 * (world.rank() + 1)), world.rank()));
   });
 }
 

@@ -11,6 +11,7 @@
 #include "daemon/tensor/ops/elementwise.h"
 #include "kernels/base/error.h"
 #include "tests/support/random_rows.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/dtensor/engine_rank.h"
 #include "tests/unit/dtensor/global_values.h"
 
@@ -188,7 +189,7 @@ TEST(Factories, RanksOutsideHoldNothing) {
 TEST(Factories, RandomValuesDoNotDependOnTheMesh) {
   const PhiloxStream stream{42, 7};
   const Shape shape{7, 5, 6};
-  ExecutionContext context;
+  testing::TestContext context;
   std::vector<double> uniform, normal;
   const Tensor whole = meshloom::empty(context, shape, DType::kFloat32);
   context.backend().fill_uniform(context.kernel_context(), whole.view(), stream, 0, 0.0f, 1.0f);

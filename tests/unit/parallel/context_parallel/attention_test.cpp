@@ -9,6 +9,7 @@
 #include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "kernels/base/error.h"
 #include "planner/estimate/attention_exchange.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/parallel/context_parallel/attention_problem.h"
 
 namespace meshloom::test {
@@ -99,7 +100,8 @@ PathResults run_path(int ranks, comm::SharingMode sharing, bool symmetric_tensor
   comm::SymmetricOptions symmetric;
   symmetric.sharing = sharing;
   const auto body = [&](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
+    const auto world =
+        testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
     ExecutionContext::Options options;
     if (symmetric_tensors) options.symmetric_allocator = comm::make_symmetric_allocator(*world);
     ExecutionContext context(options);
@@ -146,7 +148,8 @@ TEST(ContextAttentionPaths, KeysOfNineRanksAreGathered) {
     comm::SymmetricOptions symmetric;
     symmetric.sharing = sharing;
     const auto body = [&](comm::RankRuntime& runtime) {
-      const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
+      const auto world =
+          testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
       ExecutionContext::Options options;
       if (sharing == comm::SharingMode::kAuto)
         options.symmetric_allocator = comm::make_symmetric_allocator(*world);
@@ -223,8 +226,9 @@ TEST(ContextAttentionTraffic, PullMovesTheKeysThatAreSeenAlone) {
     comm::SymmetricOptions symmetric;
     symmetric.sharing = sharing;
     const auto body = [&](comm::RankRuntime& runtime) {
-      const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
-      ExecutionContext context;
+      const auto world =
+          testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
+      testing::TestContext context;
       dtensor::DeviceMesh mesh(*world, planner::MeshLayout({{"", kRanks}}));
       planner::PlanCache plans;
       dtensor::DistributedEngine engine({mesh, plans});

@@ -11,6 +11,7 @@
 #include "daemon/parallel/context_parallel/context_attention.h"
 #include "daemon/tensor/ops/attention.h"
 #include "kernels/base/error.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/dtensor/engine_rank.h"
 #include "tests/unit/parallel/context_parallel/head_run.h"
 
@@ -38,8 +39,9 @@ SequenceSharding sharding_of(EngineRank& rank, LoadBalancer balancer = LoadBalan
 /// Runs on a mesh of one dim, cp.
 void on_sequence_ranks(int ranks, const std::function<void(EngineRank&)>& body) {
   comm::run_thread_ranks(ranks, [&](comm::RankRuntime& runtime) {
-    const auto world = runtime.make_world_group({"world", std::chrono::seconds(20), nullptr, {}});
-    ExecutionContext context;
+    const auto world =
+        testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
+    testing::TestContext context;
     dtensor::DeviceMesh mesh(*world, planner::MeshLayout({{"cp", ranks}}), {});
     planner::PlanCache plans;
     dtensor::DistributedEngine engine({mesh, plans});

@@ -10,6 +10,7 @@
 #include "daemon/nn/generate.h"
 #include "daemon/parallel/parallelize_model.h"
 #include "daemon/tensor/ops/shape.h"
+#include "kernels/backend_table.h"
 #include "planner/attention/cache_blocks.h"
 #include "tests/bench/profiling_backend.h"
 #include "tests/support/thread_ranks.h"

@@ -12,6 +12,7 @@
 #include "daemon/tensor/ops/attention.h"
 #include "planner/attention/balance.h"
 #include "tests/support/exact_attention.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/dtensor/engine_rank.h"
 #include "tests/unit/dtensor/global_values.h"
 
@@ -20,7 +21,7 @@ namespace meshloom::test {
 /// Normal values as `dtype` holds them.
 inline testing::AttentionHead random_head(std::int64_t length, std::int64_t dims,
                                           std::int64_t dims_v, DType dtype, std::uint64_t seed) {
-  ExecutionContext context;
+  testing::TestContext context;
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
   const auto draw = [&](std::int64_t size) {

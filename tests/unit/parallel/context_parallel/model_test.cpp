@@ -11,6 +11,7 @@
 #include "daemon/parallel/parallelize_model.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/layout.h"
+#include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 #include "planner/attention/balance.h"
 #include "tests/bench/profiling_backend.h"
@@ -91,7 +92,7 @@ std::vector<double> whole_gradient(const LocalParameter& local, const Shape& sha
 
 Outcome run_model(comm::ProcessGroup& world, const nn::ModelConfig& config,
                   const Setting& setting) {
-  ExecutionContext context;
+  testing::TestContext context;
   dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"cp", setting.cp}, {"tp", setting.tp}}));
   planner::PlanCache plans;
   const auto model = testing::make_random_model(context, config);
@@ -151,6 +152,7 @@ TEST(ContextParallelModel, DropoutIsThatOfOneRank) {
 
 // Tokens are sharded over cp first, also row by row, and what that leaves over tp.
 TEST(ContextParallelModel, ProductsOfTensorParallelismAreFused) {
+  if (testing::test_device() != kCpuDevice) GTEST_SKIP() << "symmetric memory is the host's";
   const planner::FusionPlan fusion{.mode = planner::FusionMode::kForce};
   expect_one_rank(testing::tiny_gpt2(),
                   {.cp = 2, .tp = 2, .sequence_parallel = true, .fusion = fusion});
@@ -196,7 +198,7 @@ planner::DimOrderPtr order_by_area(const nn::ModelConfig& config) {
   planner::DimOrderPtr order;
   testing::run_ranks(3, [&](comm::ProcessGroup& world) {
     const Setting setting{.cp = 3, .balancer = LoadBalancer::kMaskArea};
-    ExecutionContext context;
+    testing::TestContext context;
     dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"cp", 3}}));
     const auto model = testing::make_random_model(context, config);
     const ParallelModel parallel(*model, &mesh, plan_of(setting));
@@ -258,7 +260,7 @@ TEST(ContextParallelModel, DocumentIdsAreReadOnceForAllLayersAndPasses) {
 
 TEST(ContextParallelModel, RefusesDocumentsThatAreNotThere) {
   testing::run_ranks(2, [](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     dtensor::DeviceMesh mesh(world, planner::MeshLayout({{"cp", 2}}));
     const nn::ModelConfig config = testing::tiny_gpt2();
     const auto model = testing::make_random_model(context, config);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "kernels/base/philox.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/parallel/context_parallel/attention_problem.h"
 
 namespace meshloom::test {
@@ -21,7 +22,7 @@ constexpr double kHidden = -std::numeric_limits<double>::infinity();
 std::vector<double> values_of(const Problem& p, const std::string& name, const Shape& shape,
                               DType dtype) {
   if (name == "bias" && !p.bias_values.empty()) return p.bias_values;
-  ExecutionContext context;
+  testing::TestContext context;
   return random_tensor(context, shape, dtype, p.seed + std::hash<std::string>()(name)).to_vector();
 }
 
@@ -34,7 +35,7 @@ class ExactProblem {
         k_(values_of(p, "k", p.k, p.dtype)),
         v_(values_of(p, "v", p.v, p.dtype)) {
     if (!p.bias.empty()) bias_ = values_of(p, "bias", p.bias, DType::kFloat32);
-    ExecutionContext context;
+    testing::TestContext context;
     const Shape o{p.q[0], p.q[1], p.q[2], p.v[3]};
     grad_o_ = random_tensor(context, o, p.dtype, p.seed + 77).to_vector();
     if (p.options.alibi) slopes_ = ops::alibi_slopes(static_cast<int>(p.q[1]));

@@ -8,6 +8,7 @@
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
 #include "planner/plan/default_styles.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/nn/model_test_support.h"
 
 namespace meshloom::parallel {
@@ -27,7 +28,7 @@ struct Asked {
 
 /// What is refused, or "accepted".
 std::string refusal(const Asked& asked) {
-  ExecutionContext context;
+  testing::TestContext context;
   const DeferParametersGuard defer(context);
   const auto model = nn::make_model(context, asked.config, DType::kFloat32);
   const auto mesh =

@@ -43,7 +43,7 @@ class MeshRank {
   }
 
  private:
-  ExecutionContext context_;
+  testing::TestContext context_;
   dtensor::DeviceMesh mesh_;
   planner::PlanCache plans_;
   dtensor::DistributedEngine engine_;

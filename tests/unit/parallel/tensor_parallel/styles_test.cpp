@@ -10,6 +10,7 @@
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/parallel/tensor_parallel/mesh_rank.h"
 
 namespace meshloom::parallel {
@@ -50,7 +51,7 @@ struct LinearReference {
 };
 
 LinearReference linear_reference(const Shape& x_shape, std::int64_t out) {
-  ExecutionContext context;
+  testing::TestContext context;
   nn::Linear linear(context, x_shape.back(), out, DType::kFloat32, {});
   nn::initialize_parameters(linear, 4);
   Tensor x = values(context, x_shape, 8);
@@ -235,7 +236,7 @@ TEST(Styles, TheValuesOfTheSourceRankWin) {
     run_mesh(tp_mesh(2), [&](MeshRank& rank) {
       nn::Linear linear(rank.context(), 4, 4, DType::kFloat32, {});
       nn::initialize_parameters(linear, 10 + static_cast<std::uint64_t>(rank.rank()));
-      ExecutionContext context;
+      testing::TestContext context;
       nn::Linear source(context, 4, 4, DType::kFloat32, {});
       nn::initialize_parameters(source, shared ? 11 : 10 + static_cast<std::uint64_t>(rank.rank()));
       ParallelizeOptions options;

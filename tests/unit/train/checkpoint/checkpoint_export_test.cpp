@@ -7,6 +7,7 @@
 
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/checkpoint/hf_folder.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -33,7 +34,7 @@ class CheckpointExportTest : public RunFixture {
     c.mutable_mesh()->set_tp(m.tp);
     fs::path checkpoint;
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, c, made_ / "checkpoints");
       Trace trace;
       steps(*run, 2, trace);
@@ -81,7 +82,7 @@ TEST_F(CheckpointExportTest, AWeightThatTheDtypeDoesNotReachIsRefusedByItsName) 
     set_mesh(c, m);
     fs::path checkpoint;
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       const auto run = create(world, context, c, made_ / "checkpoints");
       Trace trace;
       steps(*run, 1, trace);

@@ -49,7 +49,7 @@ Manifest manifest_of(std::int64_t step) {
 }
 
 void expect_state(const fs::path& folder, unsigned seed) {
-  ExecutionContext context;
+  testing::TestContext context;
   const Manifest manifest = read_manifest(folder);
   verify_files(folder, manifest);
   const CheckpointReader reader(folder, manifest);
@@ -61,8 +61,8 @@ void expect_state(const fs::path& folder, unsigned seed) {
 }
 
 void write_alone(const CheckpointLocation& location, std::int64_t step, unsigned seed) {
-  ExecutionContext context;
-  const auto world = comm::make_single_process_group();
+  testing::TestContext context;
+  const auto world = testing::make_single_world();
   write_checkpoint(*world, location, manifest_of(step), make_state(context, seed));
 }
 
@@ -85,7 +85,7 @@ void flip_byte(const fs::path& path, std::int64_t at) {
 class CheckpointTest : public ::testing::Test {
  protected:
   std::optional<FoundCheckpoint> find(bool fallback = false) {
-    const auto world = comm::make_single_process_group();
+    const auto world = testing::make_single_world();
     return find_checkpoint(*world, location_, fallback);
   }
   std::string load_error() {
@@ -104,7 +104,7 @@ class CheckpointTest : public ::testing::Test {
 TEST_F(CheckpointTest, AnyNumberOfRanksWritesAndOneReadsTheSameBits) {
   for (const int ranks : {1, 2, 3, 5}) {
     testing::run_ranks(ranks, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       write_checkpoint(world, location_, manifest_of(ranks), make_state(context, 5));
     });
     const fs::path folder = location_.directory / ("step-" + std::to_string(ranks));
@@ -188,8 +188,8 @@ TEST_F(CheckpointTest, AFolderWithoutManifestIsNoCheckpointForAnybody) {
 }
 
 TEST_F(CheckpointTest, AFileThatGoesAlongAndChangesIsNoDamageToTheState) {
-  ExecutionContext context;
-  const auto world = comm::make_single_process_group();
+  testing::TestContext context;
+  const auto world = testing::make_single_world();
   const std::vector<CarriedFile> carried = {{"tokenizer.json", "{}"}};
   const fs::path folder =
       write_checkpoint(*world, location_, manifest_of(2), make_state(context, 2), carried);
@@ -220,7 +220,7 @@ TEST_F(CheckpointTest, AnOlderOneIsTakenOnlyWhereNoStepWasNamed) {
   const CheckpointLocation all = {location_.directory, 5, {}, nullptr};
   for (const std::int64_t step : {3, 4, 5, 6}) write_alone(all, step, static_cast<unsigned>(step));
   const fs::path named = all.directory / "step-5";
-  const auto world = comm::make_single_process_group();
+  const auto world = testing::make_single_world();
   EXPECT_EQ(open_checkpoint_or_older(*world, named).folder, named);
   flip_byte(named / read_manifest(named).files.at(0).name, 5000);
   EXPECT_THROW(open_checkpoint(*world, named), DataLoss);
@@ -264,7 +264,7 @@ TEST_F(CheckpointTest, RefusesANewerFormat) {
 TEST_F(CheckpointTest, ReaderRefusesAnotherShape) {
   write_alone(location_, 5, 1);
   const fs::path folder = location_.directory / "step-5";
-  ExecutionContext context;
+  testing::TestContext context;
   const CheckpointReader reader(folder, read_manifest(folder));
   EXPECT_THROW(reader.read("model.tensor_0", empty(context, {5, 7}, DType::kFloat32)),
                FailedPrecondition);
@@ -275,7 +275,7 @@ TEST_F(CheckpointTest, AFullDiskFailsOnEveryRankAndLeavesNothingNew) {
   write_alone(location_, 1, 1);
   for (int failing = 0; failing < 2; ++failing) {
     testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-      ExecutionContext context;
+      testing::TestContext context;
       testing::FailpointFileSystem files([&](int n) {
         // The shard's first writes; what is cleaned up afterwards works again.
         if (world.rank() == failing && n >= 3 && n < 6)

@@ -11,6 +11,7 @@
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/train/checkpoint/failpoint_file_system.h"
 
 namespace meshloom::train {
@@ -33,8 +34,8 @@ Manifest bare_manifest(std::int64_t step) {
 }
 
 void save(const CheckpointLocation& location, std::int64_t step) {
-  ExecutionContext context;
-  const auto world = comm::make_single_process_group();
+  testing::TestContext context;
+  const auto world = testing::make_single_world();
   write_checkpoint(*world, location, bare_manifest(step),
                    state_of(context, static_cast<double>(step)));
 }
@@ -60,10 +61,10 @@ int in_child(Body&& body) {
 /// The step of the checkpoint that a restart finds, whose values are checked.
 std::int64_t restart(const CheckpointLocation& location) {
   remove_leftovers(location);
-  const auto world = comm::make_single_process_group();
+  const auto world = testing::make_single_world();
   const auto found = find_checkpoint(*world, location, false);
   if (!found) return -1;
-  ExecutionContext context;
+  testing::TestContext context;
   const CheckpointReader reader(found->folder, found->manifest);
   for (const StateTensor& expected : state_of(context, static_cast<double>(found->manifest.step))) {
     const Tensor tensor = empty(context, expected.tensor.shape(), DType::kFloat32);

@@ -14,6 +14,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::train {
 
@@ -39,7 +40,7 @@ inline std::unique_ptr<nn::Model> load_folder(ExecutionContext& context,
 
 /// Empty if the folder can be loaded.
 inline std::string load_error(const std::filesystem::path& path) {
-  ExecutionContext context;
+  testing::TestContext context;
   try {
     load_folder(context, path);
     return "";

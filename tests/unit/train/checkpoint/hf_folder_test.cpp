@@ -16,6 +16,8 @@
 #include "kernels/base/half.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/tensor_elements.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/checkpoint/expect_holds.h"
 #include "tests/unit/train/checkpoint/golden_folder.h"
 
@@ -32,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, HfFolders,
                                            "qwen3_window_hf", "bert_hf"));
 
 TEST_P(HfFolders, SavingAndLoadingKeepsFloat32Exactly) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const auto model = load_folder(context, kGolden / GetParam());
   save_hf_folder(temp.path() / "out", *model);
@@ -65,7 +67,7 @@ TEST(CarriedFiles, ThatCannotBeReadAreLeftOutWithANote) {
 }
 
 TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const auto model = load_folder(context, kGolden / "gpt2_hf");
   temp.write("source/tokenizer.json", "{\"version\": \"1.0\"}");
@@ -89,7 +91,7 @@ TEST(HfFolder, TokenizerAndGenerationConfigGoAlong) {
 }
 
 TEST(HfFolder, TheDigestsOfAllItsFilesAreBesideThem) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const auto model = load_folder(context, kGolden / "gpt2_hf");
   HfSaveOptions options{.max_file_bytes = 50'000};
@@ -122,7 +124,7 @@ TEST(HfFolder, TheDigestsOfAllItsFilesAreBesideThem) {
 }
 
 TEST_P(HfFolders, HalfPrecisionIsRoundedOnce) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const auto model = load_folder(context, kGolden / GetParam());
   const Values exact = values_of(*model);
@@ -143,7 +145,7 @@ TEST_P(HfFolders, HalfPrecisionIsRoundedOnce) {
 }
 
 TEST(HfFolder, AValueThatADtypeDoesNotReachRefusesTheExport) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const auto model = load_folder(context, kGolden / "gpt2_hf");
   const fs::path out = temp.path() / "out";
@@ -157,31 +159,32 @@ TEST(HfFolder, AValueThatADtypeDoesNotReachRefusesTheExport) {
       return e.what();
     }
   };
-  float* const bias = [&] {
+  const auto set_bias = [&](float value) {
     for (const nn::NamedParameter& p : model->named_parameters())
-      if (p.name == "transformer.ln_f.bias") return p.parameter->value.data<float>();
+      if (p.name == "transformer.ln_f.bias")
+        return testing::set_element(p.parameter->value.detach(), 3, value);
     throw NotFound("transformer.ln_f.bias");
-  }();
-  bias[3] = 65519.9f;  // rounds to the largest
+  };
+  set_bias(65519.9f);  // rounds to the largest
   EXPECT_EQ(refusal(DType::kFloat16), "");
   fs::remove_all(out);
-  bias[3] = -70000.0f;
+  set_bias(-70000.0f);
   expect_holds(refusal(DType::kFloat16),
                {"transformer.ln_f.bias", "-70000", "element 3", "float16", "65504", "bfloat16"});
   EXPECT_EQ(refusal(DType::kBFloat16), "");
   fs::remove_all(out);
-  bias[3] = 3.4e38f;
+  set_bias(3.4e38f);
   expect_holds(refusal(DType::kBFloat16),
                {"transformer.ln_f.bias", "3.4e+38", "bfloat16", "float32"});
   EXPECT_EQ(refusal(DType::kFloat32), "");
   fs::remove_all(out);
   // What is infinite before is written as it is.
-  bias[3] = -std::numeric_limits<float>::infinity();
+  set_bias(-std::numeric_limits<float>::infinity());
   EXPECT_EQ(refusal(DType::kFloat16), "");
 }
 
 TEST_P(HfFolders, ShardsAndIndex) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const auto model = load_folder(context, kGolden / GetParam());
   save_hf_folder(temp.path() / "out", *model, {.max_file_bytes = 50'000});
@@ -199,7 +202,7 @@ TEST_P(HfFolders, ShardsAndIndex) {
 }
 
 TEST(HfFolder, OlderGpt2Files) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const Values expected = values_of(*load_folder(context, kGolden / "gpt2_hf"));
   Tensors tensors("gpt2_hf");
@@ -214,7 +217,7 @@ TEST(HfFolder, OlderGpt2Files) {
 }
 
 TEST(HfFolder, TiedWeightsUnderEitherName) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const Values expected = values_of(*load_folder(context, kGolden / "gpt2_hf"));
   Tensors tensors("gpt2_hf");
@@ -388,7 +391,7 @@ TEST(HfFolder, BrokenIndexes) {
 }
 
 TEST(HfFolder, AnIndexSaysWhichFileHoldsATensor) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const Values expected = values_of(*load_folder(context, kGolden / "gpt2_hf"));
   Tensors tensors("gpt2_hf");
@@ -409,7 +412,7 @@ TEST(HfFolder, AnIndexSaysWhichFileHoldsATensor) {
 }
 
 TEST(HfFolder, SavingReplacesWholeFoldersOrNothing) {
-  ExecutionContext context;
+  testing::TestContext context;
   TempFolder temp;
   const auto model = load_folder(context, kGolden / "gpt2_hf");
   const fs::path out = temp.path() / "with space" / "out";
@@ -433,7 +436,7 @@ TEST(HfFolder, SavingReplacesWholeFoldersOrNothing) {
 }
 
 TEST(HfFolder, LoadsIntoBfloat16) {
-  ExecutionContext context;
+  testing::TestContext context;
   const auto exact = load_folder(context, kGolden / "llama_hf");
   const auto rounded = load_folder(context, kGolden / "llama_hf", DType::kBFloat16);
   const Values wanted = values_of(*exact);

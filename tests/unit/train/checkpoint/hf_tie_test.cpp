@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "tests/support/file_text.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/checkpoint/golden_folder.h"
 
 namespace meshloom::train {
@@ -71,7 +72,7 @@ struct TiedCase {
 class HfTie : public ::testing::TestWithParam<TiedCase> {
  protected:
   test::TempFolder temp_;
-  ExecutionContext context_;
+  testing::TestContext context_;
 };
 INSTANTIATE_TEST_SUITE_P(
     Architectures, HfTie,

@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "kernels/base/error.h"
+#include "tests/support/fenced_device/fenced_device.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::train {
@@ -53,6 +56,13 @@ class CountingDisk final : public base::Disk {
 
 class PieceTest : public ::testing::Test {
  protected:
+  static ExecutionContext::Options on_fenced_device() {
+    ExecutionContext::Options options;
+    options.device = {DeviceKind::kCuda, 0};
+    options.backend = &testing::fenced_device(0);
+    return options;
+  }
+
   /// A tensor of this shape whose elements are their numbers.
   void write(const Shape& shape) {
     shape_ = shape;
@@ -67,21 +77,51 @@ class PieceTest : public ::testing::Test {
     const auto file = SafetensorsFile::open(path(), "", disk);
     counting_.bytes = counting_.requests = 0;
     std::vector<float> held(static_cast<std::size_t>(piece.elements()), -1.0f);
+    HostBlocks blocks(context_);
     const std::int64_t copied =
-        read_common(context_, make_view(held.data(), DType::kFloat32, piece.shape()), piece, *file,
+        read_common(blocks, make_view(held.data(), DType::kFloat32, piece.shape()), piece, *file,
                     *file->find("t"), whole_piece(shape_));
     EXPECT_EQ(copied, piece.elements());
+    const std::uint64_t bytes = counting_.bytes, requests = counting_.requests;
+    expect_on_device(piece, held, *file);
+    counting_.bytes = bytes;
+    counting_.requests = requests;
     return held;
   }
+  /// A device gets the same, from the file and from memory, in this dtype and in another one, dense
+  /// and into rows that lie apart.
+  void expect_on_device(const Piece& piece, const std::vector<float>& expected,
+                        const SafetensorsFile& file) {
+    Shape apart = piece.shape();
+    if (!apart.empty()) apart[apart.size() - 1] += 3;
+    HostBlocks blocks(device_);
+    for (const DType dtype : {DType::kFloat32, DType::kFloat64})
+      for (const Shape& room : {piece.shape(), apart})
+        for (const bool of_file : {true, false}) {
+          const Tensor memory = full(device_, room, -1.0, dtype);
+          TensorView to = memory.view();
+          to.shape = piece.shape();
+          const std::int64_t copied =
+              of_file ? read_common(blocks, to, piece, file, *file.find("t"), whole_piece(shape_))
+                      : copy_common_from_host(blocks, to, piece, all(), whole_piece(shape_));
+          EXPECT_EQ(copied, piece.elements());
+          const Tensor found = empty(device_, piece.shape(), DType::kFloat64);
+          device_.backend().copy(device_.kernel_context(), found.view(), to);
+          EXPECT_EQ(found.to_vector(), std::vector<double>(expected.begin(), expected.end()));
+        }
+  }
+  TensorView all() { return make_view(values_.data(), DType::kFloat32, shape_); }
   std::vector<float> of_memory(const Piece& piece) {
     std::vector<float> held(static_cast<std::size_t>(piece.elements()));
-    copy_common(context_, make_view(held.data(), DType::kFloat32, piece.shape()), piece,
-                make_view(values_.data(), DType::kFloat32, shape_), whole_piece(shape_));
+    HostBlocks blocks(context_);
+    copy_common_from_host(blocks, make_view(held.data(), DType::kFloat32, piece.shape()), piece,
+                          all(), whole_piece(shape_));
     return held;
   }
 
   test::TempFolder folder_;
   ExecutionContext context_;
+  ExecutionContext device_{on_fenced_device()};
   CountingDisk counting_;
   Shape shape_;
   std::vector<float> values_;
@@ -121,6 +161,33 @@ TEST_F(PieceTest, ColumnsOfManyDimsAndOfNoneAreRead) {
   EXPECT_EQ(read(part, counting_), of_memory(part));
   write({});
   EXPECT_EQ(read(whole_piece({}), counting_), of_memory(whole_piece({})));
+}
+
+TEST_F(PieceTest, ManyBlocksArriveInAnyDtype) {
+  // Rows of 4000 bytes, in blocks of 262 of them.
+  write({2000, 1000});
+  for (const Piece& piece :
+       {whole_piece({2000, 1000}), Piece{{{{7, 900}, {1000, 1999}}, {{0, 1000}}}},
+        Piece{{{{0, 2000}}, {{1, 2}, {500, 999}}}}})
+    EXPECT_EQ(read(piece, base::own_disk()), of_memory(piece));
+}
+
+TEST_F(PieceTest, AFileThatEndsEarlyLeavesNoCopyInFlight) {
+  write({2000, 1000});
+  const auto file = SafetensorsFile::open(path());
+  std::filesystem::resize_file(path(), std::filesystem::file_size(path()) - 3'000'000);
+  const Piece whole = whole_piece(shape_);
+  const Tensor to = full(device_, shape_, -1.0, DType::kFloat32);
+  {
+    HostBlocks blocks(device_);
+    EXPECT_THROW(read_common(blocks, to.view(), whole, *file, *file->find("t"), whole), IoError);
+  }
+  const auto memory = device_.allocator(MemoryKind::kHost).allocate(std::size_t{2} << 20);
+  std::fill_n(memory->data(), memory->bytes(), std::byte{0x55});
+  const std::vector<double> found = to.to_vector();
+  for (std::size_t i = 0; i < found.size(); ++i)
+    ASSERT_TRUE(found[i] == values_[i] || found[i] == -1.0) << i;
+  EXPECT_EQ(found[1'000'000], values_[1'000'000]);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "daemon/train/checkpoint/checkpoint_writer.h"
 #include "daemon/train/checkpoint/digest.h"
 #include "daemon/train/resolve.h"
+#include "tests/support/test_context.h"
 #include "tests/unit/train/run_fixture.h"
 
 namespace meshloom::train {
@@ -27,8 +28,8 @@ class DataIdentityTest : public RunFixture {
   }
   /// Trains two steps and saves.
   void train_first(const fs::path& checkpoints) const {
-    const auto world = comm::make_single_process_group();
-    ExecutionContext context;
+    const auto world = testing::make_single_world();
+    testing::TestContext context;
     Trace trace;
     const auto run = create(*world, context, config(), checkpoints);
     steps(*run, 2, trace);
@@ -39,7 +40,7 @@ class DataIdentityTest : public RunFixture {
     std::string said[2];
     testing::run_ranks(2, [&](comm::ProcessGroup& world) {
       std::string& mine = said[world.rank()];
-      ExecutionContext context;
+      testing::TestContext context;
       try {
         const auto run = create(world, context, wanted, checkpoints);
         EXPECT_EQ(run->step(), 2);
@@ -141,8 +142,8 @@ TEST_F(DataIdentityTest, DataThatChangeBetweenSubmissionAndStartAreNoticed) {
   const v1::RunConfig resolved = resolve_run_config(config(), 1, folder_.path());
   ASSERT_EQ(resolved.data().identity().bytes(), 4000);
   folder_.write_text("text.txt", text() + "more");
-  const auto world = comm::make_single_process_group();
-  ExecutionContext context;
+  const auto world = testing::make_single_world();
+  testing::TestContext context;
   RunOptions options;
   options.data_dir = folder_.path();
   options.with_data = true;
@@ -167,7 +168,7 @@ TEST_F(DataIdentityTest, AFileThatIsCutInTrainingFailsOnAllRanksAlike) {
   v1::RunConfig cut = config();
   cut.mutable_data()->set_path("cut.txt");
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
-    ExecutionContext context;
+    testing::TestContext context;
     const auto run = create(world, context, cut);
     Trace trace;
     steps(*run, 2, trace);

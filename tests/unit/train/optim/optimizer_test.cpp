@@ -13,6 +13,8 @@
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
+#include "tests/support/tensor_elements.h"
+#include "tests/support/test_context.h"
 
 namespace meshloom::train {
 namespace {
@@ -97,7 +99,7 @@ struct Own {
 void expect_reference(
     const OptimizerSettings& settings,
     const std::function<Own(std::size_t)>& of_own = [](std::size_t) { return Own(); }) {
-  ExecutionContext context;
+  testing::TestContext context;
   Toy toy(context, DType::kFloat32);
   Optimizer optimizer(context, toy.named_parameters(), settings);
   std::vector<Values> expected = toy.values();
@@ -164,7 +166,7 @@ TEST(Optimizer, GroupsMatchTheTextbookWithTheirOwnRateAndDecay) {
 }
 
 TEST(Optimizer, FrozenParametersHaveNoMomentsAndStay) {
-  ExecutionContext context;
+  testing::TestContext context;
   Toy toy(context, DType::kFloat32);
   toy.named_parameters()[1].parameter->value.set_requires_grad(false);
   const Values before = toy.values()[1];
@@ -187,7 +189,7 @@ TEST(Optimizer, FrozenParametersHaveNoMomentsAndStay) {
 }
 
 TEST(Optimizer, DecaysMatricesByDefaultAndPatternsWhereGiven) {
-  ExecutionContext context;
+  testing::TestContext context;
   Toy toy(context, DType::kFloat32);
   OptimizerSettings settings;
   const Optimizer by_default(context, toy.named_parameters(), settings);
@@ -209,7 +211,7 @@ TEST(Optimizer, DecaysMatricesByDefaultAndPatternsWhereGiven) {
 }
 
 TEST(Optimizer, ClipsByTheGlobalNorm) {
-  ExecutionContext context;
+  testing::TestContext context;
   OptimizerSettings settings = settings_of(OptimizerSettings::Kind::kSgd);
   settings.weight_decay = 0.0;
   for (const double max_norm : {0.0, 0.5, 100.0}) {
@@ -234,13 +236,13 @@ TEST(Optimizer, ClipsByTheGlobalNorm) {
 }
 
 TEST(Optimizer, NamesTheFirstBadGradient) {
-  ExecutionContext context;
+  testing::TestContext context;
   Toy toy(context, DType::kFloat32);
   Optimizer optimizer(context, toy.named_parameters(), {});
   toy.set_gradients(1);
   EXPECT_EQ(optimizer.first_nonfinite_gradient(), -1);
-  toy.named_parameters()[1].parameter->value.leaf_grad()->buffer().data<float>()[6] =
-      std::numeric_limits<float>::infinity();
+  testing::set_element(toy.named_parameters()[1].parameter->value.leaf_grad()->buffer(), 6,
+                       std::numeric_limits<double>::infinity());
   EXPECT_EQ(optimizer.first_nonfinite_gradient(), 1);
   const auto before = toy.values();
   optimizer.clip(1.0);
@@ -259,7 +261,7 @@ TEST(Optimizer, NamesTheFirstBadGradient) {
 
 // Updates far below bfloat16's resolution add up in the master and reach the working copy.
 TEST(Optimizer, BfloatParametersFollowAFloatMaster) {
-  ExecutionContext context;
+  testing::TestContext context;
   Toy toy(context, DType::kBFloat16);
   Toy twin(context, DType::kFloat32);
   OptimizerSettings settings = settings_of(OptimizerSettings::Kind::kSgd);
@@ -285,7 +287,7 @@ TEST(Optimizer, BfloatParametersFollowAFloatMaster) {
 }
 
 TEST(Optimizer, StateHoldsEverythingUnderItsName) {
-  ExecutionContext context;
+  testing::TestContext context;
   Toy toy(context, DType::kFloat32);
   OptimizerSettings settings;
   std::vector<std::string> names;
