@@ -51,6 +51,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
+  // describe, fast_dtype and memory may be called by any thread, beside all other calls, and make
+  // no context on the device: a daemon asks all devices at its start.
   virtual ComputeDescription describe() const = 0;
   /// What `dtype: auto` means here for a model of so many channels (hidden size): bfloat16 where
   /// that trains faster than float32, else float32. A fixed table; nothing is timed.

@@ -149,7 +149,8 @@ void add_evaluate_command(CLI::App& app, CommandContext& context) {
   command->add_option("--dtype", options->dtype,
                       "float32 or bfloat16; default: the job's, else auto");
   command->add_option("--device", options->device,
-                      "cpu, cuda or cuda:N; default: the job's where all ranks have it, else auto");
+                      "auto, cpu, cuda or cuda:N; default: the job's where all ranks have it, else "
+                      "auto");
   command->add_flag("--no-wait", options->no_wait,
                     "Fail if a job or a run has the ranks, instead of waiting for its turn");
   command->footer(

@@ -171,7 +171,7 @@ std::vector<Fact> job_facts(const v1::Job& job, std::int64_t parameters, std::in
     facts.push_back({"optimizer", optimizer_text(run)});
     facts.push_back({"mesh", mesh_text(run.mesh())});
     facts.push_back({"plan", plan_text(run.plan())});
-    facts.push_back({"device", run.device()});
+    facts.push_back({"device", device_text(run)});
   }
   facts.push_back({"time", time_text(job, now)});
   return facts;

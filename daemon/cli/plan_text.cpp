@@ -84,4 +84,8 @@ std::string plan_text(const v1::ParallelPlan& plan) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+std::string device_text(const v1::RunConfig& resolved) {
+  return resolved.device().empty() ? "cpu" : resolved.device();
+}
+
 }  // namespace meshloom::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Meshes and plans in a line.
+// Meshes, plans and devices in a line.
 #pragma once
 
 #include <string>
@@ -14,5 +14,8 @@ std::string mesh_text(const v1::Mesh& mesh);
 /// "tensor_parallel, sequence_parallel, fully_shard largest_divisible, activation_checkpoint full,
 /// float32, own styles for transformer.h.*.attn": what a resolved plan says.
 std::string plan_text(const v1::ParallelPlan& plan);
+
+/// run.device of a resolved config; "cpu" for one of an older daemon, which names none.
+std::string device_text(const v1::RunConfig& resolved);
 
 }  // namespace meshloom::cli

@@ -117,6 +117,7 @@ ExitCode show_run(Client& client, bool json, const std::string& name) {
   if (run.has_resolved()) {
     print_line("mesh", mesh_text(run.resolved().mesh()));
     print_line("plan", plan_text(run.resolved().plan()));
+    print_line("device", device_text(run.resolved()));
   }
   if (run.saved_count() > run.saved_size())
     print_line("saved",

@@ -17,16 +17,17 @@ void CallBuffers::check_buffer(const TensorView& view, const char* what) {
 }
 
 void CallBuffers::check_memory(const Device& memory, const char* what) {
-  if (first_ != nullptr) {
-    check(memory == memory_,
-          "{}: {} is in the memory of {}, {} in that of {}; the buffers of a call lie all in host "
-          "memory or all in that of the group's device",
-          collective_, first_, to_string(memory_), what, to_string(memory));
-    return;
-  }
-  check(memory == kCpuDevice || (device_ && memory == device_->device),
+  // The texts are made for what is refused alone.
+  if (first_ != nullptr && memory == memory_) return;
+  if (first_ != nullptr)
+    throw InvalidArgument(fmt::format(
+        "{}: {} is in the memory of {}, {} in that of {}; the buffers of a call lie all in host "
+        "memory or all in that of the group's device",
+        collective_, first_, to_string(memory_), what, to_string(memory)));
+  if (memory != kCpuDevice && (!device_ || memory != device_->device))
+    throw InvalidArgument(fmt::format(
         "{}: {} is in the memory of {}, this group takes host memory{}", collective_, what,
-        to_string(memory), device_ ? " or that of " + to_string(device_->device) : "");
+        to_string(memory), device_ ? " or that of " + to_string(device_->device) : ""));
   first_ = what;
   memory_ = memory;
 }

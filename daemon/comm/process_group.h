@@ -51,8 +51,8 @@ struct GroupOptions {
 struct CommCounter {
   std::uint64_t calls = 0;
   std::uint64_t bytes_sent = 0;
-  /// What this rank copied to and from staging memory in collectives over symmetric memory: 0 where
-  /// the tensors lie in it.
+  /// What this rank copied to and from staging memory: in collectives over symmetric memory, where
+  /// 0 says that the tensors lie in it, and between a device and the host.
   std::uint64_t bytes_staged = 0;
 };
 
@@ -129,7 +129,8 @@ class ProcessGroup {
   virtual std::string hosts() const { return {}; }
 };
 
-/// A group of this rank alone: every collective is done when it is issued and costs nothing.
+/// A group of this rank alone: every collective is done when it is issued, and costs a copy where
+/// input and output differ.
 std::unique_ptr<ProcessGroup> make_single_process_group(const GroupOptions& = {});
 
 }  // namespace meshloom::comm

@@ -9,7 +9,7 @@
 namespace meshloom::comm {
 namespace {
 
-/// Of a call that is done but for what `device`, if there is one, still has to copy.
+/// Of a call that is done but for what `device`, if there is one, still has to do.
 class DoneWork : public Work {
  public:
   explicit DoneWork(std::optional<GroupDevice> device = std::nullopt)
@@ -24,7 +24,8 @@ class DoneWork : public Work {
   const std::optional<GroupDevice> device_;
 };
 
-/// A rank alone: copies if input and output differ, counts nothing.
+/// A rank alone: copies if input and output differ, on the device where they lie there, and counts
+/// nothing.
 class SingleProcessGroup : public ProcessGroup {
  public:
   explicit SingleProcessGroup(GroupOptions options) : options_(std::move(options)) {}
@@ -36,7 +37,7 @@ class SingleProcessGroup : public ProcessGroup {
   WorkPtr all_reduce(const TensorView& data, ReduceOp op, AllReduceAlgorithm) override {
     buffers("all_reduce").check_buffer(data, "data");
     check_reducible(data.dtype, op, "all_reduce");
-    return done();
+    return done(data);
   }
   WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) override {
     return copy(outputs, "outputs", {&input, 1}, "input", "all_gather");
@@ -58,7 +59,7 @@ class SingleProcessGroup : public ProcessGroup {
   WorkPtr broadcast(const TensorView& data, int root) override {
     buffers("broadcast").check_buffer(data, "data");
     check(root == 0, "broadcast: root {} is not one of 1 ranks", root);
-    return done();
+    return done(data);
   }
   WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs, int root) override {
     check(root == 0, "scatter: root {} is not one of 1 ranks", root);
@@ -95,6 +96,11 @@ class SingleProcessGroup : public ProcessGroup {
  private:
   CallBuffers buffers(const char* collective) const { return {collective, options_.device}; }
   static WorkPtr done() { return std::make_unique<DoneWork>(); }
+  /// Of a call whose result is `data`.
+  WorkPtr done(const TensorView& data) const {
+    if (data.device == kCpuDevice || !options_.device) return done();
+    return std::make_unique<DoneWork>(options_.device);
+  }
   /// The one output becomes the one input; their names are those of the call's arguments.
   WorkPtr copy(std::span<const TensorView> outputs, const char* output_name,
                std::span<const TensorView> inputs, const char* input_name,
@@ -105,12 +111,11 @@ class SingleProcessGroup : public ProcessGroup {
     checks.check_parts(outputs, 1, dtype, output_name);
     const TensorView &to = outputs[0], &from = inputs[0];
     check_same_size(to, from, collective);
-    if (to.device == kCpuDevice || from.numel() == 0) {
+    if (to.device == kCpuDevice || from.numel() == 0)
       copy_bytes(to, from);
-      return done();
-    }
-    copy_on_device(*options_.device, to, from);
-    return std::make_unique<DoneWork>(options_.device);
+    else
+      copy_on_device(*options_.device, to, from);
+    return done(to);
   }
 
   GroupOptions options_;

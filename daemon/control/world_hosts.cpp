@@ -20,7 +20,9 @@ struct RankView {
 
 train::HostDevices own_devices() {
   train::HostDevices own;
-  for (const int index : kernels::device_indices(DeviceKind::kCuda)) {
+  const std::vector<int> indices = kernels::device_indices(DeviceKind::kCuda);
+  if (indices.empty()) own.trouble = "this build of meshloomd has no cuda backend";
+  for (const int index : indices) {
     const Device device{DeviceKind::kCuda, index};
     try {
       const kernels::Backend& backend = kernels::backend_for(device);
@@ -62,12 +64,32 @@ RankView from_text(const std::string& text) {
   return view;
 }
 
-/// Leaves the devices that another rank of the host has, too.
-void keep_common(const std::vector<train::CudaDevice>& others, train::HostDevices* host) {
-  std::erase_if(host->cuda, [&](const train::CudaDevice& device) {
-    return std::none_of(others.begin(), others.end(), [&](const train::CudaDevice& other) {
-      return other.index == device.index;
-    });
+/// Takes over the least of the memory that is known.
+void keep_least_memory(const train::CudaDevice& other, train::CudaDevice* device) {
+  const bool less = device->memory_bytes == 0 || other.memory_bytes < device->memory_bytes;
+  if (other.memory_bytes > 0 && less) device->memory_bytes = other.memory_bytes;
+}
+
+void add_trouble(const std::string& trouble, train::HostDevices* host) {
+  if (host->trouble.find(trouble) != std::string::npos) return;  // nothing, or told already
+  host->trouble += (host->trouble.empty() ? "" : "; ") + trouble;
+}
+
+/// Leaves the devices that another rank of the host has, too, and that are of one class for both.
+void keep_common(const train::HostDevices& others, train::HostDevices* host) {
+  add_trouble(others.trouble, host);
+  std::erase_if(host->cuda, [&](train::CudaDevice& device) {
+    const auto other =
+        std::find_if(others.cuda.begin(), others.cuda.end(),
+                     [&](const train::CudaDevice& item) { return item.index == device.index; });
+    if (other == others.cuda.end()) return true;
+    keep_least_memory(*other, &device);
+    if (other->compute_class == device.compute_class) return false;
+    add_trouble(fmt::format("{} is of class {} for one rank and of class {} for another",
+                            to_string(Device{DeviceKind::kCuda, device.index}),
+                            device.compute_class, other->compute_class),
+                host);
+    return true;
   });
 }
 
@@ -89,10 +111,9 @@ WorldHosts gather_hosts(comm::Bootstrap& bootstrap, const comm::Topology& topolo
     if (place.local_rank == 0)
       devices = std::move(view.devices);
     else
-      keep_common(view.devices.cuda, &devices);
+      keep_common(view.devices, &devices);
     devices.host = place.hostname;
     devices.ranks = place.local_size;
-    if (!view.devices.trouble.empty()) devices.trouble = view.devices.trouble;
   }
   return hosts;
 }

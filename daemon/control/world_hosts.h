@@ -14,7 +14,7 @@ namespace meshloom::control {
 /// By the numbers of the hosts, so that the host of rank 0 is first.
 struct WorldHosts {
   std::vector<HostMemory> memory;  ///< each with the least that one of its ranks may use
-  train::WorldDevices devices;     ///< those of a host that all its ranks have
+  train::WorldDevices devices;  ///< those of a host that all its ranks have, of one class for all
 };
 
 /// Every rank of the world calls it. Asks each cuda device of this process for its class and

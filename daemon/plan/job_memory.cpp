@@ -76,18 +76,22 @@ planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
                                {training.frozen().begin(), training.frozen().end()}};
   if (const auto reason = planner::why_invalid(model, mesh, plan, work))
     throw InvalidArgument("memory of a job: " + *reason, "INVALID_PLAN");
-  return planner::estimate_memory(upper_model(model, mesh, plan, work));
+  const planner::LocalModel local = upper_model(model, mesh, plan, work);
+  planner::MemoryEstimate estimate = planner::estimate_memory(local);
+  estimate.staged = planner::staged_bytes(local);
+  return estimate;
 }
 
 planner::MemoryEstimate on_device(const planner::MemoryEstimate& estimate) {
   planner::MemoryEstimate part = estimate;
-  part.communication = part.process = 0;
+  part.communication = estimate.exchanged;
+  part.process = part.staged = 0;
   return part;
 }
 
 planner::MemoryEstimate beside_device(const planner::MemoryEstimate& estimate) {
   planner::MemoryEstimate part;
-  part.communication = estimate.communication;
+  part.communication = estimate.staged;
   part.process = estimate.process;
   return part;
 }

@@ -52,15 +52,21 @@ void DeferredChecks::raise() const {
   for (const std::function<void()>& raise : raises_) raise();
 }
 
+std::shared_ptr<Storage> DeferredChecks::room(ExecutionContext& context) const {
+  const std::size_t bytes =
+      differences_.size() * static_cast<std::size_t>(kChecksOfTensor) * sizeof(double);
+  return context.allocator(MemoryKind::kHost).allocate(bytes);
+}
+
 void DeferredChecks::ask() const {
-  if (raises_.empty()) return;
+  if (!raises_.empty()) ask_in(*room(differences_[0].context()));
+}
+
+void DeferredChecks::ask_in(const Storage& memory) const {
   ExecutionContext& context = differences_[0].context();
   const kernels::KernelContext& kernel = context.kernel_context();
   const auto tensors = static_cast<std::int64_t>(differences_.size());
-  const auto memory = context.allocator(MemoryKind::kHost)
-                          .allocate(static_cast<std::size_t>(tensors * kChecksOfTensor) *
-                                    dtype_size(DType::kFloat64));
-  const TensorView all = make_view(memory->data(), DType::kFloat64, {tensors * kChecksOfTensor});
+  const TensorView all = make_view(memory.data(), DType::kFloat64, {tensors * kChecksOfTensor});
   for (std::int64_t i = 0; i < tensors; ++i) {
     const TensorView host = rows_of(all, i * kChecksOfTensor, kChecksOfTensor);
     const TensorView some = differences_[static_cast<std::size_t>(i)].view();
@@ -78,11 +84,13 @@ HostValues DeferredChecks::read(const Tensor& x, DType dtype) const {
   ExecutionContext& context = x.context();
   const kernels::KernelContext& kernel = context.kernel_context();
   const std::size_t bytes = static_cast<std::size_t>(x.numel()) * dtype_size(dtype);
+  // All memory is taken before the device writes to some of it.
   auto memory = context.allocator(MemoryKind::kHost).allocate(bytes);
+  const auto checks = raises_.empty() ? nullptr : room(context);
   const TensorView host = make_view(memory->data(), dtype, x.shape());
-  if (bytes > 0 && raises_.empty()) context.backend().copy_to_host(kernel, host, x.view());
-  if (bytes > 0 && !raises_.empty()) context.backend().copy_to_host_async(kernel, host, x.view());
-  ask();
+  if (bytes > 0 && !checks) context.backend().copy_to_host(kernel, host, x.view());
+  if (bytes > 0 && checks) context.backend().copy_to_host_async(kernel, host, x.view());
+  if (checks) ask_in(*checks);
   return {std::move(memory), x.numel()};
 }
 

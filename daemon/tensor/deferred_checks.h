@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "daemon/tensor/host_values.h"
@@ -34,6 +35,10 @@ class DeferredChecks {
   HostValues read(const Tensor& x, DType dtype) const;
 
  private:
+  /// Memory of kind kHost for all differences.
+  std::shared_ptr<Storage> room(ExecutionContext& context) const;
+  void ask_in(const Storage& memory) const;
+
   /// float64, some of one check each in order, zeros behind the last: found value - expected one.
   std::vector<Tensor> differences_;
   std::vector<std::function<void()>> raises_;

@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "daemon/base/field_error.h"
-#include "kernels/backend_table.h"
 
 namespace meshloom::train {
 namespace {
@@ -174,12 +173,8 @@ Device device_of_rank(const std::string& resolved, const HostDevices& host, int 
   return {DeviceKind::kCuda, device->index};
 }
 
-Device device_of_rank_zero(const std::string& resolved) {
-  const NamedDevice named = read_device(resolved);
-  if (named.kind == DeviceKind::kCpu) return kCpuDevice;
-  if (named.index) return {DeviceKind::kCuda, *named.index};
-  const std::vector<int> indices = kernels::device_indices(DeviceKind::kCuda);
-  return {DeviceKind::kCuda, indices.empty() ? 0 : indices.front()};
+Device device_of_rank_zero(const std::string& resolved, const WorldDevices& world) {
+  return world.empty() ? kCpuDevice : device_of_rank(resolved, world.front(), 0);
 }
 
 std::vector<UsedDevice> used_devices(const std::string& resolved, const HostDevices& host) {

@@ -61,8 +61,8 @@ bool has_device_memory(const std::string& resolved);
 /// The device of a rank. Throws NeedsOtherDevices if the rank's host has none.
 Device device_of_rank(const std::string& resolved, const HostDevices& host, int local_rank);
 
-/// The device of rank 0, among those of this process, which is rank 0's.
-Device device_of_rank_zero(const std::string& resolved);
+/// That of rank 0.
+Device device_of_rank_zero(const std::string& resolved, const WorldDevices& world);
 
 struct UsedDevice {
   CudaDevice device;

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "daemon/base/field_error.h"
-#include "daemon/train/device_choice.h"
 #include "daemon/train/offered.h"
 #include "kernels/backend_table.h"
 #include "kernels/base/error.h"
@@ -50,10 +49,11 @@ DType export_dtype(const std::string& name) {
   return *dtype_from_name(name);
 }
 
-void resolve_dtype(v1::RunConfig& config, const nn::ModelConfig& model) {
+void resolve_dtype(v1::RunConfig& config, const nn::ModelConfig& model,
+                   const WorldDevices& devices) {
   v1::ParallelPlan& plan = *config.mutable_plan();
   if (dtype_is_auto(plan)) {
-    kernels::Backend& backend = kernels::backend_for(device_of_rank_zero(config.device()));
+    kernels::Backend& backend = kernels::backend_for(device_of_rank_zero(config.device(), devices));
     plan.set_dtype(dtype_name(backend.fast_dtype(model.hidden_size)));
   }
   dtype_of(plan);
@@ -63,11 +63,11 @@ bool dtype_is_auto(const v1::ParallelPlan& given) {
   return given.dtype().empty() || given.dtype() == "auto";
 }
 
-std::string dtype_note(const v1::RunConfig& resolved) {
+std::string dtype_note(const v1::RunConfig& resolved, const WorldDevices& devices) {
   const std::string& dtype = resolved.plan().dtype();
   if (!resolved.checkpoint().resume_from().empty())
     return fmt::format("dtype auto is {}, as in the checkpoint that the job begins with", dtype);
-  const Device device = device_of_rank_zero(resolved.device());
+  const Device device = device_of_rank_zero(resolved.device(), devices);
   return fmt::format("dtype auto is {}: what {} class {} trains a model of this width fastest in",
                      dtype, device == kCpuDevice ? "CPU" : kind_name(device.kind),
                      kernels::backend_for(device).describe().compute_class);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "daemon/nn/models/model_config.h"
+#include "daemon/train/device_choice.h"
 #include "kernels/base/dtype.h"
 #include "v1/config.pb.h"
 
@@ -17,14 +18,15 @@ DType dtype_of(const v1::ParallelPlan& plan);
 /// A dtype that weights can be exported in. Throws InvalidArgument for another name.
 DType export_dtype(const std::string& name);
 
-/// Writes out what `auto`, or nothing, means in run.plan.dtype for this model on the device of a
-/// config whose device is resolved (device_choice.h); throws as dtype_of. Rank 0 calls it.
-void resolve_dtype(v1::RunConfig& config, const nn::ModelConfig& model);
+/// Writes out what `auto`, or nothing, means in run.plan.dtype for this model on rank 0's device of
+/// a config whose device is resolved (device_choice.h); throws as dtype_of. Rank 0 calls it.
+void resolve_dtype(v1::RunConfig& config, const nn::ModelConfig& model,
+                   const WorldDevices& devices);
 
 /// Whether the user left the dtype to Meshloom.
 bool dtype_is_auto(const v1::ParallelPlan& given);
 
 /// Says what `auto` became and why. Rank 0 calls it.
-std::string dtype_note(const v1::RunConfig& resolved);
+std::string dtype_note(const v1::RunConfig& resolved, const WorldDevices& devices);
 
 }  // namespace meshloom::train

@@ -401,7 +401,7 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, int world_size,
                        "is per_document, which needs run.data.document_mask: true");
   resolve_device(config, devices);
   resolve_mesh_and_plan(config, world_size);
-  resolve_dtype(config, model);
+  resolve_dtype(config, model, devices);
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   resolve_training(config, model);

@@ -45,7 +45,7 @@ v1::RunConfig resolve_evaluation_config(const v1::RunConfig& given, const Evalua
                        "is per_document, which needs run.data.document_mask: true");
   resolve_device(config, place.devices);
   resolve_mesh_and_plan(config, place.world_size);
-  resolve_dtype(config, model);
+  resolve_dtype(config, model, place.devices);
   check_plan_fits(config, model);
   v1::TrainingConfig& training = *config.mutable_training();
   training.set_steps(0);

@@ -9,6 +9,7 @@
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "daemon/plan/model_shape.h"
 #include "daemon/plan/parallel_plan.h"
+#include "daemon/train/device_choice.h"
 #include "daemon/train/resolve.h"
 #include "planner/estimate/memory.h"
 #include "planner/estimate/rotate_choice.h"
@@ -112,6 +113,21 @@ void resolve_tensor_parallel(v1::ParallelPlan& plan, const v1::Mesh& mesh, int w
         "is a choice between the model's default plans, but run.plan.styles is given");
 }
 
+/// Of a plan that is read, on the device of its run.
+void check_fusion_on(const std::string& device, const planner::FusionPlan& fusion) {
+  if (!has_device_memory(device)) return;
+  const auto check_mode = [&](planner::FusionMode mode, const std::string& field) {
+    if (mode == planner::FusionMode::kForce)
+      base::refuse_field(field,
+                         "is force, but fused products need memory that ranks of one host share, "
+                         "which device {} has not; give auto or forbid, or run.device cpu",
+                         device);
+  };
+  check_mode(fusion.mode, "run.plan.fusion.mode");
+  for (std::size_t i = 0; i < fusion.choices.size(); ++i)
+    check_mode(fusion.choices[i].mode, fmt::format("run.plan.fusion.choices[{}].mode", i));
+}
+
 /// Each pattern is looked at for every name of the model.
 void check_pattern_counts(const v1::ParallelPlan& plan, std::int64_t layers) {
   const auto check_size = [layers](const char* field, std::int64_t size) {
@@ -161,7 +177,8 @@ void resolve_mesh_and_plan(v1::RunConfig& config, int world_size) {
   resolve_mesh(*config.mutable_mesh(), plan.fully_shard(), world_size);
   const v1::Mesh& mesh = config.mesh();
   resolve_tensor_parallel(plan, mesh, world_size);
-  plan::read_parallel_plan(plan, plan::make_mesh_sizes(mesh), "run.plan");
+  check_fusion_on(config.device(),
+                  plan::read_parallel_plan(plan, plan::make_mesh_sizes(mesh), "run.plan").fusion);
   check_against_mesh(plan.has_fully_shard(), plan.fully_shard(), "fully_shard", "fsdp", mesh.fsdp(),
                      world_size);
   if (mesh.fsdp() > 1) plan.set_fully_shard(true);

@@ -11,8 +11,8 @@
 
 namespace meshloom::train {
 
-/// Fills in mesh and plan of a config for a world of this size. Throws InvalidArgument or
-/// Unimplemented with the field in the metadata.
+/// Fills in mesh and plan of a config whose device is resolved for a world of this size. Throws
+/// InvalidArgument or Unimplemented with the field in the metadata.
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 
 /// Whether the ranks of cp share the work of each document, which batches must then tell.

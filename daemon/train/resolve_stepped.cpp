@@ -37,7 +37,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, int world_size,
       load_model_config(config.model(), data_dir, model_folder, base::own_disk(), warnings);
   resolve_device(config, devices);
   resolve_mesh_and_plan(config, world_size);
-  resolve_dtype(config, model);
+  resolve_dtype(config, model, devices);
   const std::vector<std::string> doubts = check_plan_fits(config, model);
   if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
   v1::TrainingConfig& training = *config.mutable_training();

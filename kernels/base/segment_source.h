@@ -31,7 +31,8 @@ class SegmentSource {
   /// its end, touched. False if this source or this segment cannot grow: then acquire another
   /// one. Throws ResourceExhausted if there is no memory.
   virtual bool extend(std::byte* data, std::size_t bytes, std::size_t more) = 0;
-  /// Takes back a whole segment; `bytes` includes what it grew by.
+  /// Takes back a whole segment, once all work that the device was given is done; `bytes` includes
+  /// what it grew by.
   virtual void release(std::byte* data, std::size_t bytes) = 0;
   virtual std::size_t granularity() const = 0;
 };

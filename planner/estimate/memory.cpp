@@ -2,6 +2,7 @@
 #include "planner/estimate/memory.h"
 
 #include <algorithm>
+#include <map>
 
 #include "kernels/base/integer_math.h"
 #include "kernels/base/loss_pieces.h"
@@ -20,6 +21,10 @@ constexpr std::int64_t kAttentionTiles = 340 << 10;
 // Panels of bfloat16 products: between those of a CPU that has the products (2 MiB a thread) and of
 // one that widens the operands (6 MiB).
 constexpr std::int64_t kPanels = 7 << 19;
+// What pinned memory comes in.
+constexpr std::int64_t kPinnedSegmentBytes = 2 << 20;
+// Of staged calls one after the other: a block is copied back from while the next call has another.
+constexpr std::int64_t kBlocksInTurn = 2;
 
 std::int64_t workspace_bytes(const LocalModel& local) {
   // Of the loss: float32 sums of the hidden states' gradients over panels of the vocabulary.
@@ -94,6 +99,17 @@ std::int64_t staging_of(std::int64_t bytes, int group) {
          std::min(kReduceSlicesInFlight * kReduceSliceBytes, divide_up<std::int64_t>(bytes, group));
 }
 
+/// What context parallelism takes for attention, in tensors.
+std::int64_t exchanged_bytes(const LocalModel& local) {
+  if (local.mesh.cp == 1) return 0;
+  const AttentionSizes sizes = attention_sizes(local.model, local.mesh, local.plan, local.work);
+  const std::int64_t messages = attention_message_bytes(sizes, local.plan.context_parallel);
+  // Gradients of the rank's own queries, keys and values are summed in float32, beside what a
+  // rank alone makes of them.
+  const bool sums = local.plan.dtype != DType::kFloat32;
+  return messages + (sums ? (local.pass.layer.attention - local.pass.layer.queries) * kFloat : 0);
+}
+
 std::int64_t communication_bytes(const LocalModel& local) {
   const MeshSizes& mesh = local.mesh;
   const std::int64_t activations = local.rows * local.model.hidden * local.element_bytes;
@@ -107,18 +123,93 @@ std::int64_t communication_bytes(const LocalModel& local) {
   if (mesh.tp > 1)
     sum += staging_of(activations, mesh.tp) +
            fused_workspace_bytes(mesh, local.plan, local.work, local.model.hidden);
-  if (mesh.cp > 1) {
-    sum += attention_message_bytes(attention_sizes(local.model, mesh, local.plan, local.work),
-                                   local.plan.context_parallel);
-    // Gradients of the rank's own queries, keys and values are summed in float32, beside what a
-    // rank alone makes of them.
-    if (local.plan.dtype != DType::kFloat32)
-      sum += (local.pass.layer.attention - local.pass.layer.queries) * kFloat;
-  }
   return sum;
 }
 
+/// The pinned blocks that a rank's staged calls take, of which each size has its own.
+class StagedBlocks {
+ public:
+  /// So many blocks more for calls of so many bytes, inputs and outputs together.
+  void add(std::int64_t bytes, std::int64_t blocks) {
+    if (bytes > 0) blocks_[bytes] += blocks;
+  }
+  /// The same for calls one after the other, which share blocks of one size.
+  void add_in_turn(std::int64_t bytes) {
+    if (bytes > 0) blocks_[bytes] = std::max(blocks_[bytes], kBlocksInTurn);
+  }
+  /// Each size counts as a class of its own, which is at most a quarter larger.
+  std::int64_t total() const {
+    std::int64_t sum = 0;
+    for (const auto& [bytes, blocks] : blocks_)
+      sum += round_up<std::int64_t>((bytes + divide_up<std::int64_t>(bytes, 4)) * blocks,
+                                    kPinnedSegmentBytes);
+    return sum;
+  }
+
+ private:
+  std::map<std::int64_t, std::int64_t> blocks_;
+};
+
+/// Sums of gradients. All that are final are on their way at once, until the step ends.
+void stage_gradients(StagedBlocks& blocks, const LocalModel& local) {
+  const GradientSums& sums = local.gradient_sums;
+  if (sums.calls > 0) blocks.add(divide_up(sums.elements, sums.calls) * kFloat, sums.calls);
+  if (local.mesh.fsdp > 1 && local.mesh.parameter_copies() > 1) {
+    blocks.add(local.block.flat * kFloat, local.model.layers);
+    blocks.add(local.root.flat * kFloat, 1);
+  }
+  if (local.mesh.tp > 1) blocks.add(local.all().summands * kFloat, 1);
+}
+
+/// Whole parameters and their shards, and gradients in float32: those of two units travel at once.
+void stage_units(StagedBlocks& blocks, const LocalModel& local) {
+  if (local.mesh.fsdp == 1) return;
+  for (const UnitSize* unit : {&local.block, &local.root}) {
+    const std::int64_t elements = unit->gathered + unit->shards;
+    blocks.add(elements * local.element_bytes, kBlocksInTurn);
+    blocks.add(elements * kFloat, kBlocksInTurn + 1);
+  }
+}
+
+void stage_activations(StagedBlocks& blocks, const LocalModel& local) {
+  if (local.mesh.tp == 1) return;
+  // Plans whose passes are not known take these, too.
+  blocks.add_in_turn(2 * local.rows * local.model.hidden * local.element_bytes);
+  const auto add = [&](const std::vector<PassCollective>& collectives) {
+    for (const PassCollective& c : collectives)
+      blocks.add_in_turn(2 * c.elements *
+                         (c.element_bytes > 0 ? c.element_bytes : local.element_bytes));
+  };
+  add(local.pass.before);
+  for (const LayerCollectives& layer : local.pass.layers) add(layer.collectives);
+  add(local.pass.after);
+}
+
+/// What a rank sends of attention is as much as it gets, at most all that others have.
+void stage_attention(StagedBlocks& blocks, const LocalModel& local) {
+  if (local.mesh.cp == 1) return;
+  AttentionSizes sizes = attention_sizes(local.model, local.mesh, local.plan, local.work);
+  sizes.seen_share = 1.0;
+  for (const AttentionExchange& e : attention_exchanges(sizes, local.plan.context_parallel)) {
+    const std::int64_t received = e.elements * e.element_bytes;
+    const std::int64_t own = e.is_ring ? 0 : divide_up<std::int64_t>(received, e.size - 1);
+    blocks.add_in_turn(2 * (received + own));
+  }
+}
+
 }  // namespace
+
+std::int64_t staged_bytes(const LocalModel& local) {
+  const MeshSizes& mesh = local.mesh;
+  StagedBlocks blocks;
+  // The few scalars of a step.
+  if (mesh.parameter_copies() * mesh.parameter_shards() * mesh.tp > 1) blocks.add(kFloat, 1);
+  stage_gradients(blocks, local);
+  stage_units(blocks, local);
+  stage_activations(blocks, local);
+  stage_attention(blocks, local);
+  return blocks.total();
+}
 
 std::int64_t MemoryEstimate::total() const {
   return parameters + gradients + optimizer + activations + gathered + workspace + communication +
@@ -158,7 +249,8 @@ MemoryEstimate estimate_memory(const LocalModel& local) {
   memory.gradients = std::min(gradient_bytes(local, activations), trained * kFloat);
   memory.gathered = gathered_bytes(local, activations);
   memory.workspace = workspace_bytes(local);
-  memory.communication = communication_bytes(local);
+  memory.exchanged = exchanged_bytes(local);
+  memory.communication = communication_bytes(local) + memory.exchanged;
   memory.process = kProcessBytes;
   return memory;
 }

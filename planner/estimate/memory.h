@@ -18,6 +18,10 @@ struct MemoryEstimate {
   std::int64_t workspace = 0;      ///< scratch of kernels
   std::int64_t communication = 0;  ///< staging of collectives, workspaces of fused products
   std::int64_t process = 0;        ///< code, libraries, data in passing
+  /// Of `communication`: tensors of context parallelism, which on a device lie in its memory.
+  std::int64_t exchanged = 0;
+  /// Of no part above: pinned memory of a rank on a device (staged_bytes). 0: not asked for.
+  std::int64_t staged = 0;
 
   std::int64_t total() const;
   /// What the allocator of tensors hands out: all but `communication` and `process`.
@@ -25,6 +29,11 @@ struct MemoryEstimate {
 };
 
 MemoryEstimate estimate_memory(const LocalModel& local);
+
+/// An upper estimate of the pinned host memory of a rank that computes on a device, through which
+/// its collectives go (daemon/comm/staging): blocks that hold the inputs and outputs of a call
+/// whole, and stay. It takes the place of what ranks on a CPU stage.
+std::int64_t staged_bytes(const LocalModel& local);
 
 /// The workspace by which the ranks of tp exchange what products take along, of a model with so
 /// many hidden channels; 0 if the plan fuses none. No product of a step needs more.

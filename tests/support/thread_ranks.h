@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "tests/support/test_context.h"
@@ -17,6 +19,18 @@ inline std::unique_ptr<comm::ProcessGroup> make_test_world(comm::RankRuntime& ru
   return runtime.make_world_group(options);
 }
 
+/// Gives the thread its device back at the end: rank 0 is the test's own thread.
+class RankDeviceScope {
+ public:
+  RankDeviceScope() : before_(std::exchange(rank_device, std::nullopt)) {}
+  ~RankDeviceScope() { rank_device = before_; }
+  RankDeviceScope(const RankDeviceScope&) = delete;
+  RankDeviceScope& operator=(const RankDeviceScope&) = delete;
+
+ private:
+  std::optional<comm::GroupDevice> before_;
+};
+
 /// The world of this thread as the only rank.
 inline std::unique_ptr<comm::ProcessGroup> make_single_world() {
   comm::GroupOptions options;
@@ -29,9 +43,9 @@ inline std::unique_ptr<comm::ProcessGroup> make_single_world() {
 /// ended. On a test device each rank has one of its own, which its TestContexts are on.
 inline void run_ranks(int world_size, const std::function<void(comm::ProcessGroup&)>& body) {
   comm::run_thread_ranks(world_size, [&](comm::RankRuntime& runtime) {
+    const RankDeviceScope scope;
     const auto world = make_test_world(runtime);
     body(*world);
-    rank_device.reset();
     // Nobody ends while a peer may still need it to move its collectives.
     runtime.bootstrap().barrier();
   });

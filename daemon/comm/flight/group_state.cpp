@@ -30,7 +30,7 @@ struct GroupState::InFlight {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_staged = 0;
   std::unique_ptr<Collective> collective;
-  bool on_device = false;  ///< its results are in the memory of the group's device
+  std::optional<GroupDevice> device;  ///< of the group, if results are in its memory
   bool done = false;
   bool moving = false;
   std::exception_ptr error;
@@ -61,7 +61,7 @@ class InFlightWork : public Work {
 
   void enqueue_wait(Stream stream) override {
     wait_host();
-    if (one_->on_device) order_behind(*group_.options().device, stream);
+    if (one_->device) order_behind(*one_->device, stream);
   }
 
   void wait_host() override {
@@ -139,7 +139,8 @@ WorkPtr GroupState::issue(Call call) {
   if (TrainingPulse* pulse = groups_->pulse())
     pulse->begin_collective(kind_name(kind), one->sequence, name_in_pulse_);
   const auto on_device = [](const TensorView& view) { return view.device != kCpuDevice; };
-  one->on_device = std::any_of(call.outputs.begin(), call.outputs.end(), on_device);
+  if (options_.device && std::any_of(call.outputs.begin(), call.outputs.end(), on_device))
+    one->device = options_.device;
   call.bytes_sent = &one->bytes_sent;
   call.bytes_staged = &one->bytes_staged;
   try {

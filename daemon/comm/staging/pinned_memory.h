@@ -2,10 +2,10 @@
 // PinnedMemory: blocks of host memory that a device copies to and from while the host goes on.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -15,9 +15,9 @@
 
 namespace meshloom::comm {
 
-/// Memory of kind kHost for the calls of all groups of a rank on one device, by size classes
-/// (powers of two). Steady steps take the same blocks again and ask the system for nothing. Used by
-/// the rank's training thread alone.
+/// Memory of kind kHost for the calls of all groups of a rank on one device, by size classes at
+/// most a quarter apart. Steady steps take the same blocks again and ask the system for nothing.
+/// Used by the rank's training thread alone.
 class PinnedMemory {
  public:
   struct Block {
@@ -31,7 +31,8 @@ class PinnedMemory {
   };
 
   PinnedMemory(const GroupDevice& device, Threads threads);
-  /// Waits for the copies of all blocks, and gives the memory back but for what was abandoned.
+  /// Waits for the copies of all blocks, and gives the memory back unless a block was abandoned or
+  /// the device has failed.
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
@@ -58,15 +59,18 @@ class PinnedMemory {
     std::size_t bytes = 0;
   };
 
+  /// Makes blocks free whose copies are done, by a mark of its own where no call makes one.
+  void reclaim();
   void add_blocks(std::size_t size_class);
 
   GroupDevice device_;
   std::unique_ptr<SegmentSource> source_;
-  std::array<std::vector<std::byte*>, 48> free_;  ///< by the power of two of their size
-  std::deque<Lent> lent_;                         ///< in the order of the stream
-  std::vector<std::unique_ptr<Event>> events_;    ///< without use
+  std::map<std::size_t, std::vector<std::byte*>> free_;  ///< by the bytes of their class
+  std::deque<Lent> lent_;                                ///< in the order of the stream
+  std::vector<std::unique_ptr<Event>> events_;           ///< without use
   std::vector<Segment> segments_;
-  std::uint64_t marks_ = 0;
+  Mark own_;                 ///< of reclaim()
+  std::uint64_t marks_ = 0;  ///< so far
   bool abandoned_ = false;
 };
 

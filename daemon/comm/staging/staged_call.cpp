@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/staging/staged_call.h"
 
-#include <algorithm>
+#include <cstdint>
 
 #include "kernels/backend.h"
 
@@ -9,12 +9,10 @@ namespace meshloom::comm {
 namespace {
 
 constexpr std::size_t kTwinAlignment = 64;
+/// What segments of a device's memory are aligned to (kernels/base/segment_source.h).
+constexpr std::size_t kSegmentAlignment = std::size_t{2} << 20;
 
 std::byte* end_of(const TensorView& view) { return view.as<std::byte>() + view.bytes(); }
-
-bool is_same(const TensorView& a, const TensorView& b) {
-  return a.data == b.data && a.bytes() == b.bytes();
-}
 
 bool has_twin(const TensorView& view) { return view.device != kCpuDevice && view.numel() > 0; }
 
@@ -29,9 +27,7 @@ StagedCall::StagedCall(const Call& call, int rank)
       inputs_(call.inputs.begin(), call.inputs.end()),
       outputs_(call.outputs.begin(), call.outputs.end()) {
   call_.inputs = call_.outputs = {};
-  // Outputs first: they are neighbours more often, and an input may be one of them.
-  lay_out(outputs_, output_places_);
-  lay_out(inputs_, input_places_);
+  lay_out(rank);
   if (reads_inputs(rank))
     for (std::size_t i = 0; i < inputs_.size(); ++i)
       if (has_twin(inputs_[i])) add_piece(out_, inputs_[i], input_places_[i]);
@@ -40,12 +36,17 @@ StagedCall::StagedCall(const Call& call, int rank)
   const CollectiveKind kind = call_.signature.kind;
   const bool moves = kind == CollectiveKind::kAllGather || kind == CollectiveKind::kGather ||
                      kind == CollectiveKind::kScatter;
-  for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    const bool is_input = moves && std::any_of(inputs_.begin(), inputs_.end(), [&](const auto& in) {
-                            return is_same(in, outputs_[i]);
-                          });
-    if (has_twin(outputs_[i]) && !is_input) add_piece(back_, outputs_[i], output_places_[i]);
-  }
+  for (std::size_t i = 0; i < outputs_.size(); ++i)
+    if (has_twin(outputs_[i]) && !(moves && find_same(outputs_[i], i, rank, inputs_)))
+      add_piece(back_, outputs_[i], output_places_[i]);
+}
+
+const TensorView* StagedCall::find_same(const TensorView& view, std::size_t number, int rank,
+                                        const std::vector<TensorView>& others) {
+  for (const std::size_t i : {number, std::size_t{0}, static_cast<std::size_t>(rank)})
+    if (i < others.size() && others[i].data == view.data && others[i].bytes() == view.bytes())
+      return &others[i];
+  return nullptr;
 }
 
 bool StagedCall::reads_inputs(int rank) const {
@@ -60,23 +61,34 @@ bool StagedCall::writes_outputs(int rank) const {
   return signature.kind != CollectiveKind::kSend;
 }
 
-void StagedCall::lay_out(const std::vector<TensorView>& views, std::vector<std::size_t>& places) {
-  for (const TensorView& view : views) places.push_back(has_twin(view) ? place_of(view) : 0);
+void StagedCall::lay_out(int rank) {
+  // Outputs first: they are neighbours more often.
+  for (const TensorView& view : outputs_)
+    output_places_.push_back(has_twin(view) ? place(view) : 0);
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const TensorView* const same =
+        has_twin(inputs_[i]) ? find_same(inputs_[i], i, rank, outputs_) : nullptr;
+    if (same != nullptr)
+      input_places_.push_back(output_places_[static_cast<std::size_t>(same - outputs_.data())]);
+    else
+      input_places_.push_back(has_twin(inputs_[i]) ? place(inputs_[i]) : 0);
+  }
 }
 
-std::size_t StagedCall::place_of(const TensorView& view) {
-  for (const Piece& piece : placed_)
-    if (is_same(piece.device, view)) return piece.at;
-  const bool follows = !placed_.empty() && end_of(placed_.back().device) == view.data;
+std::size_t StagedCall::place(const TensorView& view) {
+  const bool follows = placed_last_ != nullptr && end_of(*placed_last_) == view.data;
   if (!follows)
     block_bytes_ = (block_bytes_ + kTwinAlignment - 1) / kTwinAlignment * kTwinAlignment;
-  placed_.push_back({view, block_bytes_});
+  const std::size_t at = block_bytes_;
   block_bytes_ += view.bytes();
-  return placed_.back().at;
+  placed_last_ = &view;
+  return at;
 }
 
 void StagedCall::add_piece(std::vector<Piece>& pieces, const TensorView& view, std::size_t at) {
-  if (!pieces.empty()) {
+  // A segment of the device's memory may begin there, which no copy may run into.
+  const bool begins = reinterpret_cast<std::uintptr_t>(view.data) % kSegmentAlignment == 0;
+  if (!pieces.empty() && !begins) {
     TensorView& last = pieces.back().device;
     if (end_of(last) == view.data && pieces.back().at + last.bytes() == at) {
       last = make_view(last.data, last.dtype, {last.numel() + view.numel()}, last.device);

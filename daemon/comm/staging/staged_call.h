@@ -13,7 +13,7 @@
 namespace meshloom::comm {
 
 /// Owns what a Call only views, so that it can be begun later. Each buffer in device memory has a
-/// twin in one block; a buffer that is both input and output has one twin. Buffers in host memory
+/// twin in one block; an input that is an output too has that one's. Buffers in host memory
 /// stay as they are.
 class StagedCall {
  public:
@@ -38,15 +38,19 @@ class StagedCall {
 
   bool reads_inputs(int rank) const;
   bool writes_outputs(int rank) const;
-  void lay_out(const std::vector<TensorView>& views, std::vector<std::size_t>& places);
-  std::size_t place_of(const TensorView& view);
+  /// The output that is the same memory as this input, or the input that is the same as this
+  /// output: of the same number, the first, or this rank's. Null if there is none.
+  static const TensorView* find_same(const TensorView& view, std::size_t number, int rank,
+                                     const std::vector<TensorView>& others);
+  void lay_out(int rank);
+  std::size_t place(const TensorView& view);
   static void add_piece(std::vector<Piece>& pieces, const TensorView& view, std::size_t at);
 
   Call call_;  ///< without its buffers
   /// The device's until copy_out, then their twins.
   std::vector<TensorView> inputs_, outputs_;
   std::vector<std::size_t> input_places_, output_places_;  ///< of the twins in the block
-  std::vector<Piece> placed_;                              ///< every buffer that has a twin
+  const TensorView* placed_last_ = nullptr;
   std::vector<Piece> out_, back_;
   std::size_t block_bytes_ = 0;
   std::byte* block_ = nullptr;

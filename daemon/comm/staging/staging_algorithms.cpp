@@ -23,7 +23,7 @@ struct StagingGroup {
   std::shared_ptr<PinnedMemory> memory;  ///< of all groups of the rank
   /// Issued and not begun, the oldest first.
   std::deque<const StagedCollective*> waiting;
-  /// Of collectives that were given up: peers or MPI may still write there.
+  /// Of collectives that were given up: MPI may still write there.
   std::vector<PinnedMemory::Block> given_up;
 };
 
@@ -34,17 +34,21 @@ class StagedCollective final : public Collective {
   StagedCollective(std::shared_ptr<StagingGroup> group, const Call& call)
       : group_(std::move(group)), call_(call, group_->inner->rank()), staged_(call.bytes_staged) {
     block_ = group_->memory->take(call_.block_bytes());
-    const std::uint64_t copied = call_.copy_out(group_->device, group_->threads, block_.data);
-    if (copied > 0) copied_ = group_->memory->mark();
-    count(copied);
-    group_->waiting.push_back(this);
+    try {
+      const std::uint64_t copied = call_.copy_out(group_->device, group_->threads, block_.data);
+      if (copied > 0) copied_ = group_->memory->mark();
+      count(copied);
+      group_->waiting.push_back(this);
+    } catch (...) {
+      group_->memory->give_back(block_);
+      throw;
+    }
   }
 
   ~StagedCollective() override {
     std::erase(group_->waiting, this);
-    const bool given_up = inner_ != nullptr;
     inner_.reset();
-    if (given_up)
+    if (begun_ && !done_)
       group_->given_up.push_back(block_);
     else
       group_->memory->give_back(block_);
@@ -79,6 +83,7 @@ class StagedCollective final : public Collective {
       if (!copied_.event->done()) return false;
       group_->memory->give_back(std::exchange(copied_, {}), true);
     }
+    begun_ = true;
     inner_ = group_->inner->start(call_.host_call());
     group_->waiting.pop_front();
     return true;
@@ -93,6 +98,7 @@ class StagedCollective final : public Collective {
   PinnedMemory::Block block_;
   PinnedMemory::Mark copied_;  ///< behind the copies out of the device
   std::unique_ptr<Collective> inner_;
+  bool begun_ = false;  ///< the block was lent to the algorithms below
   bool done_ = false;
 };
 

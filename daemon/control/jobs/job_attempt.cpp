@@ -44,7 +44,8 @@ void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
 }  // namespace
 
 JobAttempt::JobAttempt(JobStore& store, Executor& executor, Admission& admission,
-                       const v1::Job& job, JobFolders folders, const std::atomic<bool>& stop)
+                       const v1::Job& job, JobFolders folders, const train::WorldDevices& devices,
+                       const std::atomic<bool>& stop)
     : store_(store),
       executor_(executor),
       admission_(admission),
@@ -53,6 +54,7 @@ JobAttempt::JobAttempt(JobStore& store, Executor& executor, Admission& admission
       run_(executor, id_),
       config_(job_.resolved()),
       folders_(std::move(folders)),
+      devices_(devices),
       stop_(stop) {}
 
 JobAttempt::~JobAttempt() { delete_run(); }
@@ -209,7 +211,7 @@ bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
 
 void JobAttempt::note_choices() {
   const v1::RunConfig& given = job_.spec().run();
-  if (train::dtype_is_auto(given.plan())) add_note(train::dtype_note(config_));
+  if (train::dtype_is_auto(given.plan())) add_note(train::dtype_note(config_, devices_));
   const std::int64_t samples = config_.training().micro_batch_size();
   const std::int64_t share = train::rank_share(config_);
   if (!given.training().has_micro_batch_size() && samples > 0 && samples < share)

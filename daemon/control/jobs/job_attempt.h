@@ -17,6 +17,7 @@
 #include "daemon/control/jobs/job_samples.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
+#include "daemon/train/device_choice.h"
 #include "daemon/train/job_course.h"
 
 namespace meshloom::control {
@@ -47,7 +48,7 @@ enum class AttemptEnd {
 class JobAttempt {
  public:
   JobAttempt(JobStore& store, Executor& executor, Admission& admission, const v1::Job& job,
-             JobFolders folders, const std::atomic<bool>& stop);
+             JobFolders folders, const train::WorldDevices& devices, const std::atomic<bool>& stop);
   ~JobAttempt();
   JobAttempt(const JobAttempt&) = delete;
   JobAttempt& operator=(const JobAttempt&) = delete;
@@ -130,6 +131,7 @@ class JobAttempt {
   std::int64_t time_limit_ = 0;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   JobFolders folders_;
+  const train::WorldDevices& devices_;
   const std::atomic<bool>& stop_;
   std::optional<train::JobCourse> course_;  ///< once the run is made
   std::unique_ptr<base::MetricsLog> metrics_;

@@ -35,16 +35,27 @@ std::vector<std::string> refit_notes(const v1::RunConfig& before, const v1::RunC
   return notes;
 }
 
+/// Why a job is held whose device the ranks do not have, and what can be done.
+std::string device_hold_reason(const std::string& id, const Error& error) {
+  return fmt::format(
+      "{}; start a daemon whose ranks have such devices, or cancel it and submit it "
+      "again with device: auto; from a checkpoint of its own: `meshloom job resume "
+      "{} --set device=auto`",
+      error.what(), id);
+}
+
 }  // namespace
 
 JobDriver::JobDriver(JobStore& store, Executor& executor, RanksTurn& turn, const StateDir& state,
-                     std::filesystem::path data_dir, Admission& admission)
+                     std::filesystem::path data_dir, Admission& admission,
+                     train::WorldDevices devices)
     : store_(store),
       executor_(executor),
       turn_(turn),
       state_(state),
       data_dir_(std::move(data_dir)),
-      admission_(admission) {}
+      admission_(admission),
+      devices_(std::move(devices)) {}
 
 JobDriver::~JobDriver() {
   request_stop();
@@ -133,8 +144,9 @@ bool JobDriver::fit_to_ranks(const std::string& id) {
     store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_RANKS, error.what());
     return false;
   } catch (const train::NeedsOtherDevices& error) {
-    spdlog::warn("job {} is held: {}", id, error.what());
-    store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_DEVICES, error.what());
+    const std::string reason = device_hold_reason(id, error);
+    spdlog::warn("job {} is held: {}", id, reason);
+    store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_DEVICES, reason);
     return false;
   }
   if (!config) return true;
@@ -206,7 +218,7 @@ void JobDriver::run_job(const std::string& id) {
                                 model,
                                 tokenizer,
                                 may_resume_older(job)};
-    JobAttempt attempt(store_, executor_, admission_, job, folders, stop_);
+    JobAttempt attempt(store_, executor_, admission_, job, folders, devices_, stop_);
     const AttemptEnd how = attempt.run();
     end.ran_seconds = attempt.ran_seconds();
     switch (how) {

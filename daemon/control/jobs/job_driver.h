@@ -14,14 +14,16 @@
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
+#include "daemon/train/device_choice.h"
 
 namespace meshloom::control {
 
 class JobDriver {
  public:
-  /// `admission` fits jobs to the ranks that there are; each waits for its turn to have them.
+  /// `admission` fits jobs to the ranks that there are, which have these `devices`; each waits for
+  /// its turn to have them.
   JobDriver(JobStore& store, Executor& executor, RanksTurn& turn, const StateDir& state,
-            std::filesystem::path data_dir, Admission& admission);
+            std::filesystem::path data_dir, Admission& admission, train::WorldDevices devices = {});
   ~JobDriver();
   JobDriver(const JobDriver&) = delete;
   JobDriver& operator=(const JobDriver&) = delete;
@@ -65,6 +67,7 @@ class JobDriver {
   const StateDir& state_;
   std::filesystem::path data_dir_;
   Admission& admission_;
+  const train::WorldDevices devices_;
   std::atomic<bool> stop_{false};
   mutable std::mutex driven_mutex_;
   std::string driven_;       ///< the job that is driven; empty: none

@@ -68,6 +68,33 @@ RankBytes rank_bytes(const v1::RunConfig& resolved, const nn::ModelConfig& model
   return {plan::beside_device(estimate).total(), plan::on_device(estimate).total()};
 }
 
+/// What a rank may use of its device and of its host; 0: not known.
+struct MemoryShares {
+  std::int64_t device = 0, host = 0;
+};
+
+/// Puts what lies on the device in place of the memory of a rank on a CPU. It fits if what lies on
+/// the host does so, too.
+void move_memory(const planner::MemoryEstimate& rank, const MemoryShares& shares,
+                 v1::PlanEstimate* estimate) {
+  const auto fits = [](const planner::MemoryEstimate& part, std::int64_t share) {
+    return share == 0 || part.total() <= share;
+  };
+  const planner::MemoryEstimate tensors = plan::on_device(rank);
+  *estimate->mutable_memory() = plan::to_message(tensors);
+  estimate->clear_memory_limit_bytes();
+  if (shares.device > 0) estimate->set_memory_limit_bytes(shares.device);
+  estimate->set_fits(fits(tensors, shares.device) && fits(plan::beside_device(rank), shares.host));
+}
+
+void set_memory(const planner::MemoryEstimate& rank, bool device, const MemoryShares& shares,
+                v1::PlanEstimate* estimate) {
+  if (device)
+    move_memory(rank, shares, estimate);
+  else
+    *estimate->mutable_memory() = plan::to_message(rank);
+}
+
 /// Takes out what holds for the machine that plans are estimated for, which computes on its CPU.
 void leave_machine(const v1::RunConfig& resolved, v1::PlanEstimate* estimate,
                    std::vector<std::string>* warnings) {
@@ -75,8 +102,6 @@ void leave_machine(const v1::RunConfig& resolved, v1::PlanEstimate* estimate,
       fmt::format("run.device: there is no estimate of a step's time on {}", resolved.device()));
   estimate->clear_seconds();
   estimate->clear_cluster();
-  estimate->clear_memory_limit_bytes();
-  estimate->set_fits(true);
 }
 
 /// The result keeps the plan beside what it has kept already.
@@ -249,10 +274,9 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
 }
 
 double LocalAdmission::measured_peak_flops(const v1::RunConfig& resolved) {
+  const Device device = train::device_of_rank_zero(resolved.device(), options_.devices);
   const auto peak = base::read_peak_flops(
-      state_.root(),
-      kernels::backend_for(train::device_of_rank_zero(resolved.device())).describe().compute_class,
-      options_.threads);
+      state_.root(), kernels::backend_for(device).describe().compute_class, options_.threads);
   return peak ? peak->of(resolved.plan().dtype()) : 0.0;
 }
 
@@ -369,13 +393,15 @@ v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
   const v1::OptimizerConfig& optimizer = resolved.optimizer();
   if (optimizer.type() == v1::OPTIMIZER_TYPE_SGD)
     query.set_optimizer(optimizer.momentum() > 0 ? "sgd_momentum" : "sgd");
-  if (const std::int64_t bytes = memory_of_rank(); bytes > 0) query.set_memory_limit_bytes(bytes);
+  const bool device = train::has_device_memory(resolved.device());
+  const MemoryShares shares{tensor_memory_of_rank(resolved), memory_of_rank()};
+  if (shares.host > 0) query.set_memory_limit_bytes(shares.host);
   try {
     v1::PlanEstimate estimate = plan::estimate_plan(plan::make_model_shape(config), query);
     // A query knows nothing of frozen parameters.
-    if (!training.frozen().empty())
-      *estimate.mutable_memory() = plan::to_message(plan::estimate_job_memory(resolved, config));
-    if (train::has_device_memory(resolved.device())) leave_machine(resolved, &estimate, warnings);
+    if (device || !training.frozen().empty())
+      set_memory(plan::estimate_job_memory(resolved, config), device, shares, &estimate);
+    if (device) leave_machine(resolved, &estimate, warnings);
     return estimate;
   } catch (const Unimplemented& error) {
     warnings->push_back(
@@ -383,7 +409,7 @@ v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
                     "estimate of time and bytes: {}",
                     error.what()));
     v1::PlanEstimate memory;
-    *memory.mutable_memory() = plan::to_message(plan::estimate_job_memory(resolved, config));
+    set_memory(plan::estimate_job_memory(resolved, config), device, shares, &memory);
     return memory;
   }
 }

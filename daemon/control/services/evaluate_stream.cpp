@@ -136,7 +136,9 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
     const v1::RunConfig& of_job = job->resolved();
     *config.mutable_data() = of_job.data();
     *config.mutable_training() = of_job.training();
-    if (world_.admission.has_device(of_job.device())) config.set_device(of_job.device());
+    // A job that an older daemon resolved names none: it computed on the CPU.
+    if (world_.admission.has_device(of_job.device()))
+      config.set_device(of_job.device().empty() ? to_string(kCpuDevice) : of_job.device());
     if (train::mesh_layout(of_job.mesh()).size() == world_.executor.world_size()) {
       *config.mutable_mesh() = of_job.mesh();
       *config.mutable_plan() = of_job.plan();

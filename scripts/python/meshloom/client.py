@@ -160,7 +160,8 @@ class Client:
                  no_wait: bool | None = None, progress: EvaluationProgress | None = None) -> Evaluation:
         """The loss of a model on data, computed by the ranks; waits for them. `source` is a Job, a Model, a Checkpoint,
         the name of one ("jobs/NAME", "models/NAME", "checkpoints/JOB/step-N"), or a Hugging Face folder below the
-        daemon's data dir; `data` a path there, or as the section `data` of a job file."""
+        daemon's data dir; `data` a path there, or as the section `data` of a job file. `device`: auto, cpu, cuda or
+        cuda:N, by default the job's where all ranks have it, else auto."""
         fields = {"seq_len": seq_len, "global_batch_size": global_batch_size, "mesh": mesh, "plan": plan,
                   "device": device, "batches": batches, "no_wait": no_wait}
         return evaluation.evaluate(self._connection, source, data, fields, progress)

@@ -51,6 +51,8 @@ class FencedBackend final : public kernels::Backend {
   /// Since the last reset.
   const FencedCounts& counts() { return streams_.counts(); }
   void reset_counts() { streams_.counts() = {}; }
+  /// Host memory of kind kHost that was taken from this device and not given back.
+  std::size_t pinned_bytes() const { return pinned_.bytes(); }
   /// As FencedStreams::take_errors.
   std::vector<std::string> take_errors() { return streams_.take_errors(); }
 

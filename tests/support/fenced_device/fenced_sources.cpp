@@ -63,6 +63,12 @@ bool PinnedRanges::hold(const ByteRange& range) const {
   return after != ends_.begin() && range.end <= std::prev(after)->second;
 }
 
+std::size_t PinnedRanges::bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [begin, end] : ends_) sum += end - begin;
+  return sum;
+}
+
 std::unique_ptr<SegmentSource> make_fenced_source(FencedMemory& memory, FencedStreams& streams) {
   return std::make_unique<FencedSource>(memory, streams);
 }

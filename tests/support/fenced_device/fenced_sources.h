@@ -22,6 +22,7 @@ class PinnedRanges {
   void remove(const std::byte* data) { ends_.erase(reinterpret_cast<std::uintptr_t>(data)); }
   /// Whether one of them holds the whole range.
   bool hold(const ByteRange& range) const;
+  std::size_t bytes() const;
 
  private:
   std::map<std::uintptr_t, std::uintptr_t> ends_;  ///< by begin

@@ -24,7 +24,7 @@ namespace meshloom::testing {
 struct FencedCounts {
   std::int64_t calls = 0;  ///< that were queued, copies too
   /// How often the host had to wait: every copy_to_host, and each mark that had not come when the
-  /// host waited for it or asked for it the first time.
+  /// host waited for it or, after the device had moved on, asked for it.
   std::int64_t waits = 0;
   std::int64_t copies_from_host = 0;  ///< of both kinds
   std::int64_t copies_to_host = 0;    ///< of both kinds

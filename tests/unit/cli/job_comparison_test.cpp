@@ -10,6 +10,7 @@
 
 #include "daemon/cli/chart.h"
 #include "daemon/cli/job_facts.h"
+#include "daemon/cli/plan_text.h"
 
 namespace meshloom::cli {
 namespace {
@@ -209,6 +210,7 @@ TEST(JobFacts, SayDataModelBatchMeshAndTime) {
   EXPECT_EQ(facts["mesh"], "dp=2");
   EXPECT_EQ(facts["plan"], "float32");
   EXPECT_EQ(facts["device"], "cuda");
+  EXPECT_EQ(device_text({}), "cpu") << "of an older daemon";
   EXPECT_EQ(facts["time"],
             "2m00s since it was submitted; about 3m20s left, validation not counted");
   run.mutable_model()->set_fresh_head(true);

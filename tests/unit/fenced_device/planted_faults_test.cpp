@@ -13,14 +13,13 @@
 #include "daemon/tensor/ops/reduce.h"
 #include "kernels/base/error.h"
 #include "tests/support/device_ranks.h"
+#include "tests/support/fenced_device/fence_guard.h"
 
 namespace meshloom {
 namespace {
 
 using ::testing::ExitedWithCode;
 using ::testing::HasSubstr;
-
-constexpr int kTouched = 86;  ///< exit code of a process whose host code touched the device
 
 class PlantedFaults : public ::testing::Test {
  protected:
@@ -63,7 +62,7 @@ TEST_F(PlantedFaults, AHostReadOfAParameter) {
         const volatile float value = *x.detach().data<float>();
         std::exit(value > 0 ? 0 : 1);
       },
-      ExitedWithCode(kTouched), "only the device may touch");
+      ExitedWithCode(testing::kFenceExitStatus), "only the device may touch");
 }
 
 TEST_F(PlantedFaults, AHostReadOfALossBeforeItsEvent) {
@@ -101,7 +100,7 @@ TEST_F(PlantedFaults, AHostWriteIntoAGradient) {
         *x.grad().data<float>() = 0.0f;
         std::exit(0);
       },
-      ExitedWithCode(kTouched), "only the device may touch");
+      ExitedWithCode(testing::kFenceExitStatus), "only the device may touch");
 }
 
 TEST_F(PlantedFaults, AHostViewInACopy) {

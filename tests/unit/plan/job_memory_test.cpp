@@ -104,6 +104,30 @@ TEST_F(JobMemory, BlocksThatKeepDifferentThingsCountAsThoseThatKeepMost) {
   EXPECT_EQ(estimate().activations, none);
 }
 
+TEST_F(JobMemory, ADeviceHoldsTheTensorsAndItsHostWhatIsStaged) {
+  const auto parts = [&](int dp, int fsdp, int cp, int tp) {
+    v1::Mesh& mesh = *run_.mutable_mesh();
+    mesh.set_dp(dp);
+    mesh.set_fsdp(fsdp);
+    mesh.set_cp(cp);
+    mesh.set_tp(tp);
+    run_.mutable_plan()->set_fully_shard(fsdp > 1);
+    run_.mutable_plan()->set_tensor_parallel(tp > 1);
+    const planner::MemoryEstimate all = estimate();
+    EXPECT_EQ(on_device(all).total(), all.tensors() + all.exchanged);
+    EXPECT_EQ(beside_device(all).total(), all.process + all.staged);
+    return all;
+  };
+  EXPECT_EQ(parts(1, 1, 1, 1).staged, 0);
+  EXPECT_EQ(parts(2, 1, 1, 1).exchanged, 0);
+  EXPECT_GT(parts(2, 1, 1, 1).staged, parts(2, 1, 1, 1).communication);
+  EXPECT_GT(parts(1, 2, 1, 1).staged, 0);
+  EXPECT_EQ(parts(1, 1, 1, 2).exchanged, 0);
+  EXPECT_GT(parts(1, 1, 1, 2).staged, 0);
+  EXPECT_GT(parts(1, 1, 2, 1).exchanged, 0) << "in the device's memory";
+  EXPECT_LT(parts(1, 1, 2, 1).exchanged, parts(1, 1, 2, 1).communication);
+}
+
 // The largest sizes that a config may have: no sum or product leaves 63 bits.
 TEST_F(JobMemory, HoldsForTheLargestModels) {
   model_ = nn::parse_hf_config(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"],

@@ -145,6 +145,16 @@ TEST(DeviceChoice, RanksOfAHostTakeItsDevicesInTurn) {
   EXPECT_EQ(used_devices("cuda:1", three)[0].ranks, 5);
 }
 
+TEST(DeviceChoice, RankZeroHasTheFirstDeviceThatIsNotLeftOut) {
+  HostDevices host = gpu_host("a", 2, {"x", "x"});
+  host.cuda.erase(host.cuda.begin());
+  host.trouble = "cuda:0: no driver";
+  EXPECT_EQ(to_string(device_of_rank_zero("cuda", {host})), "cuda:1");
+  EXPECT_EQ(device_of_rank_zero("cpu", {host}), kCpuDevice);
+  EXPECT_THROW(device_of_rank_zero("cuda:0", {host}), NeedsOtherDevices);
+  EXPECT_EQ(device_of_rank_zero("cuda", {}), kCpuDevice);
+}
+
 TEST(DeviceChoice, WhatIsOfferedIsWhatEveryRankHas) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(offered_devices({}), Names{"cpu"});
@@ -219,9 +229,44 @@ TEST_F(DeviceConfigTest, DtypeAutoAsksTheDevice) {
   kernels::Backend& device = kernels::backend_for({DeviceKind::kCuda, 1});
   const nn::ModelConfig model = nn::parse_hf_config(testing::tiny_gpt2_config());
   EXPECT_EQ(on_device.plan().dtype(), dtype_name(device.fast_dtype(model.hidden_size)));
-  EXPECT_THAT(dtype_note(on_device), HasSubstr("cuda class " + device.describe().compute_class));
+  EXPECT_THAT(dtype_note(on_device, gpus_),
+              HasSubstr("cuda class " + device.describe().compute_class));
   const std::string cpu = kernels::backend_for(kCpuDevice).describe().compute_class;
-  EXPECT_THAT(dtype_note(resolve(config("cpu"), 2, gpus_)), HasSubstr("CPU class " + cpu));
+  EXPECT_THAT(dtype_note(resolve(config("cpu"), 2, gpus_), gpus_), HasSubstr("CPU class " + cpu));
+}
+
+TEST_F(DeviceConfigTest, DtypeAutoAsksRankZerosDevice) {
+  HostDevices host = gpus_[0];
+  host.cuda[0].index = 1;  // the program has a cuda:0, which the ranks do not use
+  host.cuda.pop_back();
+  const v1::RunConfig resolved = resolve(config("cuda"), 2, {host});
+  const std::string used = kernels::backend_for({DeviceKind::kCuda, 1}).describe().compute_class;
+  EXPECT_THAT(dtype_note(resolved, {host}), HasSubstr("cuda class " + used));
+}
+
+TEST_F(DeviceConfigTest, ForcedFusionIsRefusedOnADevice) {
+  const auto refused = [&](const std::string& device, const std::string& mode, bool of_choice) {
+    v1::RunConfig given = config(device);
+    given.mutable_mesh()->set_tp(2);
+    given.mutable_plan()->set_sequence_parallel(true);
+    v1::FusionPlan& fusion = *given.mutable_plan()->mutable_fusion();
+    v1::FusionChoice* choice = of_choice ? fusion.add_choices() : nullptr;
+    if (choice) choice->set_pattern("transformer.h.*.mlp.c_fc");
+    choice ? choice->set_mode(mode) : fusion.set_mode(mode);
+    try {
+      resolve(given, 2, gpus_);
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("is force"), HasSubstr("which device " + device + " has not")));
+      return error.metadata().at("field");
+    }
+    return std::string("taken");
+  };
+  EXPECT_EQ(refused("cuda", "force", false), "run.plan.fusion.mode");
+  EXPECT_EQ(refused("cuda:1", "force", true), "run.plan.fusion.choices[0].mode");
+  EXPECT_EQ(refused("cuda", "auto", false), "taken");
+  EXPECT_EQ(refused("cuda", "forbid", true), "taken");
+  EXPECT_EQ(refused("cpu", "force", false), "taken");
 }
 
 TEST_F(DeviceConfigTest, AJobKeepsItsDeviceWhereTheRanksHaveIt) {

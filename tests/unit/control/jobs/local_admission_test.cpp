@@ -291,8 +291,14 @@ TEST_F(LocalAdmissionTest, AJobOnADeviceIsMeasuredByIt) {
   const v1::PlanEstimate estimate = roomy.estimate(admitted.resolved, &doubts);
   EXPECT_GT(estimate.memory().total(), 0);
   EXPECT_FALSE(estimate.has_seconds()) << "rates are those of the CPU";
+  EXPECT_EQ(estimate.memory().process(), 0) << "that is on the host";
+  EXPECT_EQ(estimate.memory_limit_bytes(), 1 << 30);
+  EXPECT_TRUE(estimate.fits());
   EXPECT_THAT(doubts, ElementsAre(HasSubstr("run.device: there is no estimate")));
   auto small = on_devices(1 << 10);
+  const v1::PlanEstimate tight = small.estimate(admitted.resolved, &doubts);
+  EXPECT_EQ(tight.memory_limit_bytes(), 1 << 10);
+  EXPECT_FALSE(tight.fits());
   try {
     small.admit(job(1));
     ADD_FAILURE() << "taken";

@@ -191,7 +191,8 @@ class DeviceAdmissionTest : public MemoryAdmissionTest {
 };
 
 TEST_F(DeviceAdmissionTest, TheTensorsOfTheRanksThatShareADeviceAreCountedTogether) {
-  EXPECT_EQ(tensors() + beside(), estimate().total());
+  EXPECT_EQ(tensors(), estimate().tensors());
+  EXPECT_EQ(beside(), estimate().process + estimate().staged);
   EXPECT_EQ(note(admission(2.6)), "none");
   EXPECT_THAT(note(admission(2.2)), HasSubstr("of cuda:0 of host here, 91 % of its"));
   const Error error = refusal(admission(1.9));

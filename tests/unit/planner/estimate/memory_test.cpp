@@ -127,6 +127,29 @@ TEST(Memory, RanksOfASequenceShareParametersWhereFsdpDoes) {
   EXPECT_EQ(both.optimizer, memory({1, 4, 1, 1}).optimizer);
 }
 
+TEST(Memory, StagesTheCallsOfAMeshWhole) {
+  const auto local = [](const MeshSizes& mesh) {
+    const ParallelPlan plan{.tensor_parallel = mesh.tp > 1, .fully_shard = mesh.fsdp > 1};
+    return local_model(testing::gpt2_124m(), mesh, plan, {4, 1, 1024});
+  };
+  EXPECT_EQ(staged_bytes(local({})), 0);
+  // All gradients are on their way at once.
+  EXPECT_GE(staged_bytes(local({2, 1, 1, 1})), local({}).all().sharded * 4 * 5 / 4);
+  // The gather of the root's parameters, and the reduction of their gradients.
+  const UnitSize root = local({1, 2, 1, 1}).root;
+  EXPECT_GE(staged_bytes(local({1, 2, 1, 1})), 5 * (root.gathered + root.shards) * 4 * 5 / 4);
+  // Activations of 1024 tokens of 768, and keys and values of the other half of them.
+  EXPECT_GE(staged_bytes(local({1, 1, 1, 2})), 2 * 1024 * 768 * 4 * 5 / 4);
+  const std::int64_t sums = staged_bytes(local({2, 1, 1, 1}));
+  EXPECT_GE(staged_bytes(local({1, 1, 2, 1})), sums + 2 * 512 * 2 * 768 * 4 * 5 / 4);
+  EXPECT_EQ(estimate_memory(local({1, 1, 1, 2})).exchanged, 0);
+  const MemoryEstimate sequence = estimate_memory(local({1, 1, 2, 1}));
+  EXPECT_GT(sequence.exchanged, 0);
+  EXPECT_LE(sequence.exchanged, 512 * 2 * 768 * 4) << "all that the other rank has";
+  EXPECT_LT(sequence.exchanged, sequence.communication) << "sums of gradients are staged beside it";
+  EXPECT_EQ(sequence.staged, 0) << "on a CPU";
+}
+
 TEST(Memory, ShardingAndCheckpointsOnlyTakeAway) {
   const ModelShape model = testing::llama3_8b();
   const Workload work{16, 1, 4096};
