@@ -207,7 +207,7 @@ TEST_F(DeviceAdmissionTest, TheTensorsOfTheRanksThatShareADeviceAreCountedTogeth
   run_.set_device("cuda:1");
   EXPECT_THAT(refusal(admission(2.6)).what(), HasSubstr("of cuda:1 of host here, 115 % of its"));
   run_.set_device("cpu");
-  EXPECT_THAT(refusal(admission(1.9)).what(), HasSubstr("of host here"));
+  EXPECT_THAT(refusal(admission(2.6, 1.0)).what(), HasSubstr("of host here"));
 }
 
 TEST_F(DeviceAdmissionTest, TheProcessesAndWhatTheyStageAreTheHosts) {
