@@ -9,7 +9,7 @@
 namespace meshloom::comm {
 namespace {
 
-/// Of a call that is done but for what `device`, if there is one, still has to do.
+/// The handle of a call that is done but for what `device`, if there is one, still has to do.
 class DoneWork : public Work {
  public:
   explicit DoneWork(std::optional<GroupDevice> device = std::nullopt)
@@ -96,7 +96,7 @@ class SingleProcessGroup : public ProcessGroup {
  private:
   CallBuffers buffers(const char* collective) const { return {collective, options_.device}; }
   static WorkPtr done() { return std::make_unique<DoneWork>(); }
-  /// Of a call whose result is `data`.
+  /// The same for a call whose result is `data`.
   WorkPtr done(const TensorView& data) const {
     if (data.device == kCpuDevice || !options_.device) return done();
     return std::make_unique<DoneWork>(options_.device);

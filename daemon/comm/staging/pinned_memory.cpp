@@ -66,7 +66,7 @@ PinnedMemory::Mark PinnedMemory::mark() {
 void PinnedMemory::give_back(Mark mark, bool came) {
   if (!mark.event) return;
   events_.push_back(std::move(mark.event));
-  // What the stream was given before the mark is done, whoever asked for that.
+  // All that the stream was given before the mark is done, whoever asked for it.
   for (; came && !lent_.empty() && lent_.front().mark <= mark.number; lent_.pop_front()) {
     const Block& block = lent_.front().block;
     free_[block.bytes].push_back(block.data);

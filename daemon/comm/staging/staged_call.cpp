@@ -2,6 +2,7 @@
 #include "daemon/comm/staging/staged_call.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/backend.h"
 
@@ -9,7 +10,7 @@ namespace meshloom::comm {
 namespace {
 
 constexpr std::size_t kTwinAlignment = 64;
-/// What segments of a device's memory are aligned to (kernels/base/segment_source.h).
+/// Segments of a device's memory are aligned to this (kernels/base/segment_source.h).
 constexpr std::size_t kSegmentAlignment = std::size_t{2} << 20;
 
 std::byte* end_of(const TensorView& view) { return view.as<std::byte>() + view.bytes(); }
@@ -62,27 +63,23 @@ bool StagedCall::writes_outputs(int rank) const {
 }
 
 void StagedCall::lay_out(int rank) {
+  std::byte* last_end = nullptr;  // of the buffer that was placed last
+  const auto place = [&](const TensorView& view) -> std::size_t {
+    if (!has_twin(view)) return 0;
+    if (last_end != view.data)
+      block_bytes_ = (block_bytes_ + kTwinAlignment - 1) / kTwinAlignment * kTwinAlignment;
+    last_end = end_of(view);
+    return std::exchange(block_bytes_, block_bytes_ + view.bytes());
+  };
   // Outputs first: they are neighbours more often.
-  for (const TensorView& view : outputs_)
-    output_places_.push_back(has_twin(view) ? place(view) : 0);
+  for (const TensorView& view : outputs_) output_places_.push_back(place(view));
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     const TensorView* const same =
         has_twin(inputs_[i]) ? find_same(inputs_[i], i, rank, outputs_) : nullptr;
-    if (same != nullptr)
-      input_places_.push_back(output_places_[static_cast<std::size_t>(same - outputs_.data())]);
-    else
-      input_places_.push_back(has_twin(inputs_[i]) ? place(inputs_[i]) : 0);
+    input_places_.push_back(same == nullptr
+                                ? place(inputs_[i])
+                                : output_places_[static_cast<std::size_t>(same - outputs_.data())]);
   }
-}
-
-std::size_t StagedCall::place(const TensorView& view) {
-  const bool follows = placed_last_ != nullptr && end_of(*placed_last_) == view.data;
-  if (!follows)
-    block_bytes_ = (block_bytes_ + kTwinAlignment - 1) / kTwinAlignment * kTwinAlignment;
-  const std::size_t at = block_bytes_;
-  block_bytes_ += view.bytes();
-  placed_last_ = &view;
-  return at;
 }
 
 void StagedCall::add_piece(std::vector<Piece>& pieces, const TensorView& view, std::size_t at) {

@@ -19,7 +19,7 @@ class StagedCall {
  public:
   StagedCall(const Call& call, int rank);
 
-  /// Of the block that it needs; 0 for a call on host memory.
+  /// The size of the block that it needs; 0 for a call on host memory.
   std::size_t block_bytes() const { return block_bytes_; }
   /// Gives the device what is to be copied before the call, to a block that stays until
   /// copy_back's copies are done. Returns the bytes.
@@ -43,14 +43,12 @@ class StagedCall {
   static const TensorView* find_same(const TensorView& view, std::size_t number, int rank,
                                      const std::vector<TensorView>& others);
   void lay_out(int rank);
-  std::size_t place(const TensorView& view);
   static void add_piece(std::vector<Piece>& pieces, const TensorView& view, std::size_t at);
 
   Call call_;  ///< without its buffers
   /// The device's until copy_out, then their twins.
   std::vector<TensorView> inputs_, outputs_;
   std::vector<std::size_t> input_places_, output_places_;  ///< of the twins in the block
-  const TensorView* placed_last_ = nullptr;
   std::vector<Piece> out_, back_;
   std::size_t block_bytes_ = 0;
   std::byte* block_ = nullptr;

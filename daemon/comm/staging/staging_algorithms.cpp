@@ -15,7 +15,7 @@ namespace {
 
 class StagedCollective;
 
-/// What the staged collectives of one group share.
+/// The state that the staged collectives of one group share.
 struct StagingGroup {
   std::unique_ptr<Algorithms> inner;
   GroupDevice device;
@@ -23,7 +23,7 @@ struct StagingGroup {
   std::shared_ptr<PinnedMemory> memory;  ///< of all groups of the rank
   /// Issued and not begun, the oldest first.
   std::deque<const StagedCollective*> waiting;
-  /// Of collectives that were given up: MPI may still write there.
+  /// These were lent to collectives that were given up: MPI may still write there.
   std::vector<PinnedMemory::Block> given_up;
 };
 
