@@ -39,16 +39,24 @@ inline std::unique_ptr<comm::ProcessGroup> make_single_world() {
   return comm::make_single_process_group(options);
 }
 
-/// Runs body(world) on `world_size` threads; what a rank throws is thrown again when all have
-/// ended. On a test device each rank has one of its own, which its TestContexts are on.
-inline void run_ranks(int world_size, const std::function<void(comm::ProcessGroup&)>& body) {
+/// Runs body(world) on `world_size` threads, each of which has the device that `device_of` gives
+/// its rank, or none; what a rank throws is thrown again when all have ended.
+inline void run_ranks_on(const std::function<std::optional<comm::GroupDevice>(int rank)>& device_of,
+                         int world_size, const std::function<void(comm::ProcessGroup&)>& body) {
   comm::run_thread_ranks(world_size, [&](comm::RankRuntime& runtime) {
     const RankDeviceScope scope;
-    const auto world = make_test_world(runtime);
+    comm::GroupOptions options;
+    options.device = rank_device = device_of(runtime.rank());
+    const auto world = runtime.make_world_group(options);
     body(*world);
     // Nobody ends while a peer may still need it to move its collectives.
     runtime.bootstrap().barrier();
   });
+}
+
+/// The same on the devices of the test program, which TestContexts are on.
+inline void run_ranks(int world_size, const std::function<void(comm::ProcessGroup&)>& body) {
+  run_ranks_on(test_group_device, world_size, body);
 }
 
 }  // namespace meshloom::testing

@@ -25,14 +25,6 @@ class PlantedFaults : public ::testing::Test {
  protected:
   PlantedFaults() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 
-  static ExecutionContext::Options options() {
-    const comm::GroupDevice device = testing::fenced_group_device(0);
-    ExecutionContext::Options options;
-    options.device = device.device;
-    options.backend = device.backend;
-    options.stream = device.stream;
-    return options;
-  }
   kernels::Backend& backend() { return context_.backend(); }
   const kernels::KernelContext& kernel() { return context_.kernel_context(); }
   Tensor parameter() {
@@ -51,7 +43,7 @@ class PlantedFaults : public ::testing::Test {
     return {};
   }
 
-  ExecutionContext context_{options()};
+  ExecutionContext context_{testing::on_device(testing::fenced_group_device(0))};
 };
 
 TEST_F(PlantedFaults, AHostReadOfAParameter) {

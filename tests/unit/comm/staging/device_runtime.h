@@ -10,7 +10,7 @@
 
 #include "daemon/comm/mesh/rank_runtime.h"
 #include "daemon/tensor/allocator.h"
-#include "tests/support/fenced_device/fenced_device.h"
+#include "tests/support/device_ranks.h"
 
 namespace meshloom::comm::testing {
 
@@ -18,11 +18,8 @@ namespace meshloom::comm::testing {
 class RankDevice {
  public:
   explicit RankDevice(int index)
-      : device_{Device{DeviceKind::kCuda, index}, &meshloom::testing::fenced_device(index),
-                nullptr},
-        memory_(Allocator::create(device_.backend->make_source(MemoryKind::kDevice, {}))) {
-    device_.stream = device_.backend->make_stream(device_.device);
-  }
+      : device_(meshloom::testing::fenced_group_device(index)),
+        memory_(Allocator::create(device_.backend->make_source(MemoryKind::kDevice, {}))) {}
   RankDevice(const RankDevice&) = delete;
   RankDevice& operator=(const RankDevice&) = delete;
 
