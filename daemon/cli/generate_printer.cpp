@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/cli/records.h"
+#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 
@@ -37,7 +38,7 @@ void GeneratePrinter::print(const v1::GenerateResponse& response) {
     begun_ = true;
     // After a prompt of text the model has bytes, where a token may complete no character.
     if (!sequence.text.empty() || !sequence.prompt.empty())
-      std::fputs(response.text().c_str(), stdout);
+      print_drawn_text(response.text());
     else if (!response.done() && !unprompted_)
       fmt::print("{} ", response.token_id());
     else if (response.done() && unprompted_)
@@ -60,7 +61,8 @@ void GeneratePrinter::print_whole(std::size_t index) {
              sequence.seed ? fmt::format(", seed {}", *sequence.seed) : "",
              sequence.done ? "" : ", cut off");
   const bool is_text = !sequence.text.empty() || !sequence.prompt.empty();
-  fmt::print("{}{}\n", sequence.prompt, is_text ? sequence.text : sequence.ids);
+  std::fputs(sequence.prompt.c_str(), stdout);
+  print_drawn_text((is_text ? sequence.text : sequence.ids) + '\n');
 }
 
 void GeneratePrinter::end() {

@@ -12,6 +12,7 @@
 #include "daemon/cli/operation_output.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/records.h"
+#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 namespace {
@@ -79,7 +80,7 @@ class Watch {
     if (tokens.text().empty())
       fmt::print("{} ", fmt::join(tokens.token_ids(), " "));
     else
-      std::fwrite(tokens.text().data(), 1, tokens.text().size(), stdout);
+      print_drawn_text(tokens.text());
     std::fflush(stdout);
   }
 

@@ -10,6 +10,7 @@
 
 #include "daemon/base/enum_names.h"
 #include "daemon/base/message_printer.h"
+#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 namespace {
@@ -200,11 +201,15 @@ void print_job(const v1::Job& job, const JobStyle& style) {
   if (style.verbose) print_plan(job);
   const auto is_last = [&](const v1::DrawnSample& sample) { return sample.text() == job.sample(); };
   const auto last = std::find_if(job.samples().begin(), job.samples().end(), is_last);
-  if (!job.sample().empty())
-    fmt::print("sample{}\n{}\n", last == job.samples().end() ? "" : end_text(*last), job.sample());
-  for (const v1::DrawnSample& sample : job.samples())
-    if (!is_last(sample))
-      fmt::print("sample of step {}{}\n{}\n", sample.step(), end_text(sample), sample.text());
+  if (!job.sample().empty()) {
+    fmt::print("sample{}\n", last == job.samples().end() ? "" : end_text(*last));
+    print_drawn_text(job.sample() + '\n');
+  }
+  for (const v1::DrawnSample& sample : job.samples()) {
+    if (is_last(sample)) continue;
+    fmt::print("sample of step {}{}\n", sample.step(), end_text(sample));
+    print_drawn_text(sample.text() + '\n');
+  }
 }
 
 }  // namespace meshloom::cli

@@ -12,6 +12,7 @@
 #include "daemon/cli/output.h"
 #include "daemon/cli/run_verb.h"
 #include "daemon/cli/sampling_options.h"
+#include "daemon/cli/terminal.h"
 
 namespace meshloom::cli {
 namespace {
@@ -80,11 +81,12 @@ ExitCode sample(Client& client, bool json, const SampleOptions& options) {
     const v1::SampledSequence& sequence = output.sequences(i);
     if (sequence.finish_reason() == "context") ++at_context;
     if (sequences > 1) fmt::print("--- prompt {}\n", sequence.prompt());
-    if (has_text)
-      fmt::print("{}{}\n", request.prompts(sequence.prompt()).prompt(),
-                 texts[static_cast<std::size_t>(i)]);
-    else
+    if (has_text) {
+      std::fputs(request.prompts(sequence.prompt()).prompt().c_str(), stdout);
+      print_drawn_text(texts[static_cast<std::size_t>(i)] + '\n');
+    } else {
       fmt::print("{}\n", fmt::join(sequence.token_ids(), " "));
+    }
   }
   note_full_contexts(at_context, static_cast<std::size_t>(sequences));
   tell_seed(options);

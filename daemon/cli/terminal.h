@@ -2,6 +2,8 @@
 // The terminal behind standard output or standard error.
 #pragma once
 
+#include <string_view>
+
 namespace meshloom::cli {
 
 inline constexpr const char* kClearLine = "\r\033[K";
@@ -10,5 +12,10 @@ bool is_terminal(int fd);
 
 /// Columns of the terminal behind `fd` as it is now; 80 if there is none.
 int terminal_columns(int fd);
+
+/// Writes a text that a model has drawn to standard output: byte for byte into a file or a pipe. A
+/// terminal gets control characters as \xNN, newlines and tabs aside, because an escape sequence
+/// that a model draws would act on the reader's terminal. `text` ends between two characters.
+void print_drawn_text(std::string_view text);
 
 }  // namespace meshloom::cli
