@@ -275,7 +275,8 @@ TEST_F(UpE2e, ADaemonWhoseUpWasKilledIsFoundAndEnded) {
     for (const auto& word : up_arguments(2, state_, {"--listen", "127.0.0.1:0"}))
       all.push_back(word);
     Process process(all, folder_ / "up.log");
-    ASSERT_TRUE(eventually(10s, [&] { return fs::exists(state_ / "launch.json"); }));
+    // The record is there before mpirun is executed, where the end of `up` is the launch's own.
+    ASSERT_TRUE(eventually(10s, [&] { return fs::exists(state_ / "address"); }));
     process.signal(SIGKILL);
     process.wait(5s);
   }
