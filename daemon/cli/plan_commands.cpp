@@ -8,7 +8,7 @@
 #include "daemon/base/files.h"
 #include "daemon/base/message_printer.h"
 #include "daemon/cli/commands.h"
-#include "daemon/cli/model_shape_reader.h"
+#include "daemon/cli/model_config_reader.h"
 #include "daemon/cli/output.h"
 #include "daemon/cli/plan_options.h"
 #include "daemon/cli/plan_report.h"
@@ -51,7 +51,7 @@ ExitCode show_placements(Client& client, bool json, const ShowOptions& options) 
       options.plan.server_side
           ? describe_plan(client, options.plan.model, query, options.rank)
           : checked([&] {
-              return plan::describe_plan(options.plan.model, read_model_shape(options.plan.model),
+              return plan::describe_plan(options.plan.model, read_model_config(options.plan.model),
                                          query, options.rank);
             });
   if (json) {
@@ -67,7 +67,7 @@ ExitCode estimate(Client& client, bool json, const PlanOptions& options) {
   const v1::PlanEstimate estimate =
       options.server_side
           ? estimate_plan(client, options.model, query)
-          : checked([&] { return plan::estimate_plan(read_model_shape(options.model), query); });
+          : checked([&] { return plan::estimate_plan(read_model_config(options.model), query); });
   if (json) {
     print_json(estimate);
   } else {
@@ -99,7 +99,7 @@ ExitCode search(Client& client, bool json, const SearchOptions& options) {
     throw CliError(kUsage, "--ranks is required without --server-side");
   const v1::PlanSearch found =
       options.plan.server_side ? search_plans(client, options.plan.model, query) : checked([&] {
-        return plan::search_plans(options.plan.model, read_model_shape(options.plan.model), query);
+        return plan::search_plans(options.plan.model, read_model_config(options.plan.model), query);
       });
   if (json) {
     print_json(found);

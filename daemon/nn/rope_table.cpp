@@ -32,6 +32,10 @@ class RowValues {
 }  // namespace
 
 RopeRows RopeTable::rows(std::int64_t positions, std::int64_t length) {
+  if (context_.defer_parameters()) {
+    const Shape shape{positions, config_.head_dim / 2};
+    return {deferred(context_, shape, DType::kFloat32), deferred(context_, shape, DType::kFloat32)};
+  }
   // Up to the length that the model was trained on all are alike.
   if (!depends_on_length() || length <= config_.max_position_embeddings) length = 0;
   if (length != length_) count_ = 0;

@@ -5,6 +5,7 @@
 
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/to_local.h"
+#include "daemon/nn/models/default_styles.h"
 #include "daemon/parallel/context_parallel/batch_order.h"
 #include "daemon/parallel/context_parallel/context_attention.h"
 #include "daemon/parallel/tensor_parallel/fused_products.h"
@@ -92,7 +93,8 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
       ParallelizeOptions options = own_values;
       options.fusion = plan.fusion;
       options.fused = &*impl_->fused;
-      const planner::StylePlan styles = planner::styles_of(plan, model.config().architecture);
+      const planner::StylePlan styles = planner::styles_of(
+          plan, nn::default_styles(model.config().architecture, plan.sequence_parallel));
       warnings_ = parallelize_module(model, impl_->mesh, styles, options).warnings;
     }
     replicate_parameters(model, impl_->mesh, own_values);

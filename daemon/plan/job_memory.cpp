@@ -4,19 +4,18 @@
 #include <algorithm>
 #include <map>
 
-#include "daemon/plan/model_shape.h"
 #include "daemon/plan/parallel_plan.h"
+#include "daemon/plan/traced_model.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::plan {
 namespace {
 
 /// Parameters that some layers shard otherwise than the others are whole in all.
-void level_layers(planner::FullyShardPlan& plan, const planner::ModelShape& model) {
+void level_layers(planner::FullyShardPlan& plan, const planner::ModelModules& all) {
   if (plan.choices.empty()) return;
-  const planner::ModelModules all = planner::model_modules(model);
   const std::map<std::string, std::optional<int>> dims =
-      planner::shard_options(plan, planner::parameter_names(model)).dims;
+      planner::shard_options(plan, planner::parameter_names(all)).dims;
   for (const planner::ModuleShape& module : all.block) {
     for (const planner::ParameterShape& p : module.parameters) {
       const auto choice = [&](std::int64_t layer) {
@@ -24,10 +23,10 @@ void level_layers(planner::FullyShardPlan& plan, const planner::ModelShape& mode
         return found == dims.end() ? std::nullopt : std::optional(found->second);
       };
       bool alike = true;
-      for (std::int64_t layer = 1; layer < model.layers && alike; ++layer)
+      for (std::int64_t layer = 1; layer < all.layers && alike; ++layer)
         alike = choice(layer) == choice(0);
       // An exact name goes before every pattern.
-      for (std::int64_t layer = 0; layer < model.layers && !alike; ++layer) {
+      for (std::int64_t layer = 0; layer < all.layers && !alike; ++layer) {
         const std::string name = planner::full_name(all, module.name, layer) + "." + p.name;
         std::erase_if(plan.choices, [&](const auto& other) { return other.pattern == name; });
         plan.choices.push_back({name, std::nullopt});
@@ -38,13 +37,13 @@ void level_layers(planner::FullyShardPlan& plan, const planner::ModelShape& mode
 
 /// Of a plan that is the same for all layers. Styles that have no estimate count as if tp sharded
 /// nothing.
-planner::LocalModel upper_model(const planner::ModelShape& model, const planner::MeshSizes& mesh,
+planner::LocalModel upper_model(planner::ModelGraphs& model, const planner::MeshSizes& mesh,
                                 planner::ParallelPlan plan, const planner::Workload& work) {
   // All blocks as those that keep most: the modes are in the order of what they free.
   for (const planner::CheckpointChoice& choice : plan.checkpoint_choices)
     plan.checkpointing = std::min(plan.checkpointing, choice.mode);
   plan.checkpoint_choices.clear();
-  level_layers(plan.shards, model);
+  level_layers(plan.shards, model.modules());
   try {
     return planner::local_model(model, mesh, plan, work);
   } catch (const Unimplemented&) {
@@ -57,8 +56,7 @@ planner::LocalModel upper_model(const planner::ModelShape& model, const planner:
 
 planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
                                             const nn::ModelConfig& config) {
-  const planner::ModelShape model = make_model_shape(config);
-  planner::check_model_shape(model);
+  TracedModel model(config);
   const planner::MeshSizes mesh = make_mesh_sizes(resolved.mesh());
   const planner::ParallelPlan plan = read_parallel_plan(resolved.plan(), mesh, "run.plan");
   check_internal(dtype_from_name(resolved.plan().dtype()).has_value(),
@@ -74,7 +72,7 @@ planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
                                make_optimizer_state(resolved.optimizer()),
                                stepped,
                                {training.frozen().begin(), training.frozen().end()}};
-  if (const auto reason = planner::why_invalid(model, mesh, plan, work))
+  if (const auto reason = planner::why_invalid(model.shape(), mesh, plan, work))
     throw InvalidArgument("memory of a job: " + *reason, "INVALID_PLAN");
   const planner::LocalModel local = upper_model(model, mesh, plan, work);
   planner::MemoryEstimate estimate = planner::estimate_memory(local);

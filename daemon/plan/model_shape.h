@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's config as the planner sees it.
+// The sizes of a model's config as the planner sees them.
 #pragma once
 
 #include "daemon/nn/models/model_config.h"

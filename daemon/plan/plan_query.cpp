@@ -8,6 +8,7 @@
 #include "daemon/plan/local_machine.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
+#include "daemon/plan/traced_model.h"
 #include "kernels/base/error.h"
 #include "planner/estimate/parameter_layout.h"
 #include "planner/estimate/rotate_choice.h"
@@ -22,12 +23,12 @@ constexpr const char* kDefaultCluster = kLocalCluster;
 constexpr int kDefaultPlans = 10;
 
 /// A pattern that matches nothing is a mistake.
-void check_patterns(const planner::ParallelPlan& plan, const planner::ModelShape& model) {
-  const std::vector<std::string> texts = planner::unmatched_styles(model, plan);
+void check_patterns(const planner::ParallelPlan& plan, const planner::ModelModules& modules) {
+  const std::vector<std::string> texts = planner::unmatched_styles(modules, plan);
   if (!texts.empty()) base::refuse_field("plan.styles", "{}", texts.front());
   if (plan.shards.choices.empty()) return;
   base::with_field("plan.fully_shard_options.choices",
-                   [&] { planner::shard_options(plan.shards, planner::parameter_names(model)); });
+                   [&] { planner::shard_options(plan.shards, planner::parameter_names(modules)); });
 }
 
 planner::OptimizerState query_optimizer(const std::string& name) {
@@ -73,7 +74,7 @@ v1::ParameterPlacement to_message(const planner::ParameterLayout& p) {
 
 /// The planner's request, and what of the query's plan a search has no use for is refused.
 planner::SearchRequest search_request(const v1::PlanSearchQuery& search,
-                                      const planner::ModelShape& model,
+                                      const planner::ModelGraphs& model,
                                       const planner::Machine& machine) {
   const v1::PlanQuery& query = search.query();
   if (search.ranks() < 1) base::refuse_field("ranks", "must be at least 1, got {}", search.ranks());
@@ -92,12 +93,12 @@ planner::SearchRequest search_request(const v1::PlanSearchQuery& search,
                        "activation_checkpoint and styles alone");
   const planner::MeshSizes one{};
   const planner::ParallelPlan given = read_parallel_plan(query.plan(), one, "plan");
-  check_patterns(given, model);
+  check_patterns(given, model.modules());
   planner::SearchRequest request;
   request.ranks = search.ranks();
   request.memory_limit = query_memory_limit(query, machine, search.ranks());
   request.global_batch = query.has_global_batch_size() ? query.global_batch_size() : search.ranks();
-  request.sequence = query.has_seq_len() ? query.seq_len() : model.positions;
+  request.sequence = query.has_seq_len() ? query.seq_len() : model.shape().positions;
   request.micro_batch = query.micro_batch_size();
   request.dtype = query_dtype(query.plan().dtype(), machine);
   request.optimizer = query_optimizer(query.optimizer());
@@ -124,7 +125,7 @@ DType query_dtype(const std::string& name, const planner::Machine& machine) {
   base::refuse_field("plan.dtype", "must be float32, bfloat16 or auto, got \"{}\"", name);
 }
 
-MeshAndPlan query_plan(const v1::PlanQuery& query, const planner::ModelShape& model,
+MeshAndPlan query_plan(const v1::PlanQuery& query, const planner::ModelModules& modules,
                        const planner::Machine& machine) {
   MeshAndPlan result;
   result.mesh = make_mesh_sizes(query.mesh());
@@ -139,7 +140,7 @@ MeshAndPlan query_plan(const v1::PlanQuery& query, const planner::ModelShape& mo
   v1::ParallelPlan without_dtype = given;
   without_dtype.clear_dtype();
   result.plan = read_parallel_plan(without_dtype, result.mesh, "plan");
-  check_patterns(result.plan, model);
+  check_patterns(result.plan, modules);
   result.plan.dtype = query_dtype(given.dtype(), machine);
   return result;
 }
@@ -165,15 +166,16 @@ std::int64_t query_memory_limit(const v1::PlanQuery& query, const planner::Machi
                                         : planner::share_of_rank(machine, ranks).memory_bytes;
 }
 
-v1::PlanDescription describe_plan(const std::string& name, const planner::ModelShape& model,
+v1::PlanDescription describe_plan(const std::string& name, const nn::ModelConfig& config,
                                   const v1::PlanQuery& query, std::int64_t rank) {
+  TracedModel model(config);
   const planner::Machine machine = query_machine(query);
-  const auto [mesh, given] = query_plan(query, model, machine);
-  const planner::Workload work = query_work(query, model, mesh);
-  if (const auto reason = planner::why_invalid(model, mesh, given, work))
+  const auto [mesh, given] = query_plan(query, model.modules(), machine);
+  const planner::Workload work = query_work(query, model.shape(), mesh);
+  if (const auto reason = planner::why_invalid(model.shape(), mesh, given, work))
     throw InvalidArgument(*reason, "INVALID_PLAN");
-  const planner::ParallelPlan plan =
-      planner::resolve_context_parallel(given, model, mesh, work, machine.topology.ranks_per_host);
+  const planner::ParallelPlan plan = planner::resolve_context_parallel(
+      given, model.shape(), mesh, work, machine.topology.ranks_per_host);
   if (rank < 0 || rank >= mesh.ranks())
     base::refuse_field("rank", "{} is not one of the mesh's {} ranks", rank, mesh.ranks());
   v1::PlanDescription d;
@@ -189,7 +191,7 @@ v1::PlanDescription describe_plan(const std::string& name, const planner::ModelS
     *d.add_parameters() = to_message(p);
     local += p.count * numel(p.local);
   }
-  d.set_parameter_count(planner::parameter_count(model));
+  d.set_parameter_count(planner::parameter_count(model.modules()));
   d.set_local_parameter_count(local);
   for (const planner::Traffic& t :
        planner::step_traffic(planner::local_model(model, mesh, plan, work)))
@@ -197,17 +199,19 @@ v1::PlanDescription describe_plan(const std::string& name, const planner::ModelS
   return d;
 }
 
-v1::PlanEstimate estimate_plan(const planner::ModelShape& model, const v1::PlanQuery& query) {
+v1::PlanEstimate estimate_plan(const nn::ModelConfig& config, const v1::PlanQuery& query) {
+  TracedModel model(config);
   const planner::Machine machine = query_machine(query);
-  const auto [mesh, plan] = query_plan(query, model, machine);
-  const planner::Workload work = query_work(query, model, mesh);
+  const auto [mesh, plan] = query_plan(query, model.modules(), machine);
+  const planner::Workload work = query_work(query, model.shape(), mesh);
   return plan::to_message(planner::estimate(model, mesh, plan, work, machine), machine.name,
                           query_memory_limit(query, machine, mesh.ranks()));
 }
 
-v1::PlanSearch search_plans(const std::string& name, const planner::ModelShape& model,
+v1::PlanSearch search_plans(const std::string& name, const nn::ModelConfig& config,
                             const v1::PlanSearchQuery& query,
                             std::function<void(std::int64_t)> before_plan) {
+  TracedModel model(config);
   const planner::Machine machine = query_machine(query.query());
   planner::SearchRequest request = search_request(query, model, machine);
   request.before_plan = std::move(before_plan);

@@ -6,7 +6,9 @@
 #include <functional>
 #include <string>
 
+#include "daemon/nn/models/model_config.h"
 #include "planner/estimate/machine.h"
+#include "planner/estimate/model_modules.h"
 #include "planner/estimate/model_shape.h"
 #include "planner/estimate/workload.h"
 #include "v1/plan.pb.h"
@@ -23,7 +25,7 @@ struct MeshAndPlan {
 /// tensor_parallel and fully_shard are on if the mesh has such ranks. `machine` decides what dtype
 /// "auto" means. Throws as read_parallel_plan, and InvalidArgument for a plan that contradicts the
 /// mesh and for patterns that match nothing.
-MeshAndPlan query_plan(const v1::PlanQuery& query, const planner::ModelShape& model,
+MeshAndPlan query_plan(const v1::PlanQuery& query, const planner::ModelModules& modules,
                        const planner::Machine& machine);
 
 /// Defaults: the model's context, one sample a micro batch, one micro batch a rank.
@@ -39,11 +41,11 @@ std::int64_t query_memory_limit(const v1::PlanQuery& query, const planner::Machi
 
 // Answers. `name` is what the model is called in them. They throw InvalidArgument (INVALID_PLAN)
 // for what cannot run, and Unimplemented for what has no estimate.
-v1::PlanDescription describe_plan(const std::string& name, const planner::ModelShape& model,
+v1::PlanDescription describe_plan(const std::string& name, const nn::ModelConfig& config,
                                   const v1::PlanQuery& query, std::int64_t rank);
-v1::PlanEstimate estimate_plan(const planner::ModelShape& model, const v1::PlanQuery& query);
+v1::PlanEstimate estimate_plan(const nn::ModelConfig& config, const v1::PlanQuery& query);
 /// `before_plan` as in planner::SearchRequest.
-v1::PlanSearch search_plans(const std::string& name, const planner::ModelShape& model,
+v1::PlanSearch search_plans(const std::string& name, const nn::ModelConfig& config,
                             const v1::PlanSearchQuery& query,
                             std::function<void(std::int64_t plans_tried)> before_plan = {});
 

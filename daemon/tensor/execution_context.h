@@ -68,7 +68,8 @@ class ExecutionContext {
   bool batch_invariant() const { return batch_invariant_; }
   void set_batch_invariant(bool invariant) { batch_invariant_ = invariant; }
 
-  /// While true, modules describe their parameters without memory (nn/module.h).
+  /// While true, modules describe their parameters (nn/module.h), and models the tables that they
+  /// make for themselves, without memory.
   bool defer_parameters() const { return defer_parameters_; }
   void set_defer_parameters(bool defer) { defer_parameters_ = defer; }
 

@@ -16,7 +16,7 @@
 namespace meshloom {
 
 /// A reference to the options that an op was called with, of the op's own type (LinearOptions,
-/// SdpaOptions), which outlive it.
+/// SdpaOptions, kernels::UnaryOp), which outlive it.
 class OpOptions {
  public:
   OpOptions() = default;
@@ -24,8 +24,14 @@ class OpOptions {
   explicit OpOptions(const T& options) : options_(&options), type_(&typeid(T)) {}
   template <typename T>
   const T& as() const {
-    check_internal(type_ != nullptr && *type_ == typeid(T), "an op has options of another type");
-    return *static_cast<const T*>(options_);
+    const T* options = find<T>();
+    check_internal(options != nullptr, "an op has options of another type");
+    return *options;
+  }
+  /// Null if the op has no options, or of another type.
+  template <typename T>
+  const T* find() const {
+    return type_ != nullptr && *type_ == typeid(T) ? static_cast<const T*>(options_) : nullptr;
   }
 
  private:

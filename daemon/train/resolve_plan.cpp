@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "daemon/base/given_number.h"
+#include "daemon/nn/models/default_styles.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "daemon/plan/model_shape.h"
 #include "daemon/plan/parallel_plan.h"
@@ -143,14 +144,18 @@ void check_pattern_counts(const v1::ParallelPlan& plan, std::int64_t layers) {
   check_size("run.plan.activation_checkpoint_choices", plan.activation_checkpoint_choices_size());
 }
 
+planner::StylePlan styles_of(const planner::ParallelPlan& plan, const nn::Model& model) {
+  return planner::styles_of(
+      plan, nn::default_styles(model.config().architecture, plan.sequence_parallel));
+}
+
 /// As the styles will be used when the run is made.
 std::vector<std::string> check_styles(const planner::ParallelPlan& plan, int tp, nn::Model& model) {
   if (tp <= 1) return {};
   const auto mesh = std::make_shared<const planner::MeshLayout>(planner::MeshLayout({{"tp", tp}}));
   if (plan.fusion != planner::FusionPlan{})
     base::with_field("run.plan.fusion", [&] {
-      parallel::check_fusion(model, mesh, planner::styles_of(plan, model.config().architecture),
-                             plan.fusion);
+      parallel::check_fusion(model, mesh, styles_of(plan, model), plan.fusion);
     });
   if (plan.styles.empty()) return {};
   const std::string field = "run.plan.styles";

@@ -8,17 +8,15 @@
 
 namespace meshloom::planner {
 
-/// Bytes of activations by where they are.
+/// Bytes of activations.
 struct ActivationEstimate {
   std::int64_t block = 0;     ///< kept of one layer until its backward
   std::int64_t boundary = 0;  ///< kept of one layer that is checkpointed
-  std::int64_t forward = 0;   ///< in passing, in a layer's forward
-  std::int64_t backward = 0;  ///< in passing, in a layer's backward
-  std::int64_t ends = 0;      ///< kept before the first and after the last layer
-  std::int64_t loss = 0;      ///< in passing, in the loss: mostly chunks of logits
-  std::int64_t peak = 0;      ///< of all together, over the step
+  std::int64_t peak = 0;      ///< of all together with gradients in passing, over a micro batch
 };
 
+/// By a walk through the graph, forward and backward: every tensor lives as long as forward holds
+/// it or backward needs it.
 ActivationEstimate estimate_activations(const LocalModel& local);
 
 }  // namespace meshloom::planner

@@ -22,7 +22,7 @@ struct Estimate {
 
 /// `machine` describes a rank or, if shared_by_ranks, a host. Throws InvalidArgument with the
 /// reason if the choice cannot run.
-Estimate estimate(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
+Estimate estimate(ModelGraphs& model, const MeshSizes& mesh, const ParallelPlan& plan,
                   const Workload& work, const Machine& machine);
 
 }  // namespace meshloom::planner

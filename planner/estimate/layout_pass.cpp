@@ -30,25 +30,33 @@ std::optional<CollectiveKind> kind_of(const RedistributeStep& step) {
 
 }  // namespace
 
+std::string to_string(const TensorLabel& label) {
+  return label.parameter.empty() ? label.module : label.module + "." + label.parameter;
+}
+
 SpecPtr LayoutPass::whole(const Shape& shape) const {
   return std::make_shared<const DTensorSpec>(dims_.mesh(), Placements(1), shape);
 }
 
-PassTensorPtr LayoutPass::made(const SpecPtr& spec, const SpecPtr& grad,
-                               const TensorLabel& label) const {
-  return std::make_shared<PassTensor>(PassTensor{
+PassTensorPtr LayoutPass::made(const SpecPtr& spec, const SpecPtr& grad, const TensorLabel& label) {
+  auto tensor = std::make_shared<PassTensor>(PassTensor{
       .spec = spec, .grad = grad, .local = spec->local_shape(kFirstRank), .label = label});
+  tensor->storage = new_storage(tensor->local);
+  return tensor;
 }
 
-PassTensorPtr LayoutPass::input(const SpecPtr& spec, const TensorLabel& label,
-                                bool recorded) const {
+int LayoutPass::new_storage(const Shape& local) {
+  storages_.push_back(numel(local));
+  return static_cast<int>(storages_.size()) - 1;
+}
+
+PassTensorPtr LayoutPass::input(const SpecPtr& spec, const TensorLabel& label, bool recorded) {
   PassTensorPtr tensor = made(spec, gradient_of(spec), label);
   tensor->recorded = recorded;
   return tensor;
 }
 
-PassTensorPtr LayoutPass::parameter(const SpecPtr& spec, bool summands,
-                                    const TensorLabel& label) const {
+PassTensorPtr LayoutPass::parameter(const SpecPtr& spec, bool summands, const TensorLabel& label) {
   SpecPtr grad = gradient_of(spec);
   if (summands && spec->replicated())
     grad = std::make_shared<const DTensorSpec>(
@@ -90,33 +98,33 @@ bool LayoutPass::move(const SpecPtr& from, const SpecPtr& to, const TensorLabel&
 PlacedInput LayoutPass::place(PassTensor& tensor, const SpecPtr& to, const SpecPtr& grad) {
   const bool identity = *tensor.spec == *to;
   if (identity && (!tensor.recorded || *tensor.grad == *grad))
-    return {tensor.local, std::exchange(tensor.received, false)};
+    return {tensor.local, tensor.storage};
+  const Shape local = to->local_shape(kFirstRank);
   for (const PassTensor::Copy& copy : tensor.copies) {
     if (*copy.spec != *to || *copy.grad != *grad) continue;
     move(tensor.spec, to, tensor.label, false, true);
-    return {to->local_shape(kFirstRank), false};
+    return {local, copy.storage};
   }
-  bool received = move(tensor.spec, to, tensor.label, false);
-  if (identity) received = std::exchange(tensor.received, false);
-  if (tensor.recorded) {
-    const bool summed = move(grad, tensor.grad, tensor.label, true);
-    // Copies of parameters that were moved are not kept: they would live as long as these.
-    if (!tensor.leaf || identity) tensor.copies.push_back({to, grad});
-    return {to->local_shape(kFirstRank), received, !identity, summed};
-  }
-  return {to->local_shape(kFirstRank), received, !identity, false};
+  // A part of what the rank holds is read where it lies, but for parameters.
+  const bool received = move(tensor.spec, to, tensor.label, false);
+  const bool own = !identity && (received || tensor.leaf);
+  PlacedInput placed{local, own ? new_storage(local) : tensor.storage, !identity, false};
+  if (!tensor.recorded) return placed;
+  placed.summed = move(grad, tensor.grad, tensor.label, true);
+  // Copies of parameters that were moved are not kept: they would live as long as these.
+  if (!tensor.leaf || identity) tensor.copies.push_back({to, grad, placed.storage});
+  return placed;
 }
 
 PassResult LayoutPass::run(OpId op, const std::vector<PassTensorPtr>& inputs,
-                           const OpAttributes& attributes,
-                           const std::vector<TensorLabel>& outputs) {
+                           const OpAttributes& attributes, const TensorLabel& outputs) {
   OpCall call{op, {}, attributes, implemented_roles(op)};
   for (const PassTensorPtr& x : inputs) {
     if (x && !x->spec)
       throw Unimplemented(
           fmt::format("plan.styles: {} of a plain local tensor, {}, is not estimated; leave "
                       "use_local_output out",
-                      op_name(op), x->label.name));
+                      op_name(op), to_string(x->label)));
     call.inputs.push_back(x ? x->spec : nullptr);
   }
   PassResult result{
@@ -127,10 +135,8 @@ PassResult LayoutPass::run(OpId op, const std::vector<PassTensorPtr>& inputs,
         inputs[i] ? place(*inputs[i], decision.inputs[i], decision.input_grads[i]) : PlacedInput{});
   const bool recorded =
       std::any_of(inputs.begin(), inputs.end(), [](const auto& x) { return x && x->recorded; });
-  for (std::size_t i = 0; i < decision.outputs.size(); ++i) {
-    const SpecPtr& spec = decision.outputs[i];
-    result.outputs.push_back(
-        made(spec, gradient_of(spec), i < outputs.size() ? outputs[i] : TensorLabel{}));
+  for (const SpecPtr& spec : decision.outputs) {
+    result.outputs.push_back(made(spec, gradient_of(spec), outputs));
     result.outputs.back()->recorded = recorded;
   }
   return result;
@@ -153,7 +159,7 @@ PassTensorPtr LayoutPass::apply(const ArgumentRule& rule, const PassTensorPtr& t
           rule.partial_grad && !rule.to_local ? gathered_gradient(x->spec, to) : nullptr;
       const SpecPtr grad = gathered ? gathered : gradient_of(to);
       PassTensorPtr moved = made(to, grad, x->label);
-      moved->received = move(x->spec, to, x->label, false);
+      if (!move(x->spec, to, x->label, false)) moved->storage = x->storage;
       moved->recorded = x->recorded;
       if (x->recorded) move(grad, x->grad, x->label, true);
       x = std::move(moved);

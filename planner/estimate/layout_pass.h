@@ -15,13 +15,16 @@
 
 namespace meshloom::planner {
 
-/// What a tensor is, for reports: "outputs" of "attention", or one of no part of a layer.
+/// What a tensor is, for reports.
 struct TensorLabel {
-  std::string part = {};
-  std::string name = {};
+  std::string module = {};     ///< that gives it; of a block's without the block's own name
+  std::string parameter = {};  ///< of that module; "": what the module gives
+  bool of_block = false;
 
   bool operator==(const TensorLabel&) const = default;
 };
+/// "attn.c_proj", "transformer.wte.weight"
+std::string to_string(const TensorLabel& label);
 
 /// One collective of a pass.
 struct PassCollective {
@@ -43,9 +46,10 @@ struct PassTensor {
   TensorLabel label = {};
   bool recorded = true;  ///< whether it has a gradient
   bool leaf = false;
-  bool received = false;  ///< made by a message, so that who keeps it keeps memory
+  int storage = -1;  ///< its memory (LayoutPass::storages)
   struct Copy {
     SpecPtr spec, grad;
+    int storage = -1;
   };
   std::vector<Copy> copies = {};  ///< that uses of the tensor share
 
@@ -56,9 +60,9 @@ using PassTensorPtr = std::shared_ptr<PassTensor>;
 /// An input as an op takes it.
 struct PlacedInput {
   Shape local = {};
-  bool received = false;  ///< brought into its layout by a message, which no other use did before
-  bool copied = false;    ///< brought into its layout at all
-  bool summed = false;    ///< its gradient is brought into another layout
+  int storage = -1;     ///< the memory that the op reads
+  bool copied = false;  ///< brought into its layout, which no other use did before
+  bool summed = false;  ///< its gradient is brought into another layout by a message
 };
 
 struct PassResult {
@@ -74,16 +78,18 @@ class LayoutPass {
   const StyleDims& dims() const { return dims_; }
   SpecPtr whole(const Shape& shape) const;
   /// A tensor that is there before the pass.
-  PassTensorPtr input(const SpecPtr& spec, const TensorLabel& label, bool recorded) const;
+  PassTensorPtr input(const SpecPtr& spec, const TensorLabel& label, bool recorded);
   /// `summands`: its gradient is held as summands if it is whole.
-  PassTensorPtr parameter(const SpecPtr& spec, bool summands, const TensorLabel& label) const;
+  PassTensorPtr parameter(const SpecPtr& spec, bool summands, const TensorLabel& label);
 
   /// Inputs that are left out are null. Throws Unimplemented for a plain input.
   PassResult run(OpId op, const std::vector<PassTensorPtr>& inputs, const OpAttributes& attributes,
-                 const std::vector<TensorLabel>& outputs);
+                 const TensorLabel& outputs);
   /// What a style does to a tensor that goes into a module or comes out. `tensor` may be null.
   PassTensorPtr apply(const ArgumentRule& rule, const PassTensorPtr& tensor);
 
+  /// Elements of each piece of memory that a rank takes for tensors, the first rank's.
+  const std::vector<std::int64_t>& storages() const { return storages_; }
   void note(PassCollective collective) { collectives_.push_back(std::move(collective)); }
   /// Those since the last call, in order.
   std::vector<PassCollective> take() { return std::exchange(collectives_, {}); }
@@ -93,11 +99,13 @@ class LayoutPass {
   /// Whether a message is needed.
   bool move(const SpecPtr& from, const SpecPtr& to, const TensorLabel& label, bool backward,
             bool unshared = false);
-  PassTensorPtr made(const SpecPtr& spec, const SpecPtr& grad, const TensorLabel& label) const;
+  PassTensorPtr made(const SpecPtr& spec, const SpecPtr& grad, const TensorLabel& label);
+  int new_storage(const Shape& local);
 
   StyleDims dims_;
   PlanCache plans_;
   std::vector<PassCollective> collectives_;
+  std::vector<std::int64_t> storages_;
 };
 
 }  // namespace meshloom::planner

@@ -148,14 +148,15 @@ std::int64_t LocalModel::trained_shards() const {
   return sum;
 }
 
-LocalModel local_model(const ModelShape& model, const StyledModel& styled, const ModelPass& pass,
+LocalModel local_model(const ModelGraphs& model, const StyledModel& styled, const ModelPass& pass,
                        const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work) {
   if (!plan.checkpoint_choices.empty())
     throw Unimplemented(
         "plan.activation_checkpoint_choices: blocks that keep different things are not estimated, "
         "only activation_checkpoint for all of them");
-  LocalModel local{.model = model, .mesh = mesh, .plan = plan, .work = work, .pass = pass};
-  const ModelShards shards = model_shards(styled, model, mesh, plan);
+  const std::int64_t layers = model.modules().layers;
+  LocalModel local{.model = model.shape(), .mesh = mesh, .plan = plan, .work = work, .pass = pass};
+  const ModelShards shards = model_shards(styled, model.modules(), mesh, plan);
   std::vector<ModelParameter> block = parameters_of(styled.block),
                               root = parameters_of(styled.before);
   const std::vector<ModelParameter> after = parameters_of(styled.after);
@@ -168,9 +169,9 @@ LocalModel local_model(const ModelShape& model, const StyledModel& styled, const
     for (const ModelParameter& p : *list)
       if (p.summands && !p.name.ends_with("bias")) local.biases_alone = false;
   local.trained_root = local.root;
-  local.trained_layers.assign(static_cast<std::size_t>(model.layers), local.block);
+  local.trained_layers.assign(static_cast<std::size_t>(layers), local.block);
   if (!work.frozen.empty()) {
-    const std::string prefix = model_modules(model).block_prefix;
+    const std::string& prefix = styled.block_prefix;
     local.trained_root = trained_size_of(root, root_choices, mesh, work.frozen, "");
     for (std::size_t layer = 0; layer < local.trained_layers.size(); ++layer)
       local.trained_layers[layer] = trained_size_of(block, shards.block, mesh, work.frozen,
@@ -178,15 +179,16 @@ LocalModel local_model(const ModelShape& model, const StyledModel& styled, const
   }
   local.rows = work.micro_batch * tokens_per_rank(mesh, work);
   if (mesh.dp * mesh.fsdp * mesh.cp > 1)
-    local.gradient_sums = gradient_sums(styled, model.layers, shards, mesh);
+    local.gradient_sums = gradient_sums(styled, layers, shards, mesh);
   local.element_bytes = static_cast<std::int64_t>(dtype_size(plan.dtype));
   return local;
 }
 
-LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
+LocalModel local_model(ModelGraphs& model, const MeshSizes& mesh, const ParallelPlan& plan,
                        const Workload& work) {
   const StyledModel styled = styled_model(model, plan, mesh.tp);
-  const ModelPass pass = model_pass(model, styled, work.micro_batch, tokens_per_rank(mesh, work));
+  const ModelPass pass =
+      model_pass(model.of(work.micro_batch, tokens_per_rank(mesh, work)), model.modules(), styled);
   return local_model(model, styled, pass, mesh, plan, work);
 }
 

@@ -59,10 +59,10 @@ struct LocalModel {
 /// The choice must be valid. Throws InvalidArgument for dims of fully_shard and styles that do not
 /// fit the model, and Unimplemented for layers that are sharded each in its own way, blocks that
 /// keep different things for backward, and as styled_model and model_pass do.
-LocalModel local_model(const ModelShape& model, const MeshSizes& mesh, const ParallelPlan& plan,
+LocalModel local_model(ModelGraphs& model, const MeshSizes& mesh, const ParallelPlan& plan,
                        const Workload& work);
 /// The same from what was worked out before, for searches: neither depends on dp and fsdp.
-LocalModel local_model(const ModelShape& model, const StyledModel& styled, const ModelPass& pass,
+LocalModel local_model(const ModelGraphs& model, const StyledModel& styled, const ModelPass& pass,
                        const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work);
 
 }  // namespace meshloom::planner

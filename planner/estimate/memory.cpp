@@ -107,7 +107,7 @@ std::int64_t exchanged_bytes(const LocalModel& local) {
   // Gradients of the rank's own queries, keys and values are summed in float32, beside what a
   // rank alone makes of them.
   const bool sums = local.plan.dtype != DType::kFloat32;
-  return messages + (sums ? (local.pass.layer.attention - local.pass.layer.queries) * kFloat : 0);
+  return messages + (sums ? local.pass.attended * kFloat : 0);
 }
 
 std::int64_t communication_bytes(const LocalModel& local) {
@@ -180,9 +180,7 @@ void stage_activations(StagedBlocks& blocks, const LocalModel& local) {
       blocks.add_in_turn(2 * c.elements *
                          (c.element_bytes > 0 ? c.element_bytes : local.element_bytes));
   };
-  add(local.pass.before);
-  for (const LayerCollectives& layer : local.pass.layers) add(layer.collectives);
-  add(local.pass.after);
+  for (const RunCollectives& run : local.pass.runs) add(run.collectives);
 }
 
 /// What a rank sends of attention is as much as it gets, at most all that others have.

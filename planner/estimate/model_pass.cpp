@@ -2,369 +2,267 @@
 #include "planner/estimate/model_pass.h"
 
 #include <algorithm>
-#include <map>
 
 #include "kernels/base/integer_math.h"
 
 namespace meshloom::planner {
 namespace {
 
-using Tensors = std::vector<PassTensorPtr>;
+double to_double(std::int64_t n) { return static_cast<double>(n); }
 
-/// What passes between pre-norm layers; `x` is null at the start.
-struct Stream {
-  PassTensorPtr x, residual;
-};
+/// All but the last dim.
+std::int64_t rows_of(const Shape& shape) {
+  return numel(shape) / std::max<std::int64_t>(1, shape.back());
+}
 
 class Walk {
  public:
-  Walk(const ModelShape& model, const StyledModel& styled, std::int64_t batch,
-       std::int64_t sequence)
-      : m_(model), pass_(styled.mesh), batch_(batch), sequence_(sequence) {
-    for (const auto* list : {&styled.before, &styled.after})
-      for (const StyledModule& module : *list) outside_[module.shape.name] = &module;
-    for (const StyledModule& module : styled.block) block_[module.shape.name] = &module;
-    for (const auto& [name, module] : outside_)
-      for (const ModelParameter& p : module->parameters) leaves_[p.name] = leaf(p);
+  Walk(const ModelGraph& graph, const ModelModules& modules, const StyledModel& styled)
+      : graph_(graph), modules_(modules), pass_(styled.mesh), tensors_(graph.tensors.size()) {
+    for (const auto* list : {&styled.before, &styled.block, &styled.after})
+      for (const StyledModule& module : *list) styled_.push_back(&module);
+    result_.graph = &graph;
+    result_.steps.resize(graph.steps.size());
   }
 
   ModelPass run();
 
  private:
-  PassTensorPtr leaf(const ModelParameter& p) const {
-    return pass_.parameter(p.spec, p.summands, {"", p.name});
-  }
-  /// Of a module here; null if it has none of that name.
-  PassTensorPtr parameter(const std::string& module_name, const char* name) const {
-    const auto found = leaves_.find(module_name + "." + name);
-    return found == leaves_.end() ? nullptr : found->second;
-  }
+  static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
-  /// A module's forward between its styles.
-  template <typename Forward>
-  Tensors call(const std::string& name, Tensors inputs, const Forward& forward) {
-    const std::vector<StyleAction>& actions = (in_layer_ ? block_ : outside_).at(name)->actions;
-    const auto apply = [&](const std::vector<ArgumentRule>& rules, Tensors& tensors) {
-      for (std::size_t i = 0; i < std::min(rules.size(), tensors.size()); ++i)
-        tensors[i] = pass_.apply(rules[i], tensors[i]);
-    };
-    for (const StyleAction& action : actions) apply(action.inputs, inputs);
-    Tensors outputs = forward(inputs);
-    for (const StyleAction& action : actions) apply(action.outputs, outputs);
-    return outputs;
-  }
-  PassTensorPtr op(OpId id, const Tensors& inputs, const OpAttributes& attributes,
-                   const TensorLabel& label) {
-    return pass_.run(id, inputs, attributes, {label}).outputs[0];
-  }
+  bool take(const GraphRun& run);
+  void carry(const GraphRun& run);
+  void border(const GraphStep& step, PassStep& noted);
+  void op(const GraphStep& step, PassStep& noted);
+  PassTensorPtr input(int name, const TensorLabel& label);
+  TensorLabel label_of(const GraphStep& step, const std::vector<PassTensorPtr>& inputs) const;
+  void exchange_losses(const PassResult& result, const TensorLabel& label);
 
-  PassTensorPtr embedding(const std::string& name, const Shape& ids, const TensorLabel& label);
-  PassTensorPtr linear(const std::string& name, const PassTensorPtr& x, const TensorLabel& label,
-                       bool activated = false);
-  Tensors norm(const std::string& name, const PassTensorPtr& x, const PassTensorPtr& residual,
-               const TensorLabel& label);
-  PassTensorPtr split_features(const PassTensorPtr& x, std::int64_t heads);
-  PassTensorPtr heads_first(const PassTensorPtr& x) {
-    return op(OpId::kTranspose, {x}, {{}, {1, 2}}, x->label);
-  }
-  PassTensorPtr split_heads(const PassTensorPtr& x, std::int64_t heads) {
-    return heads_first(split_features(x, heads));
-  }
-  PassTensorPtr attention(const PassTensorPtr& q, const PassTensorPtr& k, const PassTensorPtr& v);
-  PassTensorPtr dropout(const PassTensorPtr& x, bool wanted) {
-    return wanted ? op(OpId::kDropout, {x}, {}, x->label) : x;
-  }
-  /// What is between the layers of an MLP, which keeps it for backward.
-  PassTensorPtr activation_input(const PassTensorPtr& x) {
-    sizes_.inner = x->elements();
-    x->received = false;
-    return x;
-  }
-  PassTensorPtr activated(const std::string& name, const PassTensorPtr& x,
-                          const TensorLabel& label);
+  void join_loss();
+  void count(const GraphRun& run, std::int64_t times);
+  void count_product(const GraphRun& run, std::size_t i, double times);
+  void count_attention(std::size_t i, std::int64_t times);
+  void count_loss(const GraphStep& step, const PassStep& noted);
+  const Shape& whole(int name) const { return graph_.tensors[index(name)].shape; }
 
-  PassTensorPtr embed();
-  Stream layer(const Stream& in);
-  Stream gpt2_layer(const Stream& in);
-  Stream llama_layer(const Stream& in);
-  PassTensorPtr bert_layer(const PassTensorPtr& x);
-  PassTensorPtr finish(const Stream& in);
-  void loss(const PassTensorPtr& hidden, ModelPass& result);
-
-  const ModelShape& m_;
+  const ModelGraph& graph_;
+  const ModelModules& modules_;
   LayoutPass pass_;
-  std::int64_t batch_, sequence_;
-  std::map<std::string, const StyledModule*> outside_, block_;
-  std::map<std::string, PassTensorPtr> leaves_;
-  bool in_layer_ = false, in_mlp_ = false;
-  LayerSizes sizes_;
+  std::vector<const StyledModule*> styled_;  ///< by number
+  std::vector<PassTensorPtr> tensors_;       ///< by the graph's names
+  ModelPass result_;
 };
 
-const TensorLabel kAttentionInput{"attention", "inputs"}, kAttentionOutput{"attention", "outputs"};
-const TensorLabel kMlpInput{"MLP", "inputs"}, kMlpOutput{"MLP", "outputs"};
-const TensorLabel kKeysAndValues{"", "keys and values"}, kQueries{"", "queries"};
-const TensorLabel kStream{"", "residual stream"}, kMlpFeatures{"", "features of the MLP"};
-const TensorLabel kHidden{"", "last norm's output"};
-
-PassTensorPtr Walk::embedding(const std::string& name, const Shape& ids, const TensorLabel& label) {
-  const PassTensorPtr given = pass_.input(pass_.whole(ids), {"", "token ids"}, false);
-  return call(name, {given}, [&](const Tensors& in) {
-    return pass_.run(OpId::kEmbedding, {parameter(name, "weight"), in[0]}, {{}, {-1}}, {label})
-        .outputs;
-  })[0];
-}
-
-PassTensorPtr Walk::linear(const std::string& name, const PassTensorPtr& x,
-                           const TensorLabel& label, bool activated) {
-  const bool in_out = in_layer_ && m_.kind == Architecture::kGpt2;
-  return call(name, {x}, [&](const Tensors& in) {
-    PassTensorPtr y = in[0];
-    // No activation of summands is a sum of activations.
-    if (activated && y->spec && y->spec->has_partial()) y = op(OpId::kUnary, {y}, {}, y->label);
-    PassResult result =
-        pass_.run(OpId::kLinear, {y, parameter(name, "weight"), parameter(name, "bias")},
-                  {{}, {in_out ? 1 : 0}}, {label});
-    const Shape& local = result.inputs[0].local;
-    sizes_.matmul +=
-        static_cast<double>(numel(result.inputs[1].local)) *
-        (static_cast<double>(local[0] * local[1]) / static_cast<double>(batch_ * sequence_));
-    if (result.inputs[0].received) sizes_.received += numel(local);
-    if (result.inputs[0].received && in_mlp_) sizes_.in_passing += numel(local);
-    const PlacedInput& weight = result.inputs[1];
-    if (weight.copied) sizes_.received += numel(weight.local);
-    if (weight.summed)
-      sizes_.weight_gradient = std::max(sizes_.weight_gradient, numel(weight.local));
-    return result.outputs;
-  })[0];
-}
-
-Tensors Walk::norm(const std::string& name, const PassTensorPtr& x, const PassTensorPtr& residual,
-                   const TensorLabel& label) {
-  const auto forward = [&](const Tensors& in) -> Tensors {
-    const PassTensorPtr weight = parameter(name, "weight"), bias = parameter(name, "bias");
-    PassResult result =
-        in[0] && in[1]
-            ? pass_.run(OpId::kAddNorm, {in[0], in[1], weight, bias}, {{}, {1}}, {label, kStream})
-            : pass_.run(OpId::kNorm, {in[0] ? in[0] : in[1], weight, bias}, {{}, {1}}, {label});
-    if (result.outputs.size() == 1) result.outputs.push_back(in[0] ? in[0] : in[1]);
-    const std::int64_t kept = result.outputs[1]->elements();
-    sizes_.norms += kept;
-    sizes_.norm_rows += kept / weight->elements();
-    return result.outputs;
-  };
-  return call(name, {x, residual}, forward);
-}
-
-PassTensorPtr Walk::split_features(const PassTensorPtr& x, std::int64_t heads) {
-  return op(OpId::kReshape, {x}, {{batch_, sequence_, heads, m_.head_dim}, {}}, x->label);
-}
-
-PassTensorPtr Walk::attention(const PassTensorPtr& q, const PassTensorPtr& k,
-                              const PassTensorPtr& v) {
-  PassResult result =
-      pass_.run(OpId::kAttention, {q, k, v, nullptr, nullptr}, {}, {{"", "attended values"}});
-  const std::int64_t o = result.outputs[0]->elements();
-  sizes_.queries = o;
-  sizes_.attention = q->elements() + k->elements() + v->elements() + o;
-  sizes_.logsumexp = result.outputs[1]->elements();
-  const std::int64_t heads = result.inputs[0].local[1], kv_heads = result.inputs[1].local[1];
-  if (heads < m_.heads && kv_heads == m_.kv_heads && m_.kv_heads < m_.heads) {
-    // Attention takes the heads that this rank's queries use.
-    const std::int64_t shared = m_.heads / m_.kv_heads;
-    sizes_.attention +=
-        2 * divide_up(heads, shared) * m_.head_dim * result.inputs[1].local[0] * sequence_;
+PassTensorPtr Walk::input(int name, const TensorLabel& label) {
+  if (name < 0) return nullptr;
+  PassTensorPtr& known = tensors_[index(name)];
+  if (known) return known;
+  const GraphTensor& tensor = graph_.tensors[index(name)];
+  if (!tensor.is_parameter()) {
+    known = pass_.input(pass_.whole(tensor.shape), label, tensor.recorded);
+    return known;
   }
-  const PassTensorPtr joined =
-      op(OpId::kTranspose, {result.outputs[0]}, {{}, {1, 2}}, result.outputs[0]->label);
-  return op(OpId::kReshape, {joined}, {{batch_, sequence_, m_.q_width()}, {}}, joined->label);
+  const StyledModule& module = *styled_[index(tensor.module)];
+  const ModelParameter& p = module.parameters[index(tensor.parameter)];
+  known = pass_.parameter(p.spec, p.summands,
+                          {.module = module.shape.name,
+                           .parameter = module.shape.parameters[index(tensor.parameter)].name,
+                           .of_block = modules_.is_block(tensor.module)});
+  return known;
 }
 
-PassTensorPtr Walk::activated(const std::string& name, const PassTensorPtr& x,
-                              const TensorLabel& label) {
-  const PassTensorPtr in = activation_input(x);
-  if (m_.activation == MlpActivation::kGelu) return linear(name, in, label, true);
-  return linear(name, op(OpId::kUnary, {in}, {}, in->label), label);
+/// What only reshapes or chooses has the name of what it takes.
+TensorLabel Walk::label_of(const GraphStep& step, const std::vector<PassTensorPtr>& inputs) const {
+  const auto recorded = [](const PassTensorPtr& x) { return x && x->recorded && !x->leaf; };
+  const auto first = std::find_if(inputs.begin(), inputs.end(), recorded);
+  const bool joins = std::count_if(inputs.begin(), inputs.end(), recorded) > 1;
+  const bool has_parameters = step.module >= 0 && !modules_.at(step.module).parameters.empty();
+  if (first != inputs.end() && !has_parameters && (step.module < 0 || !joins))
+    return (*first)->label;
+  if (step.module < 0) return {};
+  return {.module = modules_.at(step.module).name,
+          .parameter = {},
+          .of_block = modules_.is_block(step.module)};
 }
 
-PassTensorPtr Walk::embed() {
-  const Shape ids{batch_, sequence_}, one{1, sequence_};
-  const TensorLabel token{"", "token embedding"}, position{"", "position embedding"};
-  switch (m_.kind) {
-    case Architecture::kLlama: return embedding("model.embed_tokens", ids, token);
-    case Architecture::kGpt2: {
-      const PassTensorPtr tokens = embedding("transformer.wte", ids, token);
-      const PassTensorPtr sum =
-          op(OpId::kAdd, {tokens, embedding("transformer.wpe", one, position)}, {}, kStream);
-      return dropout(sum, m_.embedding_dropout);
+void Walk::border(const GraphStep& step, PassStep& noted) {
+  const StyledModule& module = *styled_[index(step.module)];
+  std::vector<PassTensorPtr> tensors;
+  for (const int name : step.inputs) {
+    tensors.push_back(input(name, {}));
+    noted.inputs.push_back(tensors.back()
+                               ? PlacedInput{tensors.back()->local, tensors.back()->storage}
+                               : PlacedInput{});
+  }
+  for (const StyleAction& action : module.actions) {
+    const auto& rules = step.kind == GraphStepKind::kEnter ? action.inputs : action.outputs;
+    for (std::size_t i = 0; i < std::min(rules.size(), tensors.size()); ++i)
+      tensors[i] = pass_.apply(rules[i], tensors[i]);
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (step.outputs[i] >= 0) tensors_[index(step.outputs[i])] = tensors[i];
+    noted.outputs.push_back(tensors[i] ? tensors[i]->local : Shape{});
+    noted.storages.push_back(tensors[i] ? tensors[i]->storage : -1);
+  }
+}
+
+void Walk::op(const GraphStep& step, PassStep& noted) {
+  std::vector<PassTensorPtr> inputs;
+  for (const int name : step.inputs) inputs.push_back(input(name, {}));
+  // No activation of summands is a sum of activations.
+  if (step.input_activation && inputs[0]->spec && inputs[0]->spec->has_partial())
+    inputs[0] = pass_.run(OpId::kUnary, {inputs[0]}, {}, inputs[0]->label).outputs[0];
+  const TensorLabel label = label_of(step, inputs);
+  PassResult result = pass_.run(step.op, inputs, step.attributes, label);
+  for (std::size_t i = 0; i < step.outputs.size(); ++i) {
+    const PassTensorPtr& output = result.outputs[i];
+    tensors_[index(step.outputs[i])] = output;
+    noted.outputs.push_back(output->local);
+    noted.storages.push_back(output->storage);
+  }
+  if (step.op == OpId::kLinearCrossEntropy) exchange_losses(result, label);
+  noted.inputs = std::move(result.inputs);
+}
+
+/// Over a sharded vocabulary: what each rank knows of each token's loss, two floats.
+void Walk::exchange_losses(const PassResult& result, const TensorLabel& label) {
+  if (!result.decision.has(MeshRole::kVocabulary) || pass_.dims().parts() == 1) return;
+  const std::int64_t own = 2 * rows_of(result.inputs[0].local);
+  pass_.note({.kind = CollectiveKind::kAllGather,
+              .label = label,
+              .elements = own * pass_.dims().parts(),
+              .own = own,
+              .element_bytes = 4});
+}
+
+void Walk::carry(const GraphRun& run) {
+  std::vector<PassTensorPtr> left;
+  for (const auto& [from, to] : run.carried) left.push_back(tensors_[index(from)]);
+  for (std::size_t i = 0; i < left.size(); ++i) tensors_[index(run.carried[i].second)] = left[i];
+}
+
+/// Whether a further time takes what this one took.
+bool Walk::take(const GraphRun& run) {
+  for (std::size_t i = run.begin; i < run.end; ++i) {
+    // Every layer has parameters of its own.
+    for (const int name : graph_.steps[i].inputs)
+      if (run.is_block && name >= 0 && modules_.is_block(graph_.tensors[index(name)].module))
+        tensors_[index(name)] = nullptr;
+  }
+  for (std::size_t i = run.begin; i < run.end; ++i) {
+    const GraphStep& step = graph_.steps[i];
+    PassStep& noted = result_.steps[i] = {};
+    step.kind == GraphStepKind::kOp ? op(step, noted) : border(step, noted);
+  }
+  return std::all_of(run.carried.begin(), run.carried.end(), [&](const auto& pair) {
+    return *tensors_[index(pair.first)]->spec == *tensors_[index(pair.second)]->spec;
+  });
+}
+
+void Walk::count_product(const GraphRun& run, std::size_t i, double times) {
+  const GraphStep& step = graph_.steps[i];
+  const PassStep& noted = result_.steps[i];
+  const double tokens = to_double(graph_.rows * graph_.tokens);
+  const double local = times * to_double(numel(noted.inputs[1].local)) *
+                       (to_double(rows_of(noted.inputs[0].local)) / tokens);
+  const double all = times * to_double(numel(whole(step.inputs[1]))) *
+                     (to_double(rows_of(whole(step.inputs[0]))) / tokens);
+  (run.is_block ? result_.work.in_blocks : result_.work.outside) += local;
+  (run.is_block ? result_.whole_work.in_blocks : result_.whole_work.outside) += all;
+}
+
+void Walk::count_attention(std::size_t i, std::int64_t times) {
+  const GraphStep& step = graph_.steps[i];
+  const PassStep& noted = result_.steps[i];
+  const double tokens = to_double(graph_.rows * graph_.tokens);
+  AttentionWork work{times, step.causal, step.window, to_double(numel(noted.outputs[0])) / tokens};
+  result_.work.attention.push_back(work);
+  work.features = to_double(numel(whole(step.outputs[0]))) / tokens;
+  result_.whole_work.attention.push_back(work);
+  const Shape &q = noted.inputs[0].local, &k = noted.inputs[1].local;
+  std::int64_t attended = numel(q) + numel(k) + numel(noted.inputs[2].local);
+  attended += 2 * copied_key_elements(graph_, i, noted);
+  result_.attended = std::max(result_.attended, attended);
+}
+
+void Walk::count_loss(const GraphStep& step, const PassStep& noted) {
+  result_.loss_rows = std::max(result_.loss_rows, rows_of(noted.inputs[0].local));
+  result_.vocab = std::max(result_.vocab, noted.inputs[1].local[0]);
+  result_.whole_vocab = std::max(result_.whole_vocab, whole(step.inputs[1])[0]);
+}
+
+void Walk::count(const GraphRun& run, std::int64_t times) {
+  const double n = to_double(times);
+  for (std::size_t i = run.begin; i < run.end; ++i) {
+    const GraphStep& step = graph_.steps[i];
+    const PassStep& noted = result_.steps[i];
+    if (step.kind != GraphStepKind::kOp) continue;
+    switch (step.op) {
+      case OpId::kLinear:
+        count_product(run, i, n);
+        if (run.is_block && step.input_activation)
+          result_.activations += n * to_double(numel(noted.inputs[0].local));
+        break;
+      case OpId::kUnary:
+      case OpId::kSwiglu:
+        if (run.is_block) result_.activations += n * to_double(numel(noted.outputs[0]));
+        break;
+      case OpId::kNorm:
+      case OpId::kAddNorm:
+        if (run.is_block) result_.norms += n * to_double(numel(noted.outputs.back()));
+        break;
+      case OpId::kAttention: count_attention(i, times); break;
+      case OpId::kLinearCrossEntropy:
+        count_product(run, i, n);
+        count_loss(step, noted);
+        break;
+      default: break;
     }
-    case Architecture::kBert: break;
   }
-  const std::string prefix = "bert.embeddings.";
-  const PassTensorPtr words = embedding(prefix + "word_embeddings", ids, token);
-  const PassTensorPtr types =
-      embedding(prefix + "token_type_embeddings", one, {"", "token type embedding"});
-  const PassTensorPtr typed = op(OpId::kAdd, {words, types}, {}, kStream);
-  const PassTensorPtr sum = op(
-      OpId::kAdd, {typed, embedding(prefix + "position_embeddings", one, position)}, {}, kStream);
-  return dropout(norm(prefix + "LayerNorm", sum, nullptr, kAttentionInput)[0],
-                 m_.embedding_dropout);
+  if (run.is_block && !result_.steps[run.end - 1].outputs.empty())
+    result_.stream = std::max(result_.stream, numel(result_.steps[run.end - 1].outputs.back()));
 }
 
-Stream Walk::gpt2_layer(const Stream& in) {
-  const Tensors first = norm("ln_1", in.x, in.residual, kAttentionInput);
-  const PassTensorPtr attended = call("attn", {first[0]}, [&](const Tensors& x) -> Tensors {
-    const PassTensorPtr fused = linear("attn.c_attn", x[0], {"", "queries, keys and values"});
-    const Tensors qkv = pass_
-                            .run(OpId::kSplit, {fused}, {{}, {m_.hidden, 2}},
-                                 {kQueries, kKeysAndValues, kKeysAndValues})
-                            .outputs;
-    return {linear("attn.c_proj",
-                   attention(split_heads(qkv[0], m_.heads), split_heads(qkv[1], m_.heads),
-                             split_heads(qkv[2], m_.heads)),
-                   kAttentionOutput)};
-  })[0];
-  const Tensors second = norm("ln_2", dropout(attended, m_.residual_dropout), first[1], kMlpInput);
-  in_mlp_ = true;
-  const PassTensorPtr mlp = call("mlp", {second[0]}, [&](const Tensors& x) -> Tensors {
-    return {activated("mlp.c_proj", linear("mlp.c_fc", x[0], kMlpFeatures), kMlpOutput)};
-  })[0];
-  return {dropout(mlp, m_.residual_dropout), second[1]};
-}
-
-Stream Walk::llama_layer(const Stream& in) {
-  const Tensors first = norm("input_layernorm", in.x, in.residual, kAttentionInput);
-  const PassTensorPtr attended = call("self_attn", {first[0]}, [&](const Tensors& x) -> Tensors {
-    const auto heads = [&](const std::string& name, std::int64_t count, const TensorLabel& label) {
-      return split_features(linear("self_attn." + name + "_proj", x[0], label), count);
-    };
-    const auto rotated = [&](const std::string& name, std::int64_t count,
-                             const TensorLabel& label) {
-      PassTensorPtr split = heads(name, count, label);
-      if (m_.qk_norm) split = norm("self_attn." + name + "_norm", split, nullptr, label)[0];
-      return op(OpId::kRope, {heads_first(split), nullptr, nullptr, nullptr}, {}, label);
-    };
-    const PassTensorPtr q = rotated("q", m_.heads, kQueries);
-    const PassTensorPtr k = rotated("k", m_.kv_heads, kKeysAndValues);
-    const PassTensorPtr v = heads_first(heads("v", m_.kv_heads, kKeysAndValues));
-    return {linear("self_attn.o_proj", attention(q, k, v), kAttentionOutput)};
-  })[0];
-  const Tensors second = norm("post_attention_layernorm", attended, first[1], kMlpInput);
-  in_mlp_ = true;
-  const PassTensorPtr mlp = call("mlp", {second[0]}, [&](const Tensors& x) -> Tensors {
-    const PassTensorPtr gate = linear("mlp.gate_proj", x[0], kMlpFeatures);
-    const PassTensorPtr up = linear("mlp.up_proj", x[0], kMlpFeatures);
-    const PassTensorPtr product = op(OpId::kSwiglu, {gate, up}, {}, kMlpFeatures);
-    return {linear("mlp.down_proj", activation_input(product), kMlpOutput)};
-  })[0];
-  return {mlp, second[1]};
-}
-
-PassTensorPtr Walk::bert_layer(const PassTensorPtr& x) {
-  const PassTensorPtr attended = call("attention.self", {x}, [&](const Tensors& in) -> Tensors {
-    const auto heads = [&](const char* name, const TensorLabel& label) {
-      return split_heads(linear(std::string("attention.self.") + name, in[0], label), m_.heads);
-    };
-    const PassTensorPtr q = heads("query", kQueries), k = heads("key", kKeysAndValues);
-    return {attention(q, k, heads("value", kKeysAndValues))};
-  })[0];
-  const PassTensorPtr joined = linear("attention.output.dense", attended, kAttentionOutput);
-  const PassTensorPtr mid =
-      norm("attention.output.LayerNorm", dropout(joined, m_.residual_dropout), x, kMlpInput)[0];
-  in_mlp_ = true;
-  const PassTensorPtr features = linear("intermediate.dense", mid, kMlpFeatures);
-  const PassTensorPtr mlp = activated("output.dense", features, kMlpOutput);
-  return norm("output.LayerNorm", dropout(mlp, m_.residual_dropout), mid, kAttentionInput)[0];
-}
-
-Stream Walk::layer(const Stream& in) {
-  in_layer_ = true;
-  in_mlp_ = false;
-  sizes_ = {};
-  for (const auto& [name, module] : block_)
-    for (const ModelParameter& p : module->parameters) leaves_[p.name] = leaf(p);
-  Tensors inputs{in.x, in.residual};
-  if (m_.kind == Architecture::kBert) inputs = {in.residual};
-  const Tensors out = call("", inputs, [&](const Tensors& x) -> Tensors {
-    for (const PassTensorPtr& t : x) sizes_.boundary += (t ? t : x.back())->elements();
-    if (m_.kind == Architecture::kBert) return {bert_layer(x[0])};
-    const Stream result =
-        m_.kind == Architecture::kGpt2 ? gpt2_layer({x[0], x[1]}) : llama_layer({x[0], x[1]});
-    return {result.x, result.residual};
-  });
-  in_layer_ = in_mlp_ = false;
-  sizes_.stream = out.back()->elements();
-  return out.size() == 1 ? Stream{nullptr, out[0]} : Stream{out[0], out[1]};
-}
-
-PassTensorPtr Walk::finish(const Stream& in) {
-  switch (m_.kind) {
-    case Architecture::kGpt2: return norm("transformer.ln_f", in.x, in.residual, kHidden)[0];
-    case Architecture::kLlama: return norm("model.norm", in.x, in.residual, kHidden)[0];
-    case Architecture::kBert: break;
-  }
-  const std::string transform = "cls.predictions.transform.";
-  const PassTensorPtr dense =
-      linear(transform + "dense", in.residual, {"", "output of the transform"});
-  return norm(transform + "LayerNorm", op(OpId::kUnary, {dense}, {}, dense->label), nullptr,
-              kHidden)[0];
-}
-
-void Walk::loss(const PassTensorPtr& hidden, ModelPass& result) {
-  const bool bert = m_.kind == Architecture::kBert;
-  const std::string name = bert ? "cls.predictions" : "lm_head";
-  const char* table = bert                             ? "bert.embeddings.word_embeddings"
-                      : m_.kind == Architecture::kGpt2 ? "transformer.wte"
-                                                       : "model.embed_tokens";
-  const PassTensorPtr weight =
-      m_.tied ? parameter(table, "weight") : parameter(name, bert ? "decoder.weight" : "weight");
-  const PassTensorPtr labels = pass_.input(pass_.whole({batch_, sequence_}), {"", "labels"}, false);
-  PassTensorPtr sum;
-  call(name, {hidden}, [&](const Tensors& in) -> Tensors {
-    const PassResult r =
-        pass_.run(OpId::kLinearCrossEntropy, {in[0], weight, parameter(name, "bias"), labels}, {},
-                  {{"", "loss"}});
-    result.hidden = numel(r.inputs[0].local);
-    result.vocab = r.inputs[1].local[0];
-    // Over a sharded vocabulary: what each rank knows of each token's loss, two floats.
-    const std::int64_t own = 2 * (result.hidden / m_.hidden);
-    if (r.decision.has(MeshRole::kVocabulary) && pass_.dims().parts() > 1)
-      pass_.note({.kind = CollectiveKind::kAllGather,
-                  .label = {"", "loss"},
-                  .elements = own * pass_.dims().parts(),
-                  .own = own,
-                  .element_bytes = 4});
-    sum = r.outputs[0];
-    return {};
-  });
+/// The last op gives the loss, which every rank gets.
+void Walk::join_loss() {
+  const auto last = std::find_if(graph_.steps.rbegin(), graph_.steps.rend(),
+                                 [](const auto& step) { return step.kind == GraphStepKind::kOp; });
   const ArgumentRule whole{.desired = Placements{Placement::replicate()}};
-  pass_.apply(whole, sum);
+  pass_.apply(whole, tensors_[index(last->outputs[0])]);
 }
 
 ModelPass Walk::run() {
-  ModelPass result;
-  Stream stream{nullptr, embed()};
-  result.before = pass_.take();
-  for (std::int64_t i = 0; i < m_.layers; ++i) {
-    const SpecPtr x = stream.x ? stream.x->spec : nullptr, residual = stream.residual->spec;
-    stream = layer(stream);
-    // A layer that gives what it takes stands for all that follow.
-    const bool alike =
-        i > 0 && *stream.residual->spec == *residual && (!x || *stream.x->spec == *x);
-    const std::int64_t layers = alike ? m_.layers - i : 1;
-    result.layers.push_back({layers, pass_.take()});
-    if (alike) break;
+  for (const GraphRun& run : graph_.runs) {
+    for (std::int64_t done = 0; done < run.times;) {
+      if (done > 0) carry(run);
+      const bool settled = take(run);
+      const std::int64_t times = settled ? run.times - done : 1;
+      if (&run == &graph_.runs.back()) join_loss();
+      result_.runs.push_back({times, run.is_block, pass_.take()});
+      count(run, times);
+      done += times;
+    }
   }
-  result.layer = sizes_;
-  loss(finish(stream), result);
-  result.after = pass_.take();
-  return result;
+  result_.storages = pass_.storages();
+  return std::move(result_);
 }
 
 }  // namespace
 
-ModelPass model_pass(const ModelShape& model, const StyledModel& styled, std::int64_t batch,
-                     std::int64_t sequence) {
-  return Walk(model, styled, batch, sequence).run();
+std::int64_t copied_key_elements(const ModelGraph& graph, std::size_t step, const PassStep& noted) {
+  const auto heads_of = [&](std::size_t input) {
+    const int name = graph.steps[step].inputs[input];
+    return graph.tensors[static_cast<std::size_t>(name)].shape[1];
+  };
+  const std::int64_t heads = heads_of(0), kv_heads = heads_of(1);
+  const Shape &q = noted.inputs[0].local, &k = noted.inputs[1].local;
+  if (q[1] == heads || k[1] < kv_heads || kv_heads == heads) return 0;
+  return divide_up(q[1], heads / kv_heads) * k[0] * k[2] * k[3];
+}
+
+ModelPass model_pass(const ModelGraph& graph, const ModelModules& modules,
+                     const StyledModel& styled) {
+  return Walk(graph, modules, styled).run();
 }
 
 }  // namespace meshloom::planner

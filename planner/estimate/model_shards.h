@@ -18,7 +18,7 @@ struct ModelShards {
 
 /// Throws InvalidArgument naming a parameter whose hand-made choice is no dim of it, or a pattern
 /// that matches none, and Unimplemented naming a parameter that two layers would shard differently.
-ModelShards model_shards(const StyledModel& styled, const ModelShape& model, const MeshSizes& mesh,
-                         const ParallelPlan& plan);
+ModelShards model_shards(const StyledModel& styled, const ModelModules& modules,
+                         const MeshSizes& mesh, const ParallelPlan& plan);
 
 }  // namespace meshloom::planner

@@ -29,11 +29,11 @@ ParameterLayout layout_of(const ModelParameter& p, const ShardChoice& choice, co
 
 }  // namespace
 
-std::vector<ParameterLayout> parameter_layouts(const ModelShape& model, const MeshSizes& mesh,
+std::vector<ParameterLayout> parameter_layouts(const ModelGraphs& model, const MeshSizes& mesh,
                                                const ParallelPlan& plan,
                                                const std::vector<int>& coordinates) {
   const StyledModel styled = styled_model(model, plan, mesh.tp);
-  const ModelShards shards = model_shards(styled, model, mesh, plan);
+  const ModelShards shards = model_shards(styled, model.modules(), mesh, plan);
   std::vector<ParameterLayout> layouts;
   const auto add = [&](const std::vector<StyledModule>& modules,
                        const std::vector<ShardChoice>& choices, bool of_layers) {
@@ -42,7 +42,7 @@ std::vector<ParameterLayout> parameter_layouts(const ModelShape& model, const Me
       layouts.push_back(layout_of(parameters[i], choices[i], mesh, coordinates));
       if (!of_layers) continue;
       layouts.back().name = styled.block_prefix + ".*." + parameters[i].name;
-      layouts.back().count = static_cast<int>(model.layers);
+      layouts.back().count = static_cast<int>(model.modules().layers);
     }
   };
   add(styled.before, shards.before, false);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/estimate/model_shape.h"
+#include "planner/estimate/model_graphs.h"
 #include "planner/placement.h"
 #include "planner/plan/mesh_sizes.h"
 #include "planner/plan/parallel_plan.h"
@@ -26,7 +26,7 @@ struct ParameterLayout {
 
 /// On the rank at these coordinates of dp, fsdp, cp, tp. If fsdp and tp shard one dim, tp shards
 /// first.
-std::vector<ParameterLayout> parameter_layouts(const ModelShape& model, const MeshSizes& mesh,
+std::vector<ParameterLayout> parameter_layouts(const ModelGraphs& model, const MeshSizes& mesh,
                                                const ParallelPlan& plan,
                                                const std::vector<int>& coordinates);
 

@@ -55,7 +55,7 @@ RotateCost cost_of(const AttentionSizes& sizes, const SequencePlace& place, Rota
 
 LoadBalancer balancer_of_layers(const ModelShape& model, const MeshSizes& mesh,
                                 const Workload& work) {
-  if (!model.causal() || model.windowed_layers == 0) return LoadBalancer::kHeadTail;
+  if (!model.causal || model.windowed_layers == 0) return LoadBalancer::kHeadTail;
   std::vector<LayerWindow> layers{{model.window - 1, model.windowed_layers}};
   if (model.layers > model.windowed_layers)
     layers.push_back({-1, model.layers - model.windowed_layers});
@@ -106,13 +106,13 @@ AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
                        .dims_v = model.head_dim,
                        .element_bytes = plan.dtype == DType::kFloat32 ? 4 : 2,
                        .ranks = mesh.cp};
-  if (!model.causal()) {
+  if (!model.causal) {
     sizes.pairs = static_cast<double>(work.sequence) * static_cast<double>(work.sequence);
     sizes.seen_share = 1.0;
   }
   const LoadBalancer balancer = plan.context_parallel.load_balancer;
   const bool neighbours = balancer == LoadBalancer::kNone;
-  if (model.causal() && neighbours) {
+  if (model.causal && neighbours) {
     // Rank r sees the keys of the r ranks before it; the last computes most.
     sizes.seen_share = 0.5;
     sizes.balance = mesh.cp / (2.0 * mesh.cp - 1.0);

@@ -34,9 +34,9 @@ auto order_of(const Estimate& e) {
 
 class Search {
  public:
-  Search(const ModelShape& model, const SearchRequest& request, const Machine& machine)
+  Search(ModelGraphs& model, const SearchRequest& request, const Machine& machine)
       : model_(model),
-        parameter_count_(parameter_count(model)),
+        parameter_count_(parameter_count(model.modules())),
         request_(request),
         share_(share_of_rank(machine, request.ranks)),
         limit_(request.memory_limit > 0 ? request.memory_limit : share_.memory_bytes) {}
@@ -72,7 +72,7 @@ class Search {
   void try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Workload& work);
   std::vector<ParallelPlan> plans_of(const MeshSizes& mesh) const;
 
-  const ModelShape& model_;
+  ModelGraphs& model_;
   std::int64_t parameter_count_;
   const SearchRequest& request_;
   Machine share_;
@@ -140,7 +140,7 @@ const ContextParallelPlan& Search::rotate_of(const MeshSizes& mesh, const Parall
   const auto [known, is_new] = rotates_.try_emplace({mesh.cp, mesh.tp, work.micro_batch});
   if (is_new)
     known->second =
-        resolve_context_parallel(plan, model_, mesh, work, share_.topology.ranks_per_host)
+        resolve_context_parallel(plan, model_.shape(), mesh, work, share_.topology.ranks_per_host)
             .context_parallel;
   return known->second;
 }
@@ -154,7 +154,9 @@ void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Wo
   const std::pair size{work.micro_batch, tokens_per_rank(mesh, work)};
   auto pass = spread.passes.find(size);
   if (pass == spread.passes.end())
-    pass = spread.passes.emplace(size, model_pass(model_, spread.styled, size.first, size.second))
+    pass = spread.passes
+               .emplace(size, model_pass(model_.of(size.first, size.second), model_.modules(),
+                                         spread.styled))
                .first;
   const LocalModel local = local_model(model_, spread.styled, pass->second, mesh, plan, work);
   const MemoryEstimate memory = estimate_memory(local);
@@ -175,7 +177,7 @@ void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Wo
 
 void Search::try_mesh(const MeshSizes& mesh) {
   const std::int64_t most_tp =
-      request_.max_tensor_parallel > 0 ? request_.max_tensor_parallel : model_.heads;
+      request_.max_tensor_parallel > 0 ? request_.max_tensor_parallel : model_.shape().heads;
   if (mesh.tp > most_tp)
     return reject(mesh, fmt::format("tp={} is more than {} {}", mesh.tp, most_tp,
                                     request_.max_tensor_parallel > 0 ? "allowed" : "heads"));
@@ -214,16 +216,15 @@ void Search::try_mesh(const MeshSizes& mesh) {
 
 }  // namespace
 
-SearchResult search_plans(const ModelShape& model, const SearchRequest& request,
+SearchResult search_plans(ModelGraphs& model, const SearchRequest& request,
                           const Machine& machine) {
-  check_model_shape(model);
   if (request.ranks < 1 || request.ranks > INT32_MAX)
     throw InvalidArgument(
         fmt::format("search: {} ranks, expected 1 to {}", request.ranks, INT32_MAX));
   if (request.micro_batch < 0 || request.memory_limit < 0 || request.max_tensor_parallel < 0)
     throw InvalidArgument("search: micro batch, memory limit and largest tp must not be negative");
   const Workload work{request.global_batch, 1, request.sequence};
-  if (const auto reason = why_invalid(model, {}, {.dtype = request.dtype}, work))
+  if (const auto reason = why_invalid(model.shape(), {}, {.dtype = request.dtype}, work))
     throw InvalidArgument("search: " + *reason, "INVALID_PLAN");
   return Search(model, request, machine).run();
 }

@@ -50,7 +50,6 @@ struct SearchResult {
 /// where a rank keeps 1024 tokens of a sample), with sequence parallelism, own styles, activation
 /// checkpoints, resharding and micro batches. Ranks among equals by bytes sent, then by memory.
 /// Deterministic. Throws InvalidArgument for a request that makes no sense.
-SearchResult search_plans(const ModelShape& model, const SearchRequest& request,
-                          const Machine& machine);
+SearchResult search_plans(ModelGraphs& model, const SearchRequest& request, const Machine& machine);
 
 }  // namespace meshloom::planner

@@ -8,53 +8,37 @@
 namespace meshloom::planner {
 namespace {
 
-/// Flops per token of one forward on this rank.
+/// Flops per token of one forward.
 struct ForwardFlops {
-  double layer_matmul = 0.0, layer_attention = 0.0, output = 0.0;
+  double matmul = 0.0, attention = 0.0;  ///< of all blocks
+  double output = 0.0;                   ///< of what is outside them
 };
 
 double to_double(std::int64_t n) { return static_cast<double>(n); }
 
-/// Of the projections `matmul` multiplications, of `queries` features and `vocab` tokens.
-ForwardFlops flops_of(const ModelShape& m, std::int64_t sequence, double matmul, double queries,
-                      double vocab) {
-  ForwardFlops flops;
-  flops.layer_matmul = 2.0 * matmul;
+/// Positions that a query of this call sees in a sequence of so many tokens, the mean over queries.
+double seen_positions(const AttentionWork& call, double length) {
+  const double window = call.window > 0 ? std::min(to_double(call.window), length) : length;
+  return call.causal ? window - 0.5 * window * window / length : window;
+}
+
+ForwardFlops flops_of(const ForwardWork& work, std::int64_t sequence) {
+  ForwardFlops flops{2.0 * work.in_blocks, 0.0, 2.0 * work.outside};
   // q k^T and the product with v.
-  flops.layer_attention = 4.0 * seen_positions(m, sequence) * queries;
-  flops.output = 2.0 * to_double(m.hidden) * vocab;
-  if (m.kind == Architecture::kBert)
-    flops.output += 2.0 * to_double(m.hidden) * to_double(m.hidden);
+  for (const AttentionWork& call : work.attention)
+    flops.attention +=
+        4.0 * to_double(call.times) * call.features * seen_positions(call, to_double(sequence));
   return flops;
-}
-
-/// Of this rank. The loss of a part of the tokens counts as that of a part of the vocabulary.
-ForwardFlops forward_flops(const LocalModel& local) {
-  const double rows = to_double(local.rows);
-  const double loss_share = to_double(local.pass.hidden / local.model.hidden) / rows;
-  return flops_of(local.model, local.work.sequence, local.pass.layer.matmul,
-                  to_double(local.pass.layer.queries) / rows,
-                  to_double(local.pass.vocab) * loss_share);
-}
-
-/// Of the whole model.
-ForwardFlops model_flops(const ModelShape& m, std::int64_t sequence) {
-  const double projections = to_double(m.hidden) * to_double(m.q_width() + 2 * m.kv_width()) +
-                             to_double(m.q_width()) * to_double(m.hidden);
-  const double mlp = to_double(m.hidden) * to_double(m.intermediate) *
-                     (m.kind == Architecture::kLlama ? 3.0 : 2.0);
-  return flops_of(m, sequence, projections + mlp, to_double(m.q_width()), to_double(m.vocab));
 }
 
 /// Bytes of memory that norms, activations and additions move per micro batch, forward and
 /// backward; each counted once per read or write.
 double elementwise_bytes(const LocalModel& local, double forwards) {
-  const double stream = to_double(local.pass.layer.stream);
-  const double inner = to_double(local.pass.layer.inner);
-  // Forward: two norms with their additions (2 reads, 2 writes each) and the activation; backward:
-  // norms made again (2), their backward (3 reads, 1 write), activation made again and backward.
-  const double layer = forwards * (8.0 * stream + 2.0 * inner) + 12.0 * stream + 5.0 * inner;
-  return static_cast<double>(local.model.layers) * layer * static_cast<double>(local.element_bytes);
+  // Forward: a norm with its addition (2 reads, 2 writes) and an activation; backward: the norm
+  // made again (2), its backward (3 reads, 1 write), activation made again and backward.
+  const double elements = forwards * (4.0 * local.pass.norms + 2.0 * local.pass.activations) +
+                          6.0 * local.pass.norms + 5.0 * local.pass.activations;
+  return elements * static_cast<double>(local.element_bytes);
 }
 
 double optimizer_seconds(const LocalModel& local, const Machine& machine) {
@@ -109,8 +93,7 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
                             const Machine& machine) {
   const auto micro = static_cast<double>(micro_batches(local.mesh, local.work));
   const double tokens = micro * static_cast<double>(local.rows);
-  const auto layers = static_cast<double>(local.model.layers);
-  const ForwardFlops flops = forward_flops(local);
+  const ForwardFlops flops = flops_of(local.pass.work, local.work.sequence);
   const ActivationCheckpoint mode = local.plan.checkpointing;
   // Backward is twice a forward; a checkpointed layer runs forward once more.
   const double matmul_passes = mode == ActivationCheckpoint::kNone ? 3.0 : 4.0;
@@ -119,11 +102,11 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   const double rate = machine.flops(local.plan.dtype);
 
   StepTime time;
-  time.matmul = tokens * (layers * flops.layer_matmul * matmul_passes + 3.0 * flops.output) / rate;
+  time.matmul = tokens * (flops.matmul * matmul_passes + 3.0 * flops.output) / rate;
   const AttentionSizes sizes = attention_sizes(local.model, local.mesh, local.plan, local.work);
   const double busiest = busiest_share(sizes, local.plan.context_parallel);
-  time.attention = tokens * layers * flops.layer_attention * attention_passes * busiest /
-                   (rate * machine.attention_efficiency);
+  time.attention =
+      tokens * flops.attention * attention_passes * busiest / (rate * machine.attention_efficiency);
   if (local.mesh.cp > 1) time.attention_balance = 1.0 / busiest;
   time.memory =
       micro * elementwise_bytes(local, matmul_passes - 2.0) / machine.memory_bytes_per_second;
@@ -143,9 +126,8 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   const double step_tokens =
       static_cast<double>(local.work.global_batch) * static_cast<double>(local.work.sequence);
   time.tokens_per_second = step_tokens / time.total;
-  const ForwardFlops needed = model_flops(local.model, local.work.sequence);
-  const double step_flops =
-      3.0 * step_tokens * (layers * (needed.layer_matmul + needed.layer_attention) + needed.output);
+  const ForwardFlops needed = flops_of(local.pass.whole_work, local.work.sequence);
+  const double step_flops = 3.0 * step_tokens * (needed.matmul + needed.attention + needed.output);
   time.utilization = step_flops / (time.total * machine.peak_flops(local.plan.dtype) *
                                    static_cast<double>(local.mesh.ranks()));
   return time;

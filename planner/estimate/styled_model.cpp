@@ -12,8 +12,10 @@ namespace {
 /// Finds the styles of modules.
 class Styles {
  public:
-  Styles(const ModelShape& model, const ParallelPlan& plan)
-      : own_(!plan.styles.empty()), layers_(model.layers), plan_(styles_of(plan, model.kind)) {
+  Styles(const ModelGraphs& model, const ParallelPlan& plan)
+      : own_(!plan.styles.empty()),
+        layers_(model.modules().layers),
+        plan_(styles_of(plan, model.default_styles(plan.sequence_parallel))) {
     for (const PatternStyles& entry : plan_) patterns_.push_back(entry.pattern);
     if (best_pattern(patterns_, ""))
       throw Unimplemented("plan.styles: a style of the model itself is not estimated");
@@ -76,8 +78,8 @@ int ModelParameter::sharded_dim() const {
   return placement.is_shard() ? placement.dim : -1;
 }
 
-StyledModel styled_model(const ModelShape& model, const ParallelPlan& plan, int tp) {
-  const ModelModules all = model_modules(model);
+StyledModel styled_model(const ModelGraphs& model, const ParallelPlan& plan, int tp) {
+  const ModelModules& all = model.modules();
   StyledModel result;
   result.mesh = std::make_shared<const MeshLayout>(MeshLayout({{"tp", tp}}));
   result.block_prefix = all.block_prefix;
@@ -102,16 +104,10 @@ std::vector<ModelParameter> parameters_of(const std::vector<StyledModule>& modul
   return parameters;
 }
 
-std::vector<std::string> unmatched_styles(const ModelShape& model, const ParallelPlan& plan) {
+std::vector<std::string> unmatched_styles(const ModelModules& modules, const ParallelPlan& plan) {
   if (plan.styles.empty()) return {};
-  const ModelModules all = model_modules(model);
-  std::vector<std::string> names = {""}, texts;
-  const auto add = [&](const std::vector<ModuleShape>& modules, std::int64_t layer) {
-    for (const ModuleShape& module : modules) names.push_back(full_name(all, module.name, layer));
-  };
-  add(all.before, -1);
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) add(all.block, layer);
-  add(all.after, -1);
+  const std::vector<std::string> names = module_names(modules);
+  std::vector<std::string> texts;
   for (const PatternStyles& entry : plan.styles)
     if (std::none_of(names.begin(), names.end(),
                      [&](const std::string& name) { return matches_pattern(entry.pattern, name); }))

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/estimate/model_shape.h"
+#include "planner/estimate/model_graphs.h"
 #include "planner/plan/parallel_plan.h"
 #include "planner/plan/style_action.h"
 
@@ -43,12 +43,12 @@ struct StyledModel {
 /// Without tensor_parallel, or on one rank of tp, no module has a style. Throws InvalidArgument for
 /// patterns that tie and for a style that does not fit a module, and Unimplemented for styles of
 /// some layers only and of the model itself.
-StyledModel styled_model(const ModelShape& model, const ParallelPlan& plan, int tp);
+StyledModel styled_model(const ModelGraphs& model, const ParallelPlan& plan, int tp);
 
 /// The parameters of some modules, in order.
 std::vector<ModelParameter> parameters_of(const std::vector<StyledModule>& modules);
 
 /// A text for each pattern of the plan's styles that matches no module, naming near misses.
-std::vector<std::string> unmatched_styles(const ModelShape& model, const ParallelPlan& plan);
+std::vector<std::string> unmatched_styles(const ModelModules& modules, const ParallelPlan& plan);
 
 }  // namespace meshloom::planner

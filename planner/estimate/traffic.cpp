@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::int64_t kFloat = 4;
 
-/// Equal collectives of a step, of one part of a layer or of several.
+/// Equal collectives of a step, of one tensor of a block or of several.
 struct PassUse {
   PassCollective collective;
-  std::vector<std::string> parts;
+  std::vector<std::string> names;
   std::int64_t calls = 0;
 };
 
@@ -34,44 +34,40 @@ class PassUses {
       }
     }
   }
-  /// Backward runs from the last to the first; what only some models exchange inside attention is
-  /// listed behind what all do.
+  /// Backward runs from the last to the first.
   std::vector<PassUse> forward_then_backward() {
     std::reverse(backward_.begin(), backward_.end());
-    std::stable_partition(backward_.begin(), backward_.end(), [](const PassUse& use) {
-      return use.collective.label.name != "keys and values";
-    });
     forward_.insert(forward_.end(), backward_.begin(), backward_.end());
     return std::move(forward_);
   }
 
  private:
+  /// What modules of blocks give is listed together.
   static bool alike(const PassCollective& a, const PassCollective& b) {
-    return a.kind == b.kind && a.label.name == b.label.name && a.elements == b.elements &&
-           a.own == b.own && a.label.part.empty() == b.label.part.empty();
+    const auto joins = [](const TensorLabel& l) { return l.of_block && l.parameter.empty(); };
+    return a.kind == b.kind && a.elements == b.elements && a.own == b.own &&
+           (a.label == b.label || (joins(a.label) && joins(b.label)));
   }
   static void note(std::vector<PassUse>& uses, const PassCollective& c, std::int64_t calls) {
     auto use = std::find_if(uses.begin(), uses.end(),
                             [&](const PassUse& u) { return alike(u.collective, c); });
     if (use == uses.end()) use = uses.insert(uses.end(), {c, {}, 0});
     use->calls += calls;
-    const std::string& part = c.label.part;
-    if (!part.empty() && std::find(use->parts.begin(), use->parts.end(), part) == use->parts.end())
-      use->parts.push_back(part);
+    const std::string name = to_string(c.label);
+    if (std::find(use->names.begin(), use->names.end(), name) == use->names.end())
+      use->names.push_back(name);
   }
 
   std::vector<PassUse> forward_, backward_;
 };
 
-/// "attention and MLP outputs", "gradient of the token embedding"
+/// "outputs of attn.c_proj and mlp.c_proj", "gradient of transformer.wte.weight"
 std::string what_of(const PassUse& use) {
   const TensorLabel& label = use.collective.label;
-  const bool several = label.name.ends_with('s');
-  const std::string name = use.parts.empty()
-                               ? label.name
-                               : fmt::format("{} {}", fmt::join(use.parts, " and "), label.name);
-  if (!use.collective.backward) return name;
-  return several ? "gradients of " + name : "gradient of the " + name;
+  const char* plural = use.names.size() > 1 || label.of_block ? "s" : "";
+  std::string text = fmt::format("{}", fmt::join(use.names, " and "));
+  if (label.parameter.empty()) text = fmt::format("output{} of {}", plural, text);
+  return use.collective.backward ? fmt::format("gradient{} of the {}", plural, text) : text;
 }
 
 class StepTraffic {
@@ -129,10 +125,8 @@ void StepTraffic::tensor_parallel() {
   // Checkpointed layers run forward twice, first without recording a gradient.
   const bool checkpointed = local_.plan.checkpointing != ActivationCheckpoint::kNone;
   PassUses uses;
-  uses.add(local_.pass.before, micro_batches_, false);
-  for (const LayerCollectives& equal : local_.pass.layers)
-    uses.add(equal.collectives, equal.layers * micro_batches_, checkpointed);
-  uses.add(local_.pass.after, micro_batches_, false);
+  for (const RunCollectives& run : local_.pass.runs)
+    uses.add(run.collectives, run.times * micro_batches_, checkpointed && run.is_block);
   for (const PassUse& use : uses.forward_then_backward()) {
     const PassCollective& c = use.collective;
     const std::string what = what_of(use);

@@ -5,7 +5,6 @@
 
 #include "kernels/base/error.h"
 #include "planner/name_pattern.h"
-#include "planner/plan/default_styles.h"
 
 namespace meshloom::planner {
 namespace {
@@ -54,8 +53,8 @@ std::string to_string(const ParallelPlan& plan) {
   return text;
 }
 
-StylePlan styles_of(const ParallelPlan& plan, Architecture architecture) {
-  if (plan.styles.empty()) return default_styles(architecture, plan.sequence_parallel);
+StylePlan styles_of(const ParallelPlan& plan, const StylePlan& default_styles) {
+  if (plan.styles.empty()) return default_styles;
   StylePlan styles = plan.styles;
   for (PatternStyles& entry : styles)
     for (ParallelStyle& style : entry.styles)

@@ -11,7 +11,6 @@
 #include "planner/attention/context_parallel_plan.h"
 #include "planner/parameter_shards.h"
 #include "planner/plan/activation_checkpoint.h"
-#include "planner/plan/architecture.h"
 #include "planner/plan/fusion.h"
 #include "planner/plan/style.h"
 
@@ -62,9 +61,9 @@ struct ParallelPlan {
 /// "tensor_parallel, sequence_parallel, activation_checkpoint full, bfloat16"
 std::string to_string(const ParallelPlan& plan);
 
-/// The styles of a plan for a model: its own or the default ones. A module keeps the layouts of
+/// The styles of a plan for a model: its own, or the model's default ones. A module keeps the layouts of
 /// what it gives unless a style says otherwise, since all parameters of the model have layouts.
-StylePlan styles_of(const ParallelPlan& plan, Architecture architecture);
+StylePlan styles_of(const ParallelPlan& plan, const StylePlan& default_styles);
 
 /// What fully_shard is told of the parameters of these names. Throws InvalidArgument for a pattern
 /// that matches nothing, with near misses, and for two that match equally well.

@@ -7,7 +7,6 @@
 #include <system_error>
 
 #include "daemon/control/jobs/bytes_text.h"
-#include "daemon/plan/model_shape.h"
 #include "daemon/train/validation_progress.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
@@ -95,8 +94,7 @@ std::optional<v1::DiskEstimate> check_disk(const v1::JobSpec& spec, const v1::Ru
   std::error_code unknown;
   const std::filesystem::space_info room = std::filesystem::space(folder, unknown);
   if (unknown) return std::nullopt;
-  v1::DiskEstimate disk = disk_need(resolved, spec.step_limit(),
-                                    planner::parameter_count(plan::make_model_shape(model)));
+  v1::DiskEstimate disk = disk_need(resolved, spec.step_limit(), nn::parameter_count(model));
   disk.set_free_bytes(
       static_cast<std::int64_t>(std::min<std::uintmax_t>(room.available, std::uintmax_t{1} << 62)));
   check_room(disk, spec.overcommit(), warnings);

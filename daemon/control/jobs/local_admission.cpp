@@ -12,7 +12,6 @@
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/plan/job_memory.h"
-#include "daemon/plan/model_shape.h"
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
 #include "daemon/train/chat_prompt.h"
@@ -397,7 +396,7 @@ v1::PlanEstimate LocalAdmission::estimate(const v1::RunConfig& resolved,
   const MemoryShares shares{tensor_memory_of_rank(resolved), memory_of_rank()};
   if (shares.host > 0) query.set_memory_limit_bytes(shares.host);
   try {
-    v1::PlanEstimate estimate = plan::estimate_plan(plan::make_model_shape(config), query);
+    v1::PlanEstimate estimate = plan::estimate_plan(config, query);
     // A query knows nothing of frozen parameters.
     if (device || !training.frozen().empty())
       set_memory(plan::estimate_job_memory(resolved, config), device, shares, &estimate);

@@ -5,7 +5,6 @@
 #include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/plan/model_shape.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
@@ -38,9 +37,8 @@ v1::Plan told(const v1::StoredPlan& stored) {
 
 }  // namespace
 
-planner::ModelShape PlanServiceImpl::shape_of(const v1::ModelSource& model) {
-  return base::with_field("model",
-                          [&] { return plan::make_model_shape(admission_.model_config(model)); });
+nn::ModelConfig PlanServiceImpl::config_of(const v1::ModelSource& model) {
+  return base::with_field("model", [&] { return admission_.model_config(model); });
 }
 
 v1::PlanQuery PlanServiceImpl::with_defaults(v1::PlanQuery query) const {
@@ -80,18 +78,18 @@ grpc::ServerUnaryReactor* PlanServiceImpl::DescribePlan(grpc::CallbackServerCont
                                                         const v1::DescribePlanRequest* request,
                                                         v1::DescribePlanResponse* response) {
   return queries_.answer("DescribePlan", *context, *request, [=, this](const auto& go_on) {
-    const planner::ModelShape shape = shape_of(request->model());
+    const nn::ModelConfig config = config_of(request->model());
     go_on();
     *response->mutable_description() = plan::describe_plan(
-        model_text(request->model()), shape, with_defaults(request->query()), request->rank());
+        model_text(request->model()), config, with_defaults(request->query()), request->rank());
   });
 }
 
 v1::PlanEstimate PlanServiceImpl::estimate(const v1::ModelSource& model, const v1::PlanQuery& query,
                                            const CallHost::GoOn& go_on) {
-  const planner::ModelShape shape = shape_of(model);
+  const nn::ModelConfig config = config_of(model);
   go_on();
-  return plan::estimate_plan(shape, query);
+  return plan::estimate_plan(config, query);
 }
 
 grpc::ServerUnaryReactor* PlanServiceImpl::EstimatePlan(grpc::CallbackServerContext* context,
@@ -113,11 +111,11 @@ v1::PlanSearch PlanServiceImpl::search(const v1::SearchPlansRequest& request,
   const bool mesh = query.query().has_mesh();
   *query.mutable_query() = with_defaults(query.query());
   if (!mesh) query.mutable_query()->clear_mesh();
-  const planner::ModelShape shape = shape_of(request.model());
+  const nn::ModelConfig config = config_of(request.model());
   const std::unique_lock one(searching_, std::try_to_lock);
   if (!one.owns_lock())
     throw ResourceExhausted("another search is under way; try again later", "SEARCH_UNDER_WAY");
-  return plan::search_plans(model_text(request.model()), shape, query, search_guard(go_on));
+  return plan::search_plans(model_text(request.model()), config, query, search_guard(go_on));
 }
 
 grpc::ServerUnaryReactor* PlanServiceImpl::SearchPlans(grpc::CallbackServerContext* context,
@@ -144,14 +142,14 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
     }
     return response;
   }
-  const planner::ModelShape shape = shape_of(request.model());
+  const nn::ModelConfig config = config_of(request.model());
   const planner::MeshSizes mesh = plan::make_mesh_sizes(query.mesh());
   if (mesh.ranks() != admission_.world_size())
     throw train::NeedsOtherRanks(
         fmt::format("query.mesh: it has {} ranks, this daemon has {}", mesh.ranks(),
                     admission_.world_size()),
         {{"field", "query.mesh"}, {"ranks", std::to_string(mesh.ranks())}});
-  *response.mutable_estimate() = plan::estimate_plan(shape, query);
+  *response.mutable_estimate() = plan::estimate_plan(config, query);
   v1::StoredPlan plan;
   plan.set_client(client);
   *plan.mutable_model() = request.model();

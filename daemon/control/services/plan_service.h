@@ -11,7 +11,7 @@
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/plan_store.h"
 #include "daemon/control/stores/run_store.h"
-#include "planner/estimate/model_shape.h"
+#include "daemon/nn/models/model_config.h"
 #include "v1/plan_service.grpc.pb.h"
 
 namespace meshloom::control {
@@ -55,7 +55,7 @@ class PlanServiceImpl final : public PlanServiceBase {
   void stop();
 
  private:
-  planner::ModelShape shape_of(const v1::ModelSource& model);
+  nn::ModelConfig config_of(const v1::ModelSource& model);
   /// With what this daemon has where the client gave nothing.
   v1::PlanQuery with_defaults(v1::PlanQuery query) const;
   std::optional<std::string> user_of(const std::string& plan) const;

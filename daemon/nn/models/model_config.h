@@ -9,11 +9,10 @@
 
 #include "daemon/nn/models/rope_scaling.h"
 #include "kernels/base/dtype.h"
-#include "planner/plan/architecture.h"
 
 namespace meshloom::nn {
 
-using planner::Architecture;
+enum class Architecture { kGpt2, kLlama, kBert };
 /// Whose config.json a decoder of Architecture::kLlama comes from. What is computed differs in the
 /// switches of ModelConfig alone.
 enum class DecoderFamily { kLlama, kMistral, kQwen2, kQwen3 };

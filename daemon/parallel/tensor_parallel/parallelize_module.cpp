@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "daemon/nn/module_shape.h"
 #include "daemon/parallel/tensor_parallel/boundary.h"
 #include "daemon/parallel/tensor_parallel/fused_products.h"
 #include "daemon/parallel/tensor_parallel/fusion_sites.h"
@@ -80,7 +81,7 @@ PlannedModules plan_modules(nn::Module& root, const StyleDims& dims, const Style
     const nn::NamedModule& m = modules[i];
     const std::vector<planner::ParallelStyle>& styles = plan[*best[i]].styles;
     std::vector<std::string> texts;
-    const planner::ModuleShape shape = module_shape(m);
+    const planner::ModuleShape shape = nn::module_shape(m);
     for (const planner::ParallelStyle& style : styles) {
       StyleAction action = planner::plan_style(shape, style, dims);
       check_plain(*m.module, action);
@@ -197,18 +198,6 @@ std::vector<FusionSite> enabled_sites(nn::Module& root, const PlannedModules& pl
 }
 
 }  // namespace
-
-planner::ModuleShape module_shape(const nn::NamedModule& named) {
-  nn::Module& module = *named.module;
-  planner::ModuleShape shape{.name = named.name,
-                             .columns = module.column_sharding(),
-                             .rows = module.row_sharding(),
-                             .positionwise = module.positionwise(),
-                             .inputs = module.input_names()};
-  for (const nn::NamedParameter& own : module.own_parameters())
-    shape.parameters.push_back({own.name, own.parameter->value.shape()});
-  return shape;
-}
 
 ParallelizeReport check_styles(nn::Module& root, const StyleDims& dims, const StylePlan& plan) {
   return plan_modules(root, dims, plan).report;

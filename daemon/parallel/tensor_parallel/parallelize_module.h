@@ -9,7 +9,6 @@
 #include "daemon/nn/module.h"
 #include "daemon/parallel/tensor_parallel/style_mesh.h"
 #include "planner/plan/fusion.h"
-#include "planner/plan/module_shape.h"
 #include "planner/plan/style.h"
 
 namespace meshloom::parallel {
@@ -25,9 +24,6 @@ struct ParallelizeOptions {
   planner::FusionPlan fusion = {};
   FusedGroup* fused = nullptr;
 };
-
-/// What styles have to know of a module.
-planner::ModuleShape module_shape(const nn::NamedModule& module);
 
 /// What became of a plan.
 struct ParallelizeReport {

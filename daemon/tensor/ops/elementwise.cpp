@@ -58,9 +58,8 @@ Tensor unary(UnaryOp op, const char* name, const Tensor& x, double scalar = 0.0)
   if (LayoutEngine* engine = layout_engine({&x})) {
     // These may run on partial sums.
     const bool linear = op == UnaryOp::kNeg || op == UnaryOp::kMul;
-    return run_local(
-        *engine, linear ? OpId::kUnaryLinear : OpId::kUnary, {},
-        [=](const Tensor& local) { return unary(op, name, local, scalar); }, x);
+    return run_call(*engine, linear ? OpId::kUnaryLinear : OpId::kUnary, {&x}, {}, OpOptions(op),
+                    [=](const LocalCall& c) { return unary(op, name, c.inputs[0], scalar); });
   }
 
   Tensor y = empty_like(x);

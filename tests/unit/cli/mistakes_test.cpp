@@ -7,7 +7,7 @@
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/field_setting.h"
-#include "daemon/cli/model_shape_reader.h"
+#include "daemon/cli/model_config_reader.h"
 #include "daemon/cli/schema.h"
 #include "daemon/cli/unknown_field.h"
 #include "daemon/command_line/usage_error.h"
@@ -143,7 +143,7 @@ std::string error_of(const Call& call) {
 }
 
 TEST(Mistakes, OfNamesAreAnsweredByNearOnesAlone) {
-  EXPECT_THAT(error_of([] { read_model_shape("gpt2_124"); }),
+  EXPECT_THAT(error_of([] { read_model_config("gpt2_124"); }),
               HasSubstr("--model gpt2_124: is neither a preset nor a file that is here; did you "
                         "mean gpt2_124m?"));
   const std::string far = error_of([] { find_schema("blah"); });

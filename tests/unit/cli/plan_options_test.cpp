@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "daemon/cli/exit_code.h"
-#include "daemon/cli/model_shape_reader.h"
+#include "daemon/cli/model_config_reader.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/plan_query.h"
 #include "kernels/base/error.h"
@@ -65,7 +65,7 @@ TEST(PlanOptions, ReadMeshes) {
 
 TEST(PlanOptions, EveryPresetIsReadWithItsParameters) {
   for (const std::string& name : nn::preset_names())
-    EXPECT_EQ(planner::parameter_count(read_model_shape(name)),
+    EXPECT_EQ(planner::parameter_count(read_model_config(name)),
               nn::parameter_count(nn::preset_config(name)))
         << name;
 }
@@ -73,22 +73,22 @@ TEST(PlanOptions, EveryPresetIsReadWithItsParameters) {
 TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
   const test::TempFolder folder;
   write(folder.path() / "config.json", nn::preset_text("llama_tiny"));
-  const auto expected = planner::parameter_count(read_model_shape("llama_tiny"));
-  EXPECT_EQ(planner::parameter_count(read_model_shape(folder.path().string())), expected);
-  EXPECT_EQ(planner::parameter_count(read_model_shape((folder.path() / "config.json").string())),
+  const auto expected = planner::parameter_count(read_model_config("llama_tiny"));
+  EXPECT_EQ(planner::parameter_count(read_model_config(folder.path().string())), expected);
+  EXPECT_EQ(planner::parameter_count(read_model_config((folder.path() / "config.json").string())),
             expected);
   EXPECT_THAT(
-      plan_refusal([] { read_model_shape("gpt9"); }),
+      plan_refusal([] { read_model_config("gpt9"); }),
       HasSubstr("--model gpt9: is neither a preset nor a file that is here (presets: bert_base"));
   write(folder.path() / "config.json",
         R"({"n_embed": 64, "model_type": "gpt2", "n_layer": 2, "vocab_size": 256})");
-  EXPECT_THAT(plan_refusal([&] { read_model_shape(folder.path().string()); }),
+  EXPECT_THAT(plan_refusal([&] { read_model_config(folder.path().string()); }),
               HasSubstr("n_embed is no key of GPT2LMHeadModel (did you mean hidden_size?)"));
   write(folder.path() / "model.safetensors", "whose shapes speak");
-  EXPECT_EQ(read_model_shape(folder.path().string()).hidden, 768);
+  EXPECT_EQ(read_model_config(folder.path().string()).hidden, 768);
   std::filesystem::remove(folder.path() / "model.safetensors");
   write(folder.path() / "config.json", "{");
-  EXPECT_THAT(plan_refusal([&] { read_model_shape(folder.path().string()); }),
+  EXPECT_THAT(plan_refusal([&] { read_model_config(folder.path().string()); }),
               HasSubstr("not valid JSON"));
 }
 
@@ -113,7 +113,7 @@ TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
 }
 
 TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
-  const planner::ModelShape model = read_model_shape("gpt2_124m");
+  const planner::ModelShape model = read_model_config("gpt2_124m");
   const test::TempFolder folder;
   PlanOptions options;
   options.plan_file = (folder.path() / "plan.yaml").string();
@@ -128,7 +128,7 @@ TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
 }
 
 TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
-  const planner::ModelShape model = read_model_shape("gpt2_124m");
+  const planner::ModelShape model = read_model_config("gpt2_124m");
   PlanOptions options;
   options.cluster = "h100";
   options.mesh = "fsdp=2,tp=2";
@@ -179,7 +179,7 @@ plan::MeshAndPlan read_plan(const std::string& text) {
   PlanOptions options;
   options.plan_file = (folder.path() / "plan.yaml").string();
   write(options.plan_file, text);
-  return make_mesh_and_plan(options, read_model_shape("gpt2_124m"));
+  return make_mesh_and_plan(options, read_model_config("gpt2_124m"));
 }
 
 TEST(PlanOptions, DimsOfFullyShardComeFromPolicyAndPatterns) {
@@ -225,7 +225,7 @@ TEST(PlanOptions, StylesAreReadAsAJobReadsThem) {
 }
 
 TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
-  const planner::ModelShape model = read_model_shape("byte_gpt_10m");
+  const planner::ModelShape model = read_model_config("byte_gpt_10m");
   int files = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator(test::source_file("configs/plans"))) {

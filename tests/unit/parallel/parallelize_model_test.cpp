@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models on tensor-parallel meshes against one rank: loss, gradients, dropout, generation.
+#include "daemon/nn/models/default_styles.h"
 #include "daemon/parallel/parallelize_model.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +12,6 @@
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"
-#include "planner/plan/default_styles.h"
 #include "tests/support/generate.h"
 #include "tests/support/partial_gradients.h"
 #include "tests/support/thread_ranks.h"
@@ -272,7 +272,7 @@ TEST(ParallelModel, RefusesToFuseAcrossHosts) {
 StylePlan random_plan(nn::Architecture architecture, std::mt19937& random) {
   StylePlan plan;
   while (plan.empty())
-    for (const PatternStyles& entry : planner::default_styles(architecture, random() % 2 == 0))
+    for (const PatternStyles& entry : nn::default_styles(architecture, random() % 2 == 0))
       if (random() % 3 != 0) plan.push_back(entry);
   return plan;
 }

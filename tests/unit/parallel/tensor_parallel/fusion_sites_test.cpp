@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which products of the models can take their collectives along, and what is said where none can.
+#include "daemon/nn/models/default_styles.h"
 #include "daemon/parallel/tensor_parallel/fusion_sites.h"
 
 #include <gmock/gmock.h>
@@ -7,7 +8,6 @@
 
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
-#include "planner/plan/default_styles.h"
 #include "tests/support/test_context.h"
 #include "tests/unit/nn/model_test_support.h"
 
@@ -34,7 +34,7 @@ std::string refusal(const Asked& asked) {
   const auto mesh =
       std::make_shared<const planner::MeshLayout>(planner::MeshLayout({{"tp", asked.ranks}}));
   try {
-    check_fusion(*model, mesh, planner::default_styles(asked.config.architecture, asked.sequence),
+    check_fusion(*model, mesh, nn::default_styles(asked.config.architecture, asked.sequence),
                  asked.fusion);
   } catch (const InvalidArgument& error) {
     return error.what();

@@ -16,8 +16,8 @@
 #include "planner/estimate/memory.h"
 #include "planner/estimate/rotate_choice.h"
 #include "tests/unit/nn/model_test_support.h"
-#include "tests/unit/planner/estimate/model_configs.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
@@ -26,7 +26,7 @@ constexpr std::int64_t kBatch = 1, kSequence = 203;
 
 /// The most that a rank allocates in its second step, parameters and gradients aside, which live
 /// on.
-std::int64_t measured_passing(const ModelShape& shape, const MeshSizes& sizes,
+std::int64_t measured_passing(const nn::ModelConfig& shape, const MeshSizes& sizes,
                               const ParallelPlan& plan) {
   std::int64_t most = 0;
   std::mutex mutex;
@@ -39,14 +39,15 @@ std::int64_t measured_passing(const ModelShape& shape, const MeshSizes& sizes,
         comm::make_symmetric_allocator(*world);
     ExecutionContext context(context_options);
     dtensor::DeviceMesh mesh(*world, MeshLayout({{"cp", sizes.cp}, {"tp", sizes.tp}}));
-    const auto model = nn::make_model(context, testing::config_of(shape), plan.dtype);
+    const auto model = nn::make_model(context, shape, plan.dtype);
     nn::initialize_parameters(*model, 1);
     parallel::ParallelModel parallel(*model, &mesh, plan);
     for (const auto& [name, parameter] : parallel.named_local_parameters())
       parameter->value.leaf_grad()->buffer();
     nn::Batch batch;
-    batch.input_ids = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 1);
-    batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 2);
+    batch.input_ids =
+        meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab_size, 1);
+    batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab_size, 2);
     nn::ForwardOptions options;
     options.training = true;
     options.activation_checkpoint = plan.checkpointing;
@@ -65,12 +66,13 @@ std::int64_t measured_passing(const ModelShape& shape, const MeshSizes& sizes,
 
 /// A step of so small a model is fullest at its loss, where neither the workspace of kernels nor
 /// the messages of attention need be there: they may be part of what is measured, or not.
-void expect_estimated(const ModelShape& shape, const MeshSizes& sizes, const ParallelPlan& plan) {
+void expect_estimated(const nn::ModelConfig& shape, const MeshSizes& sizes,
+                      const ParallelPlan& plan) {
   const Workload work{
       .global_batch = kBatch, .micro_batch = kBatch, .sequence = kSequence, .accumulates = true};
   const MemoryEstimate memory = estimate_memory(local_model(shape, sizes, plan, work));
-  const std::int64_t messages =
-      attention_message_bytes(attention_sizes(shape, sizes, plan, work), plan.context_parallel);
+  const std::int64_t messages = attention_message_bytes(
+      attention_sizes(plan::make_model_shape(shape), sizes, plan, work), plan.context_parallel);
   const std::int64_t measured = measured_passing(shape, sizes, plan);
   const double least =
       sizes.tp == 1 && plan.checkpointing == ActivationCheckpoint::kNone ? 0.99 : 0.9;
@@ -80,12 +82,12 @@ void expect_estimated(const ModelShape& shape, const MeshSizes& sizes, const Par
 }
 
 TEST(MeasuredContextParallel, MemoryOfAStep) {
-  ModelShape llama = testing::small_llama();
-  llama.vocab = 300;
-  llama.layers = 3;
-  ModelShape gpt2 = testing::byte_gpt();
-  gpt2.layers = 3;
-  for (const ModelShape& shape : {llama, gpt2})
+  nn::ModelConfig llama = testing::small_llama();
+  llama.vocab_size = 300;
+  llama.num_layers = 3;
+  nn::ModelConfig gpt2 = testing::byte_gpt();
+  gpt2.num_layers = 3;
+  for (const nn::ModelConfig& shape : {llama, gpt2})
     for (const ActivationCheckpoint c : {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull})
       for (const auto& [rotate, sizes] : {std::pair{Rotate::kAllToAll, MeshSizes{.cp = 3}},
                                           {Rotate::kUlysses, MeshSizes{.cp = 2}},

@@ -9,8 +9,8 @@
 #include "daemon/tensor/autograd/leaf_grad.h"
 #include "planner/estimate/memory.h"
 #include "tests/unit/nn/model_test_support.h"
-#include "tests/unit/planner/estimate/model_configs.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
@@ -22,13 +22,15 @@ struct Run {
 };
 
 /// Most bytes in use in a step after the first, without an optimizer. `kept`: gradients stay.
-std::int64_t measured_peak(const ModelShape& shape, const Run& run, bool kept) {
+std::int64_t measured_peak(const nn::ModelConfig& shape, const Run& run, bool kept) {
   ExecutionContext context;
-  const auto model = nn::make_model(context, testing::config_of(shape), run.dtype);
+  const auto model = nn::make_model(context, shape, run.dtype);
   nn::initialize_parameters(*model, 1);
   nn::Batch batch;
-  batch.input_ids = meshloom::testing::random_ids(context, run.batch, run.sequence, shape.vocab, 1);
-  batch.labels = meshloom::testing::random_ids(context, run.batch, run.sequence, shape.vocab, 2);
+  batch.input_ids =
+      meshloom::testing::random_ids(context, run.batch, run.sequence, shape.vocab_size, 1);
+  batch.labels =
+      meshloom::testing::random_ids(context, run.batch, run.sequence, shape.vocab_size, 2);
   nn::ForwardOptions options;
   options.training = true;
   options.activation_checkpoint = run.checkpointing;
@@ -43,7 +45,7 @@ std::int64_t measured_peak(const ModelShape& shape, const Run& run, bool kept) {
   return static_cast<std::int64_t>(context.allocator().stats().peak_bytes_in_use);
 }
 
-void expect_close(const ModelShape& shape, const Run& run, double tolerance) {
+void expect_close(const nn::ModelConfig& shape, const Run& run, double tolerance) {
   const ParallelPlan plan{.checkpointing = run.checkpointing, .dtype = run.dtype};
   Workload work{run.batch, run.batch, run.sequence};
   work.accumulates = true;
@@ -56,14 +58,14 @@ void expect_close(const ModelShape& shape, const Run& run, double tolerance) {
   EXPECT_NEAR(static_cast<double>(passing.tensors() - passing.optimizer) /
                   static_cast<double>(measured_peak(shape, run, false)),
               1.0, std::max(0.1, tolerance))
-      << "gradients in passing, batch " << run.batch << " vocabulary " << shape.vocab;
+      << "gradients in passing, batch " << run.batch << " vocabulary " << shape.vocab_size;
   EXPECT_NEAR(estimated / measured, 1.0, tolerance)
       << "estimated " << estimated << " measured " << measured << " checkpointing "
       << static_cast<int>(run.checkpointing) << " " << dtype_name(run.dtype) << " batch "
-      << run.batch << " sequence " << run.sequence << " vocabulary " << shape.vocab;
+      << run.batch << " sequence " << run.sequence << " vocabulary " << shape.vocab_size;
 }
 
-void expect_all_close(const ModelShape& shape, double tolerance = 0.03) {
+void expect_all_close(const nn::ModelConfig& shape, double tolerance = 0.03) {
   for (const ActivationCheckpoint checkpointing :
        {ActivationCheckpoint::kNone, ActivationCheckpoint::kSelective,
         ActivationCheckpoint::kFull}) {
@@ -71,12 +73,12 @@ void expect_all_close(const ModelShape& shape, double tolerance = 0.03) {
   }
 }
 
-ModelShape small_gpt2() {
-  ModelShape model = testing::byte_gpt();
-  model.hidden = 192;
-  model.heads = model.kv_heads = 3;
-  model.intermediate = 768;
-  model.layers = 4;
+nn::ModelConfig small_gpt2() {
+  nn::ModelConfig model = testing::byte_gpt();
+  model.hidden_size = 192;
+  model.num_heads = model.num_kv_heads = 3;
+  model.intermediate_size = 768;
+  model.num_layers = 4;
   return model;
 }
 
@@ -86,27 +88,27 @@ TEST(MeasuredMemory, Gpt2) {
 }
 
 TEST(MeasuredMemory, Gpt2WithOtherActivationsAndDropout) {
-  ModelShape model = small_gpt2();
-  model.residual_dropout = model.embedding_dropout = true;
+  nn::ModelConfig model = small_gpt2();
+  model.residual_dropout = model.embedding_dropout = 0.1;
   expect_all_close(model);
-  model.activation = MlpActivation::kRelu;
+  model.activation = nn::ActivationKind::kRelu;
   expect_all_close(model);
-  model.activation = MlpActivation::kSilu;
+  model.activation = nn::ActivationKind::kSilu;
   expect_all_close(model, 0.05);
 }
 
 TEST(MeasuredMemory, Llama) {
-  ModelShape model = testing::small_llama();
-  model.vocab = 300;
+  nn::ModelConfig model = testing::small_llama();
+  model.vocab_size = 300;
   expect_all_close(model, 0.05);
-  model.kv_heads = 2;
-  model.intermediate = 300;
+  model.num_kv_heads = 2;
+  model.intermediate_size = 300;
   expect_all_close(model, 0.05);
 }
 
 TEST(MeasuredMemory, Qwen) {
-  ModelShape model = testing::small_qwen();
-  model.vocab = 300;
+  nn::ModelConfig model = testing::small_qwen();
+  model.vocab_size = 300;
   expect_all_close(model, 0.05);
 }
 
@@ -114,21 +116,21 @@ TEST(MeasuredMemory, Bert) { expect_all_close(testing::measured_bert(4)); }
 
 // Where the loss is the fullest moment: few narrow layers, a wide vocabulary.
 TEST(MeasuredMemory, WideVocabulary) {
-  ModelShape model = small_gpt2();
-  model.layers = 2;
-  model.vocab = 20'000;
+  nn::ModelConfig model = small_gpt2();
+  model.num_layers = 2;
+  model.vocab_size = 20'000;
   expect_all_close(model);
 }
 
 TEST(MeasuredMemory, OneLayer) {
-  ModelShape model = small_gpt2();
-  model.layers = 1;
+  nn::ModelConfig model = small_gpt2();
+  model.num_layers = 1;
   expect_all_close(model);
 }
 
 // Products of bfloat16 take scratch of their own, by CPU; it is not in the estimate.
 TEST(MeasuredMemory, Bfloat16) {
-  ModelShape model = small_gpt2();
+  nn::ModelConfig model = small_gpt2();
   for (const ActivationCheckpoint checkpointing :
        {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull})
     expect_close(model, {8, 256, checkpointing, DType::kBFloat16}, 0.15);

@@ -6,6 +6,7 @@
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/device_mesh.h"
+#include "daemon/nn/models/default_styles.h"
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/parallelize_model.h"
 #include "daemon/tensor/autograd/backward.h"
@@ -14,11 +15,10 @@
 #include "planner/estimate/memory.h"
 #include "planner/estimate/parameter_layout.h"
 #include "planner/estimate/traffic.h"
-#include "planner/plan/default_styles.h"
 #include "tests/support/partial_gradients.h"
 #include "tests/unit/nn/model_test_support.h"
-#include "tests/unit/planner/estimate/model_configs.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
@@ -32,7 +32,7 @@ struct Counted {
 constexpr std::int64_t kBatch = 3, kSequence = 80;
 
 /// What rank 0 counts in its second step; every rank checks its shapes.
-Counted run(const ModelShape& shape, int tp, const ParallelPlan& plan) {
+Counted run(const nn::ModelConfig& shape, int tp, const ParallelPlan& plan) {
   Counted counted;
   comm::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
     ExecutionContext::Options context_options;
@@ -40,7 +40,7 @@ Counted run(const ModelShape& shape, int tp, const ParallelPlan& plan) {
     ExecutionContext context(context_options);
     const auto world = runtime.make_world_group({});
     dtensor::DeviceMesh mesh(*world, MeshLayout({{"tp", tp}}));
-    const auto model = nn::make_model(context, testing::config_of(shape), plan.dtype);
+    const auto model = nn::make_model(context, shape, plan.dtype);
     nn::initialize_parameters(*model, 1);
     parallel::ParallelModel parallel(*model, &mesh, plan);
     const auto layouts = parameter_layouts(shape, {1, 1, 1, tp}, plan, {0, 0, 0, world->rank()});
@@ -52,8 +52,9 @@ Counted run(const ModelShape& shape, int tp, const ParallelPlan& plan) {
     for (const ParameterLayout& p : layouts) expected += p.count * numel(p.local);
     EXPECT_EQ(elements, expected) << "rank " << world->rank();
     nn::Batch batch;
-    batch.input_ids = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 1);
-    batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 2);
+    batch.input_ids =
+        meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab_size, 1);
+    batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab_size, 2);
     nn::ForwardOptions options;
     options.training = true;
     options.activation_checkpoint = plan.checkpointing;
@@ -70,7 +71,8 @@ Counted run(const ModelShape& shape, int tp, const ParallelPlan& plan) {
   return counted;
 }
 
-void expect_close(const ModelShape& shape, int tp, const ParallelPlan& plan, double tolerance) {
+void expect_close(const nn::ModelConfig& shape, int tp, const ParallelPlan& plan,
+                  double tolerance) {
   const Counted counted = run(shape, tp, plan);
   const LocalModel local = local_model(
       shape, {1, 1, 1, tp}, plan,
@@ -94,16 +96,16 @@ void expect_close(const ModelShape& shape, int tp, const ParallelPlan& plan, dou
   EXPECT_NEAR(estimated / measured, 1.0, tolerance) << to_string(plan) << " on " << tp;
 }
 
-ModelShape small_gpt2() {
-  ModelShape model = testing::byte_gpt();
-  model.hidden = 192;
-  model.heads = model.kv_heads = 3;
-  model.intermediate = 768;
-  model.layers = 3;
+nn::ModelConfig small_gpt2() {
+  nn::ModelConfig model = testing::byte_gpt();
+  model.hidden_size = 192;
+  model.num_heads = model.num_kv_heads = 3;
+  model.intermediate_size = 768;
+  model.num_layers = 3;
   return model;
 }
 
-void expect_all_close(const ModelShape& shape) {
+void expect_all_close(const nn::ModelConfig& shape) {
   for (const bool sequence : {false, true})
     for (const ActivationCheckpoint c : {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull})
       for (const int tp : {2, 3})
@@ -114,10 +116,10 @@ void expect_all_close(const ModelShape& shape) {
 
 TEST(MeasuredParallel, Gpt2) { expect_all_close(small_gpt2()); }
 
-ModelShape llama_of_three() {
-  ModelShape model = testing::small_llama();
-  model.vocab = 300;
-  model.layers = 3;
+nn::ModelConfig llama_of_three() {
+  nn::ModelConfig model = testing::small_llama();
+  model.vocab_size = 300;
+  model.num_layers = 3;
   return model;
 }
 
@@ -153,8 +155,8 @@ std::string text_of(const StylePlan& styles) {
   return text;
 }
 
-void expect_styles_close(const ModelShape& shape, int tp, const StylePlan& styles, bool recomputed,
-                         double tolerance) {
+void expect_styles_close(const nn::ModelConfig& shape, int tp, const StylePlan& styles,
+                         bool recomputed, double tolerance) {
   SCOPED_TRACE(text_of(styles));
   const auto mode = recomputed ? ActivationCheckpoint::kFull : ActivationCheckpoint::kNone;
   expect_close(shape, tp, {.tensor_parallel = true, .styles = styles, .checkpointing = mode},
@@ -195,37 +197,38 @@ TEST(MeasuredParallel, OwnStylesOfGpt2) {
 }
 
 /// Any of the default styles, of either plan.
-StylePlan random_styles(Architecture architecture, std::mt19937& random) {
+StylePlan random_styles(nn::Architecture architecture, std::mt19937& random) {
   StylePlan plan;
   while (plan.empty())
-    for (const PatternStyles& entry : default_styles(architecture, random() % 2 == 0))
+    for (const PatternStyles& entry : nn::default_styles(architecture, random() % 2 == 0))
       if (random() % 2 == 0) plan.push_back(entry);
   return plan;
 }
 
 TEST(MeasuredParallel, AnyMixOfStyles) {
   std::mt19937 random(5);
-  for (const ModelShape& shape : {small_gpt2(), llama_of_three(), testing::measured_bert(3)})
+  for (const nn::ModelConfig& shape : {small_gpt2(), llama_of_three(), testing::measured_bert(3)})
     for (int i = 0; i < 8; ++i)
-      expect_styles_close(shape, 2 + i % 2, random_styles(shape.kind, random), i / 2 % 2 == 1,
-                          0.35);
+      expect_styles_close(shape, 2 + i % 2, random_styles(shape.architecture, random),
+                          i / 2 % 2 == 1, 0.35);
 }
 
 TEST(MeasuredParallel, Llama) { expect_all_close(llama_of_three()); }
 
 TEST(MeasuredParallel, Qwen) {
-  ModelShape model = testing::small_qwen();
-  model.vocab = 300;
-  model.layers = 3;
+  nn::ModelConfig model = testing::small_qwen();
+  model.vocab_size = 300;
+  model.num_layers = 3;
+  model.windowed_layers = {false, true, true};
   expect_all_close(model);
 }
 
 // More ranks than key-value heads: every rank has all of them.
 TEST(MeasuredParallel, FewKeyValueHeads) {
-  ModelShape model = testing::small_llama();
-  model.vocab = 300;
-  model.layers = 2;
-  model.kv_heads = 2;
+  nn::ModelConfig model = testing::small_llama();
+  model.vocab_size = 300;
+  model.num_layers = 2;
+  model.num_kv_heads = 2;
   for (const bool sequence : {false, true})
     for (const ActivationCheckpoint c : {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull})
       expect_close(model, 3,

@@ -14,8 +14,8 @@
 #include "planner/estimate/traffic.h"
 #include "planner/name_pattern.h"
 #include "tests/unit/nn/model_test_support.h"
-#include "tests/unit/planner/estimate/model_configs.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
@@ -50,7 +50,7 @@ bool is_frozen(const Patterns& frozen, const std::string& name) {
 }
 
 /// What rank 0 counts in its second step.
-Counted run(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& plan,
+Counted run(const nn::ModelConfig& shape, const MeshSizes& mesh, const ParallelPlan& plan,
             const Patterns& frozen = {}) {
   Counted counted;
   const MeshLayout layout({{"dp", mesh.dp}, {"fsdp", mesh.fsdp}});
@@ -62,7 +62,7 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& 
     const auto replicas = world->split(layout.groups(0), "dp");
     const auto gather = world->split(layout.groups(1), "fsdp values");
     const auto reduce = world->split(layout.groups(1), "fsdp gradients");
-    const auto model = nn::make_model(context, testing::config_of(shape), plan.dtype);
+    const auto model = nn::make_model(context, shape, plan.dtype);
     std::vector<parallel::DataParallelInput> inputs;
     for (const auto& [name, parameter] : model->named_parameters()) {
       if (is_frozen(frozen, name)) parameter->value.set_requires_grad(false);
@@ -77,8 +77,9 @@ Counted run(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& 
     for (const auto& [name, parameter] : sharded.parameters())
       nn::initialize_tensor(parameter->value.detach(), name, parameter->init, 1);
     nn::Batch batch;
-    batch.input_ids = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 1);
-    batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab, 2);
+    batch.input_ids =
+        meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab_size, 1);
+    batch.labels = meshloom::testing::random_ids(context, kBatch, kSequence, shape.vocab_size, 2);
     step(*model, sharded, batch);
     context.allocator().reset_peak();
     gather->reset_counters();
@@ -122,7 +123,7 @@ void expect_close(const MemoryEstimate& memory, std::int64_t peak, const std::st
   EXPECT_NEAR(ratio, 1.0, tolerance) << of << ": measured " << peak;
 }
 
-void expect_close(const ModelShape& shape, const MeshSizes& mesh, const ParallelPlan& plan) {
+void expect_close(const nn::ModelConfig& shape, const MeshSizes& mesh, const ParallelPlan& plan) {
   const Counted counted = run(shape, mesh, plan);
   const LocalModel local = local_model(
       shape, mesh, plan, {mesh.dp * mesh.fsdp * kBatch * kMicroBatches, kBatch, kSequence});
@@ -138,7 +139,7 @@ void expect_close(const ModelShape& shape, const MeshSizes& mesh, const Parallel
   expect_close(estimate_memory(local), counted.peak, to_string(mesh) + " " + to_string(plan));
 }
 
-void expect_all_close(const ModelShape& shape, FullyShardPlan shards = {}) {
+void expect_all_close(const nn::ModelConfig& shape, FullyShardPlan shards = {}) {
   for (const MeshSizes mesh : {MeshSizes{1, 2, 1, 1}, MeshSizes{1, 3, 1, 1}, MeshSizes{2, 2, 1, 1}})
     for (const bool reshard : {true, false}) {
       shards.reshard_after_forward = reshard;
@@ -147,27 +148,27 @@ void expect_all_close(const ModelShape& shape, FullyShardPlan shards = {}) {
 }
 
 TEST(MeasuredSharded, Gpt2) {
-  ModelShape model = testing::byte_gpt();
-  model.hidden = 192;
-  model.heads = model.kv_heads = 3;
-  model.intermediate = 768;
-  model.layers = 3;
+  nn::ModelConfig model = testing::byte_gpt();
+  model.hidden_size = 192;
+  model.num_heads = model.num_kv_heads = 3;
+  model.intermediate_size = 768;
+  model.num_layers = 3;
   expect_all_close(model);
 }
 
 TEST(MeasuredSharded, Llama) {
-  ModelShape model = testing::small_llama();
-  model.vocab = 600;
-  model.layers = 3;
+  nn::ModelConfig model = testing::small_llama();
+  model.vocab_size = 600;
+  model.num_layers = 3;
   expect_all_close(model);
 }
 
 TEST(MeasuredSharded, WhatIsFrozenHasNoGradients) {
-  ModelShape model = testing::byte_gpt();
-  model.hidden = 192;
-  model.heads = model.kv_heads = 3;
-  model.intermediate = 768;
-  model.layers = 3;
+  nn::ModelConfig model = testing::byte_gpt();
+  model.hidden_size = 192;
+  model.num_heads = model.num_kv_heads = 3;
+  model.intermediate_size = 768;
+  model.num_layers = 3;
   const std::vector<Patterns> choices = {
       {"transformer.h.*.mlp"}, {"transformer.h.[1-2]"}, {"transformer.h.*.*.*.weight"}};
   for (const MeshSizes mesh : {MeshSizes{1, 2, 1, 1}, MeshSizes{1, 3, 1, 1}})
@@ -189,39 +190,39 @@ TEST(MeasuredSharded, WhatIsFrozenHasNoGradients) {
 
 // Some parameters stay whole, others are sharded along dim 1 and travel packed.
 TEST(MeasuredSharded, LargestDivisible) {
-  ModelShape model = testing::byte_gpt();
-  model.hidden = 192;
-  model.heads = model.kv_heads = 3;
-  model.intermediate = 768;
-  model.layers = 3;
+  nn::ModelConfig model = testing::byte_gpt();
+  model.hidden_size = 192;
+  model.num_heads = model.num_kv_heads = 3;
+  model.intermediate_size = 768;
+  model.num_layers = 3;
   expect_all_close(model, {.policy = ShardPolicy::kLargestDivisible, .min_elements = 100'000});
   expect_all_close(model, {.policy = ShardPolicy::kLargestDivisible, .min_elements = 0});
   // No dim of 100 divides by 3.
-  model.positions = 100;
-  model.hidden = 160;
-  model.heads = model.kv_heads = 5;
+  model.max_position_embeddings = 100;
+  model.hidden_size = 160;
+  model.num_heads = model.num_kv_heads = 5;
   model.head_dim = 32;
-  model.intermediate = 640;
+  model.intermediate_size = 640;
   expect_all_close(model, {.policy = ShardPolicy::kLargestDivisible, .min_elements = 1000});
 }
 
 TEST(MeasuredSharded, ChosenByHand) {
-  ModelShape model = testing::small_llama();
-  model.vocab = 600;
-  model.layers = 2;
+  nn::ModelConfig model = testing::small_llama();
+  model.vocab_size = 600;
+  model.num_layers = 2;
   FullyShardPlan shards;
   shards.choices = {{"model.embed_tokens.weight", std::nullopt},
                     {"model.norm.weight", std::nullopt},
-                    {"model.layers.*.mlp.down_proj.weight", 1},
-                    {"model.layers.*.self_attn.q_proj.weight", std::nullopt}};
+                    {"model.num_layers.*.mlp.down_proj.weight", 1},
+                    {"model.num_layers.*.self_attn.q_proj.weight", std::nullopt}};
   expect_all_close(model, shards);
 }
 
 TEST(MeasuredSharded, ChoicesThatDoNotFitAreRefused) {
-  const ModelShape model = testing::small_llama();
+  const nn::ModelConfig model = testing::small_llama();
   const MeshSizes mesh{1, 2, 1, 1};
   ParallelPlan plan{.fully_shard = true};
-  plan.shards.choices = {{"model.layers.0.mlp.down_proj.weight", 1}};
+  plan.shards.choices = {{"model.num_layers.0.mlp.down_proj.weight", 1}};
   EXPECT_THROW(local_model(model, mesh, plan, {}), Unimplemented);
   plan.shards.choices = {{"model.norm.weight", 1}};
   EXPECT_THROW(local_model(model, mesh, plan, {}), InvalidArgument);

@@ -7,12 +7,13 @@
 #include "planner/estimate/activations.h"
 #include "planner/estimate/parameter_layout.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
 
 /// Elements on a rank by DTensorSpec, parameter by parameter. fsdp and cp are one dim.
-std::int64_t elements_by_spec(const ModelShape& model, const MeshSizes& mesh,
+std::int64_t elements_by_spec(const nn::ModelConfig& model, const MeshSizes& mesh,
                               const std::vector<int>& coordinates) {
   const auto layout = std::make_shared<const MeshLayout>(
       mesh_layout({mesh.dp, mesh.parameter_shards(), 1, mesh.tp}));
@@ -35,13 +36,13 @@ std::int64_t elements_by_spec(const ModelShape& model, const MeshSizes& mesh,
     }
   };
   add(all.before, 1);
-  add(all.block, model.layers);
+  add(all.block, model.num_layers);
   add(all.after, 1);
   return sum;
 }
 
 TEST(Memory, HoldsTheElementsThatTheLayoutsGiveTheFullestRank) {
-  for (const ModelShape& model :
+  for (const nn::ModelConfig& model :
        {testing::byte_gpt(), testing::small_llama(), testing::small_bert()}) {
     for (const MeshSizes mesh :
          {MeshSizes{1, 1, 1, 1}, MeshSizes{1, 2, 1, 2}, MeshSizes{1, 3, 1, 5},
@@ -61,14 +62,14 @@ TEST(Memory, HoldsTheElementsThatTheLayoutsGiveTheFullestRank) {
   }
 }
 
-MemoryEstimate one_rank(const ModelShape& model, ActivationCheckpoint checkpointing, DType dtype,
-                        std::int64_t batch, std::int64_t sequence) {
+MemoryEstimate one_rank(const nn::ModelConfig& model, ActivationCheckpoint checkpointing,
+                        DType dtype, std::int64_t batch, std::int64_t sequence) {
   const ParallelPlan plan{.checkpointing = checkpointing, .dtype = dtype};
   return estimate_memory(local_model(model, {}, plan, {batch, batch, sequence}));
 }
 
 struct Measured {
-  ModelShape model;
+  nn::ModelConfig model;
   std::int64_t batch, sequence;
   ActivationCheckpoint checkpointing;
   DType dtype;
@@ -151,7 +152,7 @@ TEST(Memory, StagesTheCallsOfAMeshWhole) {
 }
 
 TEST(Memory, ShardingAndCheckpointsOnlyTakeAway) {
-  const ModelShape model = testing::llama3_8b();
+  const nn::ModelConfig model = testing::llama3_8b();
   const Workload work{16, 1, 4096};
   const auto memory = [&](const MeshSizes& mesh, const ParallelPlan& plan) {
     return estimate_memory(local_model(model, mesh, plan, work));
@@ -172,7 +173,7 @@ TEST(Memory, ShardingAndCheckpointsOnlyTakeAway) {
   EXPECT_LT(memory({8, 1, 1, 1}, full).activations, memory({8, 1, 1, 1}, none).activations / 4);
   sharded.shards.reshard_after_forward = false;
   const MemoryEstimate kept = memory({1, 8, 1, 1}, sharded);
-  EXPECT_GT(kept.gathered, model.layers * 200'000'000);
+  EXPECT_GT(kept.gathered, model.num_layers * 200'000'000);
 }
 
 }  // namespace

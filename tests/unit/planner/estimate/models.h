@@ -2,95 +2,105 @@
 // Models that the tests of estimates share.
 #pragma once
 
-#include "planner/estimate/model_shape.h"
+#include "daemon/nn/models/model_config.h"
 
 namespace meshloom::planner::testing {
 
-inline ModelShape gpt2_124m() {
-  return {.kind = Architecture::kGpt2,
-          .layers = 12,
-          .hidden = 768,
-          .heads = 12,
-          .kv_heads = 12,
-          .head_dim = 64,
-          .intermediate = 3072,
-          .vocab = 50257,
-          .positions = 1024};
-}
-
-inline ModelShape byte_gpt() {
-  return {.kind = Architecture::kGpt2,
-          .layers = 6,
-          .hidden = 384,
-          .heads = 6,
-          .kv_heads = 6,
-          .head_dim = 64,
-          .intermediate = 1536,
-          .vocab = 256,
-          .positions = 256};
-}
-
-/// As configs/models/llama_debug.json.
-inline ModelShape small_llama() {
-  return {.kind = Architecture::kLlama,
-          .layers = 6,
-          .hidden = 256,
-          .heads = 16,
-          .kv_heads = 8,
-          .head_dim = 16,
-          .intermediate = 768,
-          .vocab = 2048,
-          .positions = 2048,
-          .tied = false,
-          .activation = MlpActivation::kSilu};
-}
-
-/// Norms of queries and keys, biases of their projections, and windows in some of the layers.
-inline ModelShape small_qwen() {
-  ModelShape model = small_llama();
-  model.attention_bias = model.qk_norm = true;
-  model.window = 100;
-  model.windowed_layers = 2;
+inline nn::ModelConfig gpt2_124m() {
+  nn::ModelConfig model;
+  model.architecture = nn::Architecture::kGpt2;
+  model.num_layers = 12;
+  model.hidden_size = 768;
+  model.num_heads = 12;
+  model.num_kv_heads = 12;
+  model.head_dim = 64;
+  model.intermediate_size = 3072;
+  model.vocab_size = 50257;
+  model.max_position_embeddings = 1024;
   return model;
 }
 
-inline ModelShape llama3_8b() {
-  return {.kind = Architecture::kLlama,
-          .layers = 32,
-          .hidden = 4096,
-          .heads = 32,
-          .kv_heads = 8,
-          .head_dim = 128,
-          .intermediate = 14336,
-          .vocab = 128256,
-          .positions = 8192,
-          .tied = false,
-          .activation = MlpActivation::kSilu};
+inline nn::ModelConfig byte_gpt() {
+  nn::ModelConfig model;
+  model.architecture = nn::Architecture::kGpt2;
+  model.num_layers = 6;
+  model.hidden_size = 384;
+  model.num_heads = 6;
+  model.num_kv_heads = 6;
+  model.head_dim = 64;
+  model.intermediate_size = 1536;
+  model.vocab_size = 256;
+  model.max_position_embeddings = 256;
+  return model;
 }
 
-inline ModelShape small_bert() {
-  return {.kind = Architecture::kBert,
-          .layers = 2,
-          .hidden = 24,
-          .heads = 3,
-          .kv_heads = 3,
-          .head_dim = 8,
-          .intermediate = 50,
-          .vocab = 41,
-          .positions = 32,
-          .token_types = 2};
+/// As configs/models/llama_debug.json.
+inline nn::ModelConfig small_llama() {
+  nn::ModelConfig model;
+  model.architecture = nn::Architecture::kLlama;
+  model.num_layers = 6;
+  model.hidden_size = 256;
+  model.num_heads = 16;
+  model.num_kv_heads = 8;
+  model.head_dim = 16;
+  model.intermediate_size = 768;
+  model.vocab_size = 2048;
+  model.max_position_embeddings = 2048;
+  model.tie_word_embeddings = false;
+  model.activation = nn::ActivationKind::kSilu;
+  return model;
+}
+
+/// Norms of queries and keys, biases of their projections, and windows in some of the layers.
+inline nn::ModelConfig small_qwen() {
+  nn::ModelConfig model = small_llama();
+  model.attention_bias = model.qk_norm = true;
+  model.sliding_window = 100;
+  model.windowed_layers = {false, false, false, false, true, true};
+  return model;
+}
+
+inline nn::ModelConfig llama3_8b() {
+  nn::ModelConfig model;
+  model.architecture = nn::Architecture::kLlama;
+  model.num_layers = 32;
+  model.hidden_size = 4096;
+  model.num_heads = 32;
+  model.num_kv_heads = 8;
+  model.head_dim = 128;
+  model.intermediate_size = 14336;
+  model.vocab_size = 128256;
+  model.max_position_embeddings = 8192;
+  model.tie_word_embeddings = false;
+  model.activation = nn::ActivationKind::kSilu;
+  return model;
+}
+
+inline nn::ModelConfig small_bert() {
+  nn::ModelConfig model;
+  model.architecture = nn::Architecture::kBert;
+  model.num_layers = 2;
+  model.hidden_size = 24;
+  model.num_heads = 3;
+  model.num_kv_heads = 3;
+  model.head_dim = 8;
+  model.intermediate_size = 50;
+  model.vocab_size = 41;
+  model.max_position_embeddings = 32;
+  model.type_vocab_size = 2;
+  return model;
 }
 
 /// Of sizes at which tensors outweigh what a process takes beside them.
-inline ModelShape measured_bert(int layers) {
-  ModelShape model = small_bert();
-  model.layers = layers;
-  model.hidden = 192;
-  model.heads = model.kv_heads = 3;
+inline nn::ModelConfig measured_bert(int layers) {
+  nn::ModelConfig model = small_bert();
+  model.num_layers = layers;
+  model.hidden_size = 192;
+  model.num_heads = model.num_kv_heads = 3;
   model.head_dim = 64;
-  model.intermediate = 700;
-  model.vocab = 300;
-  model.positions = 256;
+  model.intermediate_size = 700;
+  model.vocab_size = 300;
+  model.max_position_embeddings = 256;
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include "planner/attention/schedule.h"
 #include "planner/estimate/estimate.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
@@ -99,13 +100,14 @@ TEST(RotateChoice, PullNeverCostsMoreThanWhatMovesAllKeys) {
 }
 
 TEST(RotateChoice, NeighboursSeeWhatTheScheduleSays) {
-  const ModelShape model = testing::gpt2_124m();
+  const nn::ModelConfig model = testing::gpt2_124m();
   const Workload work{1, 1, 960};
   for (const LoadBalancer balancer : {LoadBalancer::kNone, LoadBalancer::kHeadTail})
     for (const int ranks : {2, 4, 6}) {
       ParallelPlan plan;
       plan.context_parallel.load_balancer = balancer;
-      const AttentionSizes sizes = attention_sizes(model, {1, 1, ranks, 1}, plan, work);
+      const AttentionSizes sizes =
+          attention_sizes(plan::make_model_shape(model), {1, 1, ranks, 1}, plan, work);
       const RowMask causal{{.is_causal = true}, nullptr};
       const auto held = balanced_parts(balancer, 960, ranks, causal);
       std::vector<SequencePart> parts;
@@ -119,19 +121,22 @@ TEST(RotateChoice, NeighboursSeeWhatTheScheduleSays) {
 }
 
 TEST(RotateChoice, APlanThatNamesAWayKeepsIt) {
-  const ModelShape model = testing::gpt2_124m();
+  const nn::ModelConfig model = testing::gpt2_124m();
   const Workload work{4, 1, 1024};
   ParallelPlan plan;
-  EXPECT_EQ(resolve_context_parallel(plan, model, {}, work, 8), plan) << "one rank moves nothing";
-  const ParallelPlan chosen = resolve_context_parallel(plan, model, {1, 1, 4, 1}, work, 8);
+  EXPECT_EQ(resolve_context_parallel(plan, plan::make_model_shape(model), {}, work, 8), plan)
+      << "one rank moves nothing";
+  const ParallelPlan chosen =
+      resolve_context_parallel(plan, plan::make_model_shape(model), {1, 1, 4, 1}, work, 8);
   EXPECT_EQ(chosen.context_parallel.rotate, Rotate::kUlysses);
   EXPECT_EQ(chosen.context_parallel.ulysses_degree, 4);
   plan.context_parallel.rotate = Rotate::kAllToAll;
-  EXPECT_EQ(resolve_context_parallel(plan, model, {1, 1, 4, 1}, work, 8), plan);
+  EXPECT_EQ(resolve_context_parallel(plan, plan::make_model_shape(model), {1, 1, 4, 1}, work, 8),
+            plan);
 }
 
 TEST(RotateChoice, AnEstimateIsOfTheWayThatIsTaken) {
-  ModelShape model = testing::gpt2_124m();
+  nn::ModelConfig model = testing::gpt2_124m();
   Machine machine;
   machine.name = "test";
   machine.float32_flops = machine.bfloat16_flops = 1e12;

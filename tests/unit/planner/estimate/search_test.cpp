@@ -4,9 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/nn/models/default_styles.h"
 #include "kernels/base/error.h"
-#include "planner/plan/default_styles.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
@@ -53,8 +54,8 @@ TEST(Search, FindsWhatFitsAndSaysWhyTheRestDoesNot) {
 
 // One sample of 64k tokens: no other dim divides its activations without dividing layers.
 TEST(Search, ProposesContextParallelismForLongSequences) {
-  ModelShape model = testing::llama3_8b();
-  model.positions = 1 << 17;
+  nn::ModelConfig model = testing::llama3_8b();
+  model.max_position_embeddings = 1 << 17;
   const SearchRequest request{.ranks = 8,
                               .memory_limit = std::int64_t{80} << 30,
                               .global_batch = 1,
@@ -67,7 +68,7 @@ TEST(Search, ProposesContextParallelismForLongSequences) {
 
 // Every plan of every mesh, tried one by one through estimate().
 TEST(Search, FindsTheBestThereIs) {
-  const ModelShape model = testing::byte_gpt();
+  const nn::ModelConfig model = testing::byte_gpt();
   const SearchRequest request{
       .ranks = 6, .memory_limit = 300 << 20, .global_batch = 12, .sequence = 256};
   const SearchResult result = search_plans(model, request, gpu());
@@ -88,7 +89,7 @@ TEST(Search, FindsTheBestThereIs) {
               const Workload work{12, micro, 256};
               const bool tried =
                   (micro & (micro - 1)) == 0 || micro == samples_per_rank(mesh, work);
-              if (!tried || why_invalid(model, mesh, plan, work)) continue;
+              if (!tried || why_invalid(plan::make_model_shape(model), mesh, plan, work)) continue;
               const Estimate e = estimate(model, mesh, plan, work, gpu());
               if (e.memory.total() <= request.memory_limit) best = std::min(best, e.time.total);
             }
@@ -122,7 +123,7 @@ TEST(Search, TriesOwnStylesBesideTheDefaultOnes) {
   const Estimate before = best();
   request.styles = {{"transformer.h.*.mlp.c_fc", {{.kind = StyleKind::kColwise}}}};
   EXPECT_TRUE(best().plan.styles.empty());
-  request.styles = default_styles(Architecture::kGpt2, false);
+  request.styles = nn::default_styles(nn::Architecture::kGpt2, false);
   std::erase_if(request.styles, [](const PatternStyles& entry) {
     return entry.pattern == "transformer.wte" || entry.pattern == "lm_head";
   });
@@ -139,7 +140,7 @@ TEST(Search, FindsPlansForAHundredThousandRanks) {
 }
 
 TEST(Search, RefusesRequestsThatMakeNoSense) {
-  const ModelShape model = testing::byte_gpt();
+  const nn::ModelConfig model = testing::byte_gpt();
   EXPECT_THROW(search_plans(model, {.ranks = 0, .sequence = 64}, gpu()), InvalidArgument);
   EXPECT_THROW(search_plans(model, {.ranks = 1, .sequence = 100'000}, gpu()), InvalidArgument);
   Machine broken = gpu();

@@ -11,6 +11,7 @@
 #include "planner/estimate/estimate.h"
 #include "planner/estimate/rotate_choice.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
@@ -38,7 +39,7 @@ TEST(StepTime, ComputeByHand) {
 }
 
 TEST(StepTime, CheckpointsCostAForward) {
-  const ModelShape model = testing::gpt2_124m();
+  const nn::ModelConfig model = testing::gpt2_124m();
   const auto seconds = [&](ActivationCheckpoint c) {
     return estimate_step_time(local_model(model, {}, {.checkpointing = c}, {1, 1, 1024}), {},
                               machine());
@@ -92,8 +93,8 @@ TEST(StepTime, OverlapHidesGradients) {
 }
 
 TEST(Estimate, ContextParallelismDividesActivationsAndMovesKeys) {
-  ModelShape model = testing::byte_gpt();
-  model.positions = 8192;
+  nn::ModelConfig model = testing::byte_gpt();
+  model.max_position_embeddings = 8192;
   const Workload work{1, 1, 8192};
   const ParallelPlan pull{.context_parallel = {.rotate = Rotate::kPull}};
   const Estimate one = estimate(model, {}, {}, work, machine());
@@ -111,9 +112,10 @@ TEST(Estimate, ContextParallelismDividesActivationsAndMovesKeys) {
   std::int64_t keys = 0;
   for (int rank = 0; rank < 4; ++rank)
     keys += remote_keys(rank, attention_schedule(rank, parts, causal));
-  const AttentionSizes sizes = attention_sizes(model, {1, 1, 4, 1}, {}, work);
+  const AttentionSizes sizes =
+      attention_sizes(plan::make_model_shape(model), {1, 1, 4, 1}, {}, work);
   EXPECT_EQ(attention_exchanges(sizes, {.rotate = Rotate::kPull}).front().elements,
-            keys / 4 * 2 * model.kv_heads * model.head_dim);
+            keys / 4 * 2 * model.num_kv_heads * model.head_dim);
   const auto moved = std::count_if(four.traffic.begin(), four.traffic.end(),
                                    [](const Traffic& t) { return t.mesh_dim == "cp"; });
   EXPECT_EQ(moved, 4);  // keys twice, their gradients, and the gradients of parameters
@@ -121,8 +123,8 @@ TEST(Estimate, ContextParallelismDividesActivationsAndMovesKeys) {
 
 // A step lasts as long as on the rank with the most heads and the most of the mask.
 TEST(Estimate, AttentionTakesAsLongAsOnTheBusiestRank) {
-  ModelShape model = testing::gpt2_124m();
-  model.positions = 8192;
+  nn::ModelConfig model = testing::gpt2_124m();
+  model.max_position_embeddings = 8192;
   const auto seconds = [&](int ranks, const ContextParallelPlan& plan) {
     return estimate(model, {1, 1, ranks, 1}, {.context_parallel = plan}, {1, 1, 8000}, machine())
         .time.attention;
@@ -142,7 +144,7 @@ TEST(Estimate, AttentionTakesAsLongAsOnTheBusiestRank) {
 }
 
 TEST(Estimate, RefusesWhatCannotRun) {
-  const ModelShape model = testing::byte_gpt();
+  const nn::ModelConfig model = testing::byte_gpt();
   const Workload work{4, 1, 64};
   EXPECT_THROW(estimate(model, {1, 1, 65, 1}, {}, work, machine()), InvalidArgument);
   EXPECT_THROW(estimate(model, {1, 1, 1, 2}, {}, work, machine()), InvalidArgument);

@@ -9,6 +9,7 @@
 #include "planner/gradient_buckets.h"
 #include "planner/shard.h"
 #include "tests/unit/planner/estimate/models.h"
+#include "tests/unit/planner/estimate/traced.h"
 
 namespace meshloom::planner {
 namespace {
@@ -81,7 +82,7 @@ TEST(Traffic, NothingOnOneRank) {
 // Megatron's two all_reduces a layer each way; with sequence parallelism each becomes a
 // reduce_scatter and an all_gather, of the same bytes together.
 TEST(Traffic, TensorParallelLayersByHand) {
-  const ModelShape model = testing::byte_gpt();
+  const nn::ModelConfig model = testing::byte_gpt();
   const Workload work{4, 4, 256};
   const auto plain =
       step_traffic(local_model(model, {1, 1, 1, 2}, {.tensor_parallel = true}, work));
@@ -102,7 +103,7 @@ TEST(Traffic, TensorParallelLayersByHand) {
 }
 
 TEST(Traffic, DataParallelGradientsGoRoundOnce) {
-  const ModelShape model = testing::gpt2_124m();
+  const nn::ModelConfig model = testing::gpt2_124m();
   const auto traffic = step_traffic(local_model(model, {4, 1, 1, 1}, {}, {32, 2, 64}));
   ASSERT_EQ(traffic.size(), 1u);
   const double whole = 4.0 * static_cast<double>(parameter_count(model));
@@ -124,7 +125,7 @@ TEST(Traffic, DataParallelGradientsGoRoundOnce) {
 }
 
 TEST(Traffic, FullyShardGathersTwiceAndScattersOnceAMicroBatch) {
-  const ModelShape model = testing::gpt2_124m();
+  const nn::ModelConfig model = testing::gpt2_124m();
   ParallelPlan plan{.fully_shard = true, .dtype = DType::kBFloat16};
   const auto sent = [&] {
     return static_cast<double>(

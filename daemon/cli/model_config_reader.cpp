@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/cli/model_shape_reader.h"
+#include "daemon/cli/model_config_reader.h"
 
 #include <fmt/ranges.h>
 
@@ -11,7 +11,6 @@
 #include "daemon/base/nearest_name.h"
 #include "daemon/cli/exit_code.h"
 #include "daemon/nn/models/presets.h"
-#include "daemon/plan/model_shape.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {
@@ -47,13 +46,13 @@ std::string config_text(const std::string& model) {
 
 }  // namespace
 
-planner::ModelShape read_model_shape(const std::string& model) {
+nn::ModelConfig read_model_config(const std::string& model) {
   try {
     const nn::ModelConfig config = nn::parse_hf_config(config_text(model));
     if (!has_weights(config_path(model))) nn::refuse_unread_keys(config);
     for (const std::string& note : nn::config_notes(config))
       fmt::print(stderr, "note: --model {}: {}\n", model, note);
-    return plan::make_model_shape(config);
+    return config;
   } catch (const Error& error) {
     throw CliError(kUsage, fmt::format("--model {}: {}", model, error.what()));
   }

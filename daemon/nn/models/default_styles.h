@@ -2,10 +2,10 @@
 // The styles that each architecture is spread with unless a plan says otherwise.
 #pragma once
 
-#include "planner/plan/architecture.h"
+#include "daemon/nn/models/model_config.h"
 #include "planner/plan/style.h"
 
-namespace meshloom::planner {
+namespace meshloom::nn {
 
 /// For a mesh of one dim. Activations keep their layouts between modules. Attention and the
 /// feed-forward part are sharded by heads and features; embedding, output projection and loss by
@@ -14,6 +14,6 @@ namespace meshloom::planner {
 ///
 /// Source: Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al., "Reducing Activation
 /// Recomputation in Large Transformer Models", 2022.
-StylePlan default_styles(Architecture architecture, bool sequence_parallel);
+planner::StylePlan default_styles(Architecture architecture, bool sequence_parallel);
 
-}  // namespace meshloom::planner
+}  // namespace meshloom::nn

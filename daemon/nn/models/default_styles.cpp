@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/plan/default_styles.h"
+#include "daemon/nn/models/default_styles.h"
 
 #include "kernels/base/error.h"
 
-namespace meshloom::planner {
+namespace meshloom::nn {
 namespace {
 
-/// What the styles of one plan have in common.
-class PlanMaker {
+using planner::ArgumentLayouts;
+using planner::ParallelStyle;
+using planner::Placement;
+using planner::Placements;
+using planner::StyleKind;
+using planner::StylePlan;
+
+/// Makes the default styles of one model.
+class StyleMaker {
  public:
-  explicit PlanMaker(bool sequence_parallel)
+  explicit StyleMaker(bool sequence_parallel)
       : sequence_parallel_(sequence_parallel),
         stream_({sequence_parallel ? Placement::shard(1) : Placement::replicate()}) {}
 
@@ -67,7 +74,7 @@ class PlanMaker {
   StylePlan plan_;
 };
 
-void gpt2(PlanMaker& plan) {
+void gpt2(StyleMaker& plan) {
   plan.vocabulary("transformer.wte");
   plan.positions("transformer.wpe");
   plan.positions("transformer.h.*.ln_[12]");
@@ -79,7 +86,7 @@ void gpt2(PlanMaker& plan) {
   plan.output("lm_head");
 }
 
-void llama(PlanMaker& plan) {
+void llama(StyleMaker& plan) {
   plan.vocabulary("model.embed_tokens");
   plan.positions("model.layers.*.input_layernorm");
   plan.gathered("model.layers.*.self_attn");
@@ -94,7 +101,7 @@ void llama(PlanMaker& plan) {
   plan.output("lm_head");
 }
 
-void bert(PlanMaker& plan) {
+void bert(StyleMaker& plan) {
   plan.vocabulary("bert.embeddings.word_embeddings");
   plan.positions("bert.embeddings.position_embeddings");
   plan.positions("bert.embeddings.token_type_embeddings");
@@ -116,7 +123,7 @@ void bert(PlanMaker& plan) {
 }  // namespace
 
 StylePlan default_styles(Architecture architecture, bool sequence_parallel) {
-  PlanMaker plan(sequence_parallel);
+  StyleMaker plan(sequence_parallel);
   switch (architecture) {
     case Architecture::kGpt2: gpt2(plan); break;
     case Architecture::kLlama: llama(plan); break;
@@ -126,4 +133,4 @@ StylePlan default_styles(Architecture architecture, bool sequence_parallel) {
   return plan.take();
 }
 
-}  // namespace meshloom::planner
+}  // namespace meshloom::nn

@@ -4,12 +4,12 @@
 
 #include <string>
 
-#include "planner/estimate/model_shape.h"
+#include "daemon/nn/models/model_config.h"
 
 namespace meshloom::cli {
 
 /// Throws CliError (kUsage) if there is no such preset or file, or if it is no supported
 /// config.
-planner::ModelShape read_model_shape(const std::string& model);
+nn::ModelConfig read_model_config(const std::string& model);
 
 }  // namespace meshloom::cli
