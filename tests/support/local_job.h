@@ -12,10 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/in_step.h"
-#include "daemon/train/job_course.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/job/job_course.h"
+#include "daemon/train/run/in_step.h"
+#include "daemon/train/run/run.h"
 
 namespace meshloom::test {
 

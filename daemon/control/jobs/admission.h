@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "daemon/control/jobs/memory_admission.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/config/sampling_params.h"
 #include "daemon/train/data/text_data.h"
-#include "daemon/train/sampling_params.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
 #include "v1/job_service.pb.h"

@@ -10,10 +10,11 @@
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/found_damage.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/device_choice.h"
-#include "daemon/train/run.h"
-#include "daemon/train/run_mesh.h"
+#include "daemon/train/config/device_choice.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/run/run.h"
+#include "daemon/train/run/run_mesh.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

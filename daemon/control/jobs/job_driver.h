@@ -14,7 +14,7 @@
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
-#include "daemon/train/device_choice.h"
+#include "daemon/train/config/device_choice.h"
 
 namespace meshloom::control {
 

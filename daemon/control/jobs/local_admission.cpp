@@ -15,19 +15,22 @@
 #include "daemon/plan/model_shape.h"
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
-#include "daemon/train/chat_prompt.h"
+#include "daemon/train/config/chat_prompt.h"
+#include "daemon/train/config/config_place.h"
+#include "daemon/train/config/dtype_choice.h"
+#include "daemon/train/config/micro_batch.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/config/resolve.h"
+#include "daemon/train/config/resolve_evaluation.h"
+#include "daemon/train/config/resolve_stepped.h"
 #include "daemon/train/data/chat_data.h"
 #include "daemon/train/data/token_ids.h"
-#include "daemon/train/dtype_choice.h"
-#include "daemon/train/micro_batch.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/paths.h"
-#include "daemon/train/reference_text.h"
-#include "daemon/train/resolve.h"
-#include "daemon/train/resolve_evaluation.h"
-#include "daemon/train/resolve_stepped.h"
-#include "daemon/train/run.h"
-#include "daemon/train/run_mesh.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/files/paths.h"
+#include "daemon/train/run/reference_text.h"
+#include "daemon/train/run/run.h"
+#include "daemon/train/run/run_mesh.h"
+#include "daemon/train/run/sampler.h"
 #include "kernels/backend_table.h"
 #include "kernels/base/integer_math.h"
 #include "kernels/base/log.h"
@@ -257,9 +260,14 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
       given, spec.overcommit(),
       [this, given](const fs::path& folder, Admitted* job) {
         const fs::path tokenizer = find_tokenizer(given);
-        job->resolved = train::resolve_run_config(given, options_.world_size, options_.data_dir,
-                                                  &job->warnings, folder, ranks_per_host(options_),
-                                                  tokenizer, options_.devices);
+        job->resolved = train::resolve_run_config(given,
+                                                  {.world_size = options_.world_size,
+                                                   .data_dir = options_.data_dir,
+                                                   .model_folder = folder,
+                                                   .named_tokenizer = tokenizer,
+                                                   .ranks_per_host = ranks_per_host(options_),
+                                                   .devices = options_.devices},
+                                                  &job->warnings);
         if (given.checkpoint().resume_from().empty())
           train::check_source_weights(given.model(), options_.data_dir, folder);
         job->hold =
@@ -286,9 +294,13 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
   Admitted admitted = admit_config(
       given, spec.overcommit(),
       [this, given, reads_weights = spec.state().empty()](const fs::path& folder, Admitted* run) {
-        run->resolved = train::resolve_stepped_config(given, options_.world_size, options_.data_dir,
-                                                      folder, &run->warnings,
-                                                      ranks_per_host(options_), options_.devices);
+        run->resolved = train::resolve_stepped_config(given,
+                                                      {.world_size = options_.world_size,
+                                                       .data_dir = options_.data_dir,
+                                                       .model_folder = folder,
+                                                       .ranks_per_host = ranks_per_host(options_),
+                                                       .devices = options_.devices},
+                                                      &run->warnings);
         if (reads_weights) train::check_source_weights(given.model(), options_.data_dir, folder);
       });
   return with_hold(std::move(admitted), std::move(hold));
@@ -341,9 +353,13 @@ std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
       *given.mutable_mesh() = job.resolved().mesh();
       *given.mutable_plan() = job.resolved().plan();
     }
-    return train::refit_run_config(given, job.resolved(), options_.world_size, options_.data_dir,
-                                   find_model(job.resolved().model()), ranks_per_host(options_),
-                                   find_tokenizer(job.resolved()), options_.devices);
+    return train::refit_run_config(given, job.resolved(),
+                                   {.world_size = options_.world_size,
+                                    .data_dir = options_.data_dir,
+                                    .model_folder = find_model(job.resolved().model()),
+                                    .named_tokenizer = find_tokenizer(job.resolved()),
+                                    .ranks_per_host = ranks_per_host(options_),
+                                    .devices = options_.devices});
   });
 }
 
@@ -357,7 +373,7 @@ v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
 v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, const fs::path& folder,
                                                  const train::TokenizedText& text) {
   return calls_.run<v1::RunConfig>([this, given, folder, text] {
-    const train::EvaluationPlace place{
+    const train::ConfigPlace place{
         options_.world_size,   options_.data_dir,        folder,
         find_tokenizer(given), ranks_per_host(options_), options_.devices};
     v1::RunConfig resolved = train::resolve_evaluation_config(given, place, text);

@@ -9,6 +9,7 @@
 
 #include "daemon/control/jobs/bytes_text.h"
 #include "daemon/plan/job_memory.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 

@@ -13,8 +13,9 @@
 
 #include "daemon/base/memory_limit.h"
 #include "daemon/nn/models/model_config.h"
-#include "daemon/train/device_choice.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/device_choice.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/run/run.h"
 #include "planner/estimate/memory.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"

@@ -7,9 +7,10 @@
 #include "daemon/base/states.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/paths.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/resume_check.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/files/paths.h"
+#include "daemon/train/run/run.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -99,7 +100,7 @@ std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunCo
       throw NotFound(fmt::format("{} was deleted", name), train::kCheckpointNotFound,
                      {{"field", kField}});
   }
-  train::settle_resume_from(given, config, folder, data_dir, model_folder, named_tokenizer);
+  train::settle_resume_from(given, config, folder, {data_dir, model_folder, named_tokenizer});
   return pin;
 }
 

@@ -9,7 +9,8 @@
 #include <string>
 #include <thread>
 
-#include "daemon/train/run.h"
+#include "daemon/train/run/run.h"
+#include "daemon/train/run/sampler.h"
 
 namespace meshloom::control {
 

@@ -16,6 +16,7 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/run_folders.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

@@ -2,6 +2,7 @@
 #include "daemon/control/runs/run_sample.h"
 
 #include "daemon/control/net/status.h"
+#include "daemon/train/config/sample_start.h"
 
 namespace meshloom::control {
 namespace {

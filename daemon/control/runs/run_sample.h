@@ -12,6 +12,7 @@
 
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/runs/operations.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -28,6 +28,7 @@
 #include "daemon/control/stores/notes.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/transient_uploads.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -10,10 +10,10 @@
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/runs/run_session.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/gradient_window.h"
-#include "daemon/train/run_mesh.h"
-#include "daemon/train/stop_points.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/run/gradient_window.h"
+#include "daemon/train/run/run_mesh.h"
+#include "daemon/train/run/stop_points.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

@@ -9,6 +9,7 @@
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/runs/run_session.h"
 #include "daemon/control/stores/names.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

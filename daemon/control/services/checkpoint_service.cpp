@@ -15,7 +15,7 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_key.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/manifest.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

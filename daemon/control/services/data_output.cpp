@@ -10,7 +10,7 @@
 #include "daemon/base/files.h"
 #include "daemon/base/published_file.h"
 #include "daemon/base/utf8.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/paths.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -14,8 +14,8 @@
 #include "daemon/base/sha256.h"
 #include "daemon/control/services/stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
-#include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/digest.h"
+#include "daemon/train/files/manifest.h"
 
 namespace meshloom::control {
 

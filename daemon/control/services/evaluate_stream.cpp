@@ -6,10 +6,10 @@
 #include "daemon/control/services/evaluate_terms.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/checkpoint_export.h"
-#include "daemon/train/checkpoint/file_system.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/run_mesh.h"
+#include "daemon/train/files/file_system.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/run/checkpoint_export.h"
+#include "daemon/train/run/run_mesh.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

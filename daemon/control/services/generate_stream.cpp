@@ -9,7 +9,8 @@
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/services/generate_request.h"
 #include "daemon/control/services/source_field.h"
-#include "daemon/train/sampling_params.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/config/sampling_params.h"
 
 namespace meshloom::control {
 namespace {

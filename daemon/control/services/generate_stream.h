@@ -13,6 +13,7 @@
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/control/jobs/token_text.h"
 #include "daemon/control/services/stream.h"
+#include "daemon/train/config/sample_start.h"
 #include "v1/generate_service.pb.h"
 
 namespace meshloom::control {

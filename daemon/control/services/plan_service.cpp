@@ -9,7 +9,8 @@
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/run/run.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

@@ -10,7 +10,9 @@
 #include "daemon/control/services/generate_request.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
-#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/config/sampling_params.h"
+#include "daemon/train/files/hf_byte_tokenizer.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

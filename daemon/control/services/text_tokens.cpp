@@ -9,8 +9,8 @@
 #include "daemon/base/field_error.h"
 #include "daemon/text/tokenizer.h"
 #include "daemon/text/utf8.h"
-#include "daemon/train/chat_prompt.h"
-#include "daemon/train/sampling_params.h"
+#include "daemon/train/config/chat_prompt.h"
+#include "daemon/train/config/sampling_params.h"
 
 namespace meshloom::control {
 namespace {

@@ -23,7 +23,7 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/control/stores/subscribers.h"
-#include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/files/file_system.h"
 #include "kernels/base/error.h"
 #include "v1/job.pb.h"
 #include "v1/journal.pb.h"

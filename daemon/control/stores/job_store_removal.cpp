@@ -9,8 +9,8 @@
 #include "daemon/control/stores/lost_folder.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
-#include "daemon/train/checkpoint/checkpoint_writer.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/files/unfinished_folder.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -11,7 +11,7 @@
 #include "daemon/control/stores/request_log.h"
 #include "daemon/control/stores/upload_numbers.h"
 #include "daemon/control/stores/upload_writer.h"
-#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/files/safetensors.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 

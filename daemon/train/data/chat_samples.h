@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 
 namespace meshloom::train {
 

@@ -5,8 +5,8 @@
 #include <array>
 #include <exception>
 
-#include "daemon/train/all_reduce_values.h"
-#include "daemon/train/status_agreement.h"
+#include "daemon/comm/agreement/rank_values.h"
+#include "daemon/comm/agreement/status_agreement.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 

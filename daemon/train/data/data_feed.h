@@ -12,7 +12,7 @@
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/data/batch_loader.h"
 #include "daemon/train/data/batch_work.h"
-#include "daemon/train/resolve.h"
+#include "daemon/train/data/run_data.h"
 
 namespace meshloom::train {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {

@@ -11,7 +11,7 @@
 #include "daemon/train/data/chat_samples.h"
 #include "daemon/train/data/masked_lm.h"
 #include "daemon/train/data/token_bytes.h"
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 
 namespace meshloom::train {
 

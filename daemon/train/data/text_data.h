@@ -15,7 +15,7 @@
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/data/sound_lines.h"
 #include "daemon/train/data/token_cache.h"
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {

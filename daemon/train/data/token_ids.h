@@ -8,7 +8,7 @@
 #include <span>
 
 #include "daemon/train/data/sound_lines.h"
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 
 namespace meshloom::v1 {
 class RunConfig;

@@ -10,7 +10,7 @@
 
 #include "daemon/comm/process_group.h"
 #include "daemon/nn/module.h"
-#include "daemon/train/checkpoint/state_tensor.h"
+#include "daemon/train/files/state_tensor.h"
 #include "daemon/train/optim/parameter_groups.h"
 #include "kernels/backend.h"
 #include "v1/config.pb.h"

@@ -13,10 +13,12 @@
 #include <string>
 #include <thread>
 
+#include "daemon/comm/agreement/status_agreement.h"
 #include "daemon/control/ranks/run_factory.h"
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/status_agreement.h"
-#include "daemon/train/stop_points.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/files/hf_folder.h"
+#include "daemon/train/run/sampler.h"
+#include "daemon/train/run/stop_points.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -359,8 +361,8 @@ class FakeSteppedRun final : public FakeRunBase {
   }
   train::StepOutput optim_step(const v1::OptimStepParams& params) override {
     if (step_ + 1 == plan_.fail_alone_at_step)
-      train::rethrow_failed_alone(
-          train::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
+      comm::rethrow_failed_alone(
+          comm::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
     if (!std::isfinite(params.lr())) throw InvalidArgument("lr is not finite");
     const bool gradients = std::exchange(has_gradients_, false);
     const double gradient = std::exchange(gradient_, 0.0);

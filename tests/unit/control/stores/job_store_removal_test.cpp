@@ -12,7 +12,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
-#include "tests/unit/train/checkpoint/failpoint_file_system.h"
+#include "tests/unit/train/files/failpoint_file_system.h"
 
 namespace meshloom::control {
 namespace {

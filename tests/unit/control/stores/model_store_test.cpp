@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/files/hf_folder.h"
+#include "daemon/train/files/safetensors.h"
 #include "tests/support/source_folder.h"
 #include "tests/unit/control/stores/transfer_fixture.h"
 

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelRun: a model on a mesh with its optimizer, driven by verbs. It knows neither where batches
+// come from nor what is done next.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/tensor/deferred_checks.h"
+#include "daemon/train/data/batch_loader.h"
+#include "daemon/train/loss/loss_batch.h"
+#include "daemon/train/run/checkpoint_reader.h"
+#include "daemon/train/run/checkpoint_writer.h"
+#include "daemon/train/run/model_state.h"
+#include "daemon/train/run/phase_timer.h"
+#include "daemon/train/run/run.h"
+#include "daemon/train/run/run_mesh.h"
+
+namespace meshloom::train {
+
+/// What one forward_backward computes: this rank's micro batches, as many on every rank, and equal
+/// on ranks that share samples.
+struct StepBatch {
+  std::vector<HostBatch> micro_batches;
+  std::int64_t seq_len = 0;
+  /// Losses and gradients are divided by this: the labels of the whole optimizer step over all
+  /// ranks, so that a label counts the same whichever rank and micro batch it is in.
+  std::int64_t labels = 0;
+  /// No other batch comes before optim_step: gradients are summed while backward runs. Else they
+  /// are summed by optim_step. A step's numbers are the same within rounding.
+  bool last = false;
+};
+
+/// Of one optimizer step, the same on every rank.
+struct StepResult {
+  double loss = 0.0;  ///< of all its batches over all ranks
+  float norm = 0.0f;  ///< of the gradients, before clipping
+};
+
+/// The loss of a micro batch from the log-probs of its labels, [B,T,K].
+struct LossOfLogProbs {
+  double loss = 0.0;
+  std::vector<float> gradients;  ///< by each log-prob
+};
+using LossFunction =
+    std::function<LossOfLogProbs(const TokenBatch&, std::span<const float> log_probs)>;
+
+/// A batch whose loss is told by token: this rank's micro batches, as many on every rank, and equal
+/// on ranks that share samples.
+struct TokenCall {
+  std::vector<TokenBatch> micro_batches;
+  float scale = 1.0f;    ///< of the gradients and of the loss that optim_step returns
+  bool dropout = false;  ///< drawn by (optimizer step, TokenBatch::first_sample)
+  /// Null: the sum of weights * -log-prob, which is computed together with its gradient. Must not
+  /// throw: other ranks would wait.
+  LossFunction loss;
+  /// Called on every rank before each micro batch; may throw what all ranks throw alike.
+  std::function<void(std::size_t micro_batch)> before = {};
+};
+
+/// Of this rank's micro batches, [B,T,K] each; those of ranks that share samples are equal.
+using LogProbs = std::vector<std::vector<float>>;
+
+/// Every rank of the mesh calls the same verbs in the same order. What a verb throws on one rank
+/// alone is for the caller to bring to all (run_in_step).
+class ModelRun {
+ public:
+  /// This rank's part of the model, whose values are undefined until initialize or load_state was
+  /// called. No collectives. `config` is resolved; resources outlive the run. Throws
+  /// InvalidArgument, on every rank alike, for a plan that does not fit the model.
+  ModelRun(const RankResources& resources, const v1::RunConfig& config,
+           const nn::ModelConfig& model, std::unique_ptr<RunMesh> mesh);
+
+  const nn::ModelConfig& model_config() const { return model_config_; }
+  RunMesh& mesh() { return *mesh_; }
+  /// Optimizer steps done, those before a loaded checkpoint included.
+  std::int64_t step() const { return step_; }
+  /// What its results depend on beside the config.
+  ComputeClass compute_class() const;
+  /// Grows with every verb; the caller clears it.
+  Phases& phases() { return phases_; }
+
+  /// The values that the model begins with: of the Hugging Face folder that the config's model
+  /// names, else by position from the config's seed. Adds to `notes` what the user should know of
+  /// that. `data_dir` and `model_folder` as in RunOptions.
+  void initialize(const std::filesystem::path& data_dir, const std::filesystem::path& model_folder,
+                  base::Disk& disk, std::vector<std::string>* notes);
+  /// Those of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin
+  /// anew. Gradients are dropped.
+  void load_state(const CheckpointReader& checkpoint, bool with_optimizer = true);
+  /// Writes a checkpoint of this step. `manifest` has what the caller knows of the training (data
+  /// position, tokens); what the model knows is filled in. Returns its folder.
+  std::filesystem::path save_state(const CheckpointLocation& location, Manifest manifest,
+                                   const std::vector<CarriedFile>& carried);
+  /// The same at exactly `folder` (write_checkpoint_at).
+  void save_state_at(const std::filesystem::path& folder, Manifest manifest,
+                     const std::vector<CarriedFile>& carried);
+
+  // --- Training
+  /// Adds the gradients of a batch to those since the last optim_step. Waits for no value of the
+  /// device. Throws FailedPrecondition after a batch that was announced as the last.
+  void forward_backward(const StepBatch& batch);
+  /// The same of a batch whose loss is told by token, never as the last one; the caller has checked
+  /// ids and labels. Waits for the device in every micro batch. Returns the bits that
+  /// forward(TokenCall) returns.
+  LogProbs forward_backward(const TokenCall& call);
+  bool has_gradients() const { return pending_.has_value(); }
+  /// Those since the last optim_step are as if they had never been computed.
+  void drop_gradients() {
+    pending_.reset();
+    phases_.clear();  // optim_step, which would have read them, may never come
+  }
+  /// Multiplies gradients and loss by `factor`, clips to the norm (0: not) and updates; the one
+  /// place of a step where the device is waited for. Throws NumericError naming step and first
+  /// parameter if loss or norm is NaN or infinite, and InvalidArgument on a rank whose batch had
+  /// ids or labels that the model does not have: the parameters are then untouched, on all ranks,
+  /// the gradients gone.
+  StepResult optim_step(double lr, double max_norm, double factor = 1.0);
+  /// For what is asked of the model or its optimizer between steps: values, whole parameters,
+  /// exports, samples, a description.
+  ModelState& state() { return *state_; }
+
+  /// The loss of this rank's share of a batch: summed over ranks it is that of the batch. The ranks
+  /// that share samples leave it to one of them.
+  LossSum forward(const HostBatch& batch, std::int64_t seq_len);
+  /// Log-probs alone; call.loss is not asked.
+  LogProbs forward(const TokenCall& call);
+
+ private:
+  /// What forward_backward left for optim_step.
+  struct Pending {
+    Tensor loss;  ///< float64 [1], over all ranks; NaN if a check of any rank failed
+    std::vector<DeferredChecks> checks;  ///< of this rank's batches that were not checked before
+    bool summed = false;                 ///< gradients are the global ones
+  };
+
+  /// What the forward of a micro batch gives to backward.
+  struct ForwardResult {
+    Tensor output;
+    Tensor gradient;  ///< of output; undefined: 1
+  };
+
+  nn::ForwardOptions forward_options(std::int64_t first_sample, bool dropout) const;
+  /// Forward and backward of micro batches, of which `rows_of(k)` says whether this rank has any:
+  /// `forward(k, loss)` computes number k and adds this rank's share of the loss to `loss` (float64
+  /// [1]). Returns what the ops have left to be checked.
+  template <typename RowsOf, typename Forward>
+  DeferredChecks add_gradients(std::size_t micro_batches, bool last, const RowsOf& rows_of,
+                               const Forward& forward);
+  template <typename Forward>
+  void run_micro_batch(std::int64_t rows, bool last, const Forward& forward);
+  ForwardResult forward_tokens(const TokenBatch& batch, const TokenCall& call, const Tensor& loss,
+                               std::vector<float>& log_probs);
+  /// Fills in what the model knows.
+  void describe(Manifest& manifest) const;
+  /// Of a step that changed nothing because loss or norm is NaN or infinite: throws the reason.
+  [[noreturn]] void refuse(const StepResult& result, const Pending& pending);
+
+  comm::ProcessGroup& world_;
+  OutputFiles* const shards_;  ///< as in RankResources
+  ExecutionContext context_;   ///< the rank's device and allocator with the run's seed
+  v1::RunConfig config_;
+  nn::ModelConfig model_config_;
+  std::unique_ptr<RunMesh> mesh_;
+  std::unique_ptr<ModelState> state_;
+  std::vector<nn::ActivationCheckpoint> block_checkpoints_;
+  std::int64_t step_ = 0;
+  std::optional<Pending> pending_;
+  Phases phases_{context_};
+};
+
+}  // namespace meshloom::train
