@@ -2,6 +2,7 @@
 // What an example prints, and whether all that it checked holds on all ranks.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -42,7 +42,7 @@ fi
 need() { command -v "$1" >/dev/null || die "$1 is not installed: scripts/setup.sh --lint"; }
 
 cpp_files() {
-  find kernels planner daemon tests -path tests/golden -prune -o -type f \
+  find kernels planner daemon examples tests -path tests/golden -prune -o -type f \
     \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention over a sequence that lies on all ranks: causal and with grouped heads, of a length that
 // does not divide, forward and backward, against one rank that has the whole sequence.
+#include "../report.h"
 #include "daemon/dtensor/api/to_local.h"
 #include "daemon/nn/module.h"
 #include "daemon/parallel/context_parallel/context_scope.h"
@@ -8,7 +9,6 @@
 #include "daemon/tensor/ops/attention.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "daemon/tensor/ops/reduce.h"
-#include "report.h"
 
 namespace meshloom::examples {
 namespace {
@@ -66,8 +66,12 @@ void attend_in_scope(const SequenceSharding& sharding, const Whole& whole, Repor
 /// Gradients of the sum of squares of an attention's output by its inputs.
 template <typename Attention>
 std::vector<std::vector<double>> gradients(const Whole& whole, const Attention& attention) {
-  std::vector<Tensor> leaves = {whole.q.detach(), whole.k.detach(), whole.v.detach()};
-  for (Tensor& leaf : leaves) leaf.set_requires_grad(true);
+  std::vector<Tensor> leaves;
+  for (const Tensor& x : {whole.q, whole.k, whole.v}) {
+    leaves.push_back(empty_like(x));
+    copy_into(leaves.back(), x);
+    leaves.back().set_requires_grad(true);
+  }
   const Tensor output = attention(leaves[0], leaves[1], leaves[2]);
   autograd::backward(ops::sum(ops::mul(output, output)));
   std::vector<std::vector<double>> values;

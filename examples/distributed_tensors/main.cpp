@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors of many ranks: a matrix product whose operands lie on a mesh in pieces of uneven sizes,
 // its gradient, and the same by collectives that speak of ranks instead of layouts.
+#include "../report.h"
 #include "daemon/dtensor/api/collectives.h"
 #include "daemon/dtensor/api/distribute_tensor.h"
 #include "daemon/dtensor/api/equal.h"
@@ -12,7 +13,6 @@
 #include "daemon/tensor/ops/matmul.h"
 #include "daemon/tensor/ops/reduce.h"
 #include "planner/dtensor_spec.h"
-#include "report.h"
 
 namespace meshloom::examples {
 namespace {
@@ -75,7 +75,8 @@ void multiply(Product& p, Report& report) {
 
 /// Backward runs through redistributions and leaves gradients in the layouts of the leaves.
 void differentiate(Product& p, Report& report) {
-  Tensor whole_weight = p.whole_b.detach();
+  Tensor whole_weight = empty_like(p.whole_b);
+  copy_into(whole_weight, p.whole_b);
   whole_weight.set_requires_grad(true);
   const Tensor weight = dtensor::distribute_tensor(whole_weight, p.engine, kColumns);
   const auto loss = [](const Tensor& y) { return ops::sum(ops::mul(y, y)); };

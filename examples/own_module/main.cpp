@@ -2,6 +2,7 @@
 // A model of one's own, trained on every mesh of the ranks: layers spread by a tensor parallel
 // plan, a layer that no style fits by distribute_module, and all parameters fully sharded. The
 // losses are those of one rank.
+#include "../report.h"
 #include "daemon/dtensor/api/collectives.h"
 #include "daemon/dtensor/api/distribute_tensor.h"
 #include "daemon/dtensor/api/from_local.h"
@@ -18,7 +19,6 @@
 #include "daemon/tensor/ops/reduce.h"
 #include "daemon/tensor/ops/shape.h"
 #include "planner/shard.h"
-#include "report.h"
 
 namespace meshloom::examples {
 namespace {
