@@ -2,9 +2,10 @@
 // A model of one's own, trained on every mesh of the ranks: layers spread by a tensor parallel
 // plan, a layer that no style fits by distribute_module, and all parameters fully sharded. The
 // losses are those of one rank.
+#include <fmt/ranges.h>
+
 #include "../report.h"
 #include "daemon/dtensor/api/collectives.h"
-#include "daemon/dtensor/api/distribute_tensor.h"
 #include "daemon/dtensor/api/from_local.h"
 #include "daemon/dtensor/api/to_local.h"
 #include "daemon/nn/modules/activation.h"
@@ -180,6 +181,13 @@ class Training {
     return dtensor::all_reduce(share, *mesh_.gather).item();
   }
 
+  /// Numbers of the model that this rank keeps between steps.
+  std::int64_t kept() const {
+    std::int64_t count = 0;
+    for (const auto& p : data_parallel_->parameters()) count += p.parameter->value.numel();
+    return count;
+  }
+
  private:
   /// Gives every rank of fsdp its shards, whose values full sharding leaves to be filled in.
   void shard(const std::vector<parallel::DataParallelInput>& inputs) {
@@ -216,8 +224,13 @@ class Training {
   std::unique_ptr<parallel::DataParallel> data_parallel_;
 };
 
-/// The losses of some steps on a mesh whose dim tp has so many ranks.
-std::vector<double> train(comm::ProcessGroup& world, int tp) {
+struct Outcome {
+  std::vector<double> losses;  ///< by step
+  std::int64_t kept;           ///< numbers of the model on this rank
+};
+
+/// Some steps on a mesh whose dim tp has so many ranks.
+Outcome train(comm::ProcessGroup& world, int tp) {
   ExecutionContext context;
   Mesh mesh(world, tp);
   const auto random = [&](const std::string& name) {
@@ -227,22 +240,26 @@ std::vector<double> train(comm::ProcessGroup& world, int tp) {
   };
   const Tensor x = random("x"), target = ops::tanh(random("target"));
   Training training(context, mesh);
-  std::vector<double> losses;
-  for (int i = 0; i < kSteps; ++i) losses.push_back(training.step(x, target));
-  return losses;
+  Outcome outcome{{}, training.kept()};
+  for (int i = 0; i < kSteps; ++i) outcome.losses.push_back(training.step(x, target));
+  return outcome;
 }
 
 void run(comm::RankRuntime& runtime, Report& report) {
   const auto world = runtime.make_world_group();
   const auto alone = comm::make_single_process_group();
-  const std::vector<double> wanted = train(*alone, 1);
+  const Outcome wanted = train(*alone, 1);
   report.say("an own module on {} ranks, losses of one rank: {:.4f}", world->size(),
-             fmt::join(wanted, " "));
-  report.check("the loss falls", wanted.back() < 0.8 * wanted.front());
-  for (int tp = 1; tp <= world->size(); ++tp)
-    if (world->size() % tp == 0)
-      report.check_near(fmt::format("fsdp {} x tp {}: the same losses", world->size() / tp, tp),
-                        train(*world, tp), wanted, 1e-5);
+             fmt::join(wanted.losses, " "));
+  report.check("the loss falls", wanted.losses.back() < 0.8 * wanted.losses.front());
+  for (int tp = 1; tp <= world->size(); ++tp) {
+    if (world->size() % tp != 0) continue;
+    const Outcome seen = train(*world, tp);
+    report.say("fsdp {} x tp {}: {} of {} numbers on rank 0", world->size() / tp, tp, seen.kept,
+               wanted.kept);
+    report.check("every rank keeps a part", world->size() == 1 || seen.kept < wanted.kept);
+    report.check_near("the same losses", seen.losses, wanted.losses, 1e-5);
+  }
 }
 
 }  // namespace
