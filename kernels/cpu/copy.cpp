@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copy, cast and fill of strided views: calls of Backend on the CPU.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <cstring>

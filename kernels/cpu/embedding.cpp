@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rows of a table by id, and the gradient of the table: calls of Backend on the CPU.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <cstring>

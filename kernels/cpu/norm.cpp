@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Layer norm and RMS norm, with and without the residual add before: calls of Backend on the CPU.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Fused optimizer steps over all parameters: calls of Backend on the CPU.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>

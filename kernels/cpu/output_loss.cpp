@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Output projection and cross entropy by chunks of rows: the calls of Backend of the same names.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Dropout and random fills by Philox on the global element index: calls of Backend on the CPU.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>

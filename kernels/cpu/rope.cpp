@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Rotary position embedding: a call of Backend on the CPU.
 #include "kernels/cpu/cpu_backend.h"
 
 #include "kernels/cpu/simd/dispatch.h"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Softmax and log-softmax over the last dim: calls of Backend on the CPU.
 #include "kernels/cpu/cpu_backend.h"
 
 #include <cmath>

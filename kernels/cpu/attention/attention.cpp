@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Which code takes an attention call of Backend on the CPU: tiles, one query or the reference.
 #include "kernels/cpu/cpu_backend.h"
 
 #include "kernels/cpu/attention/attention_flash.h"
