@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "daemon/cli/commands.h"
-#include "daemon/cli/output.h"
+#include "daemon/cli/output/output.h"
 
 namespace meshloom::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include "daemon/cli/terminal.h"
+#include "daemon/cli/output/terminal.h"
 
 namespace meshloom::cli {
 namespace {

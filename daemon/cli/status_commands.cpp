@@ -11,7 +11,7 @@
 #include "daemon/base/states.h"
 #include "daemon/cli/commands.h"
 #include "daemon/cli/launcher_watch.h"
-#include "daemon/cli/output.h"
+#include "daemon/cli/output/output.h"
 #include "daemon/command_line/number_checks.h"
 #include "daemon/launch/launched_processes.h"
 #include "daemon/launch/started_daemons.h"
