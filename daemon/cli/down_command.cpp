@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "daemon/base/host_identity.h"
-#include "daemon/cli/commands.h"
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/local_errors.h"
 #include "daemon/cli/output/output.h"

@@ -9,7 +9,7 @@
 
 #include "daemon/base/host_identity.h"
 #include "daemon/base/states.h"
-#include "daemon/cli/commands.h"
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/launcher_watch.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/command_line/number_checks.h"

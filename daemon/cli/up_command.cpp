@@ -7,7 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/cli/commands.h"
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/local_errors.h"
 #include "daemon/cli/output/output.h"

@@ -9,8 +9,8 @@
 
 #include "daemon/base/utf8.h"
 #include "daemon/cli/data/chat_sample.h"
-#include "daemon/cli/commands.h"
 #include "daemon/cli/data/data_call.h"
+#include "daemon/cli/data/data_commands.h"
 #include "daemon/cli/data/data_import.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/output/terminal.h"

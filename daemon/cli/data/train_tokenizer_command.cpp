@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/usable_cores.h"
-#include "daemon/cli/commands.h"
+#include "daemon/cli/data/data_commands.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/local_errors.h"
 #include "daemon/cli/output/output.h"

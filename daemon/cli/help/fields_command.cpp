@@ -7,9 +7,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/cli/commands.h"
-#include "daemon/cli/output/output.h"
+#include "daemon/cli/help/help_commands.h"
 #include "daemon/cli/help/schema.h"
+#include "daemon/cli/output/output.h"
 #include "daemon/cli/output/terminal.h"
 
 namespace meshloom::cli {

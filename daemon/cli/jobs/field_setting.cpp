@@ -5,8 +5,8 @@
 
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/exit_code.h"
-#include "daemon/cli/key_value.h"
 #include "daemon/cli/help/unknown_field.h"
+#include "daemon/cli/key_value.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::cli {

@@ -13,9 +13,9 @@
 #include "daemon/cli/jobs/job_changes.h"
 #include "daemon/cli/jobs/job_facts.h"
 #include "daemon/cli/jobs/progress.h"
+#include "daemon/cli/jobs/wait_teller.h"
 #include "daemon/cli/output/records.h"
 #include "daemon/cli/output/terminal.h"
-#include "daemon/cli/jobs/wait_teller.h"
 
 namespace meshloom::cli {
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/cli/commands.h"
-#include "daemon/cli/jobs/field_setting.h"
 #include "daemon/cli/interrupt.h"
+#include "daemon/cli/jobs/field_setting.h"
 #include "daemon/cli/jobs/job_changes.h"
+#include "daemon/cli/jobs/job_commands.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/output/records.h"
 #include "daemon/command_line/number_checks.h"

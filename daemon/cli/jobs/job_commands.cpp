@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "daemon/cli/commands.h"
 #include "daemon/cli/jobs/follow.h"
 #include "daemon/cli/jobs/job_changes.h"
+#include "daemon/cli/jobs/job_commands.h"
 #include "daemon/cli/jobs/job_facts.h"
 #include "daemon/cli/output/output.h"
 

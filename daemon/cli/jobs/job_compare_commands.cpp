@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/files.h"
-#include "daemon/cli/output/chart.h"
-#include "daemon/cli/commands.h"
+#include "daemon/cli/jobs/job_commands.h"
 #include "daemon/cli/jobs/job_comparison.h"
+#include "daemon/cli/output/chart.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/output/terminal.h"
 

@@ -8,14 +8,14 @@
 
 #include "daemon/base/config.h"
 #include "daemon/base/message_printer.h"
-#include "daemon/cli/commands.h"
 #include "daemon/cli/jobs/field_setting.h"
 #include "daemon/cli/jobs/follow.h"
 #include "daemon/cli/jobs/job_changes.h"
+#include "daemon/cli/jobs/job_commands.h"
 #include "daemon/cli/jobs/job_source.h"
 #include "daemon/cli/output/output.h"
-#include "daemon/cli/plans/plan_report.h"
 #include "daemon/cli/output/records.h"
+#include "daemon/cli/plans/plan_report.h"
 #include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <memory>
 
-#include "daemon/cli/commands.h"
-#include "daemon/cli/transfers/download_command.h"
 #include "daemon/cli/interrupt.h"
+#include "daemon/cli/models/model_commands.h"
 #include "daemon/cli/output/output.h"
+#include "daemon/cli/transfers/download_command.h"
 #include "daemon/cli/transfers/transfer_display.h"
 
 namespace meshloom::cli {

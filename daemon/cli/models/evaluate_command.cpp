@@ -8,13 +8,13 @@
 #include <optional>
 #include <string>
 
-#include "daemon/cli/commands.h"
 #include "daemon/cli/interrupt.h"
+#include "daemon/cli/models/model_commands.h"
 #include "daemon/cli/output/output.h"
-#include "daemon/cli/plans/plan_options.h"
-#include "daemon/cli/plans/plan_text.h"
 #include "daemon/cli/output/records.h"
 #include "daemon/cli/output/terminal.h"
+#include "daemon/cli/plans/plan_options.h"
+#include "daemon/cli/plans/plan_text.h"
 #include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "daemon/cli/commands.h"
+#include "daemon/cli/models/model_commands.h"
 #include "daemon/cli/models/model_folder.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/transfers/upload.h"

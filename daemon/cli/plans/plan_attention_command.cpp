@@ -6,9 +6,9 @@
 #include <memory>
 #include <numeric>
 
-#include "daemon/cli/plans/attention_schedule.h"
-#include "daemon/cli/commands.h"
 #include "daemon/cli/output/output.h"
+#include "daemon/cli/plans/attention_schedule.h"
+#include "daemon/cli/plans/plan_commands.h"
 #include "daemon/command_line/number_checks.h"
 #include "kernels/base/error.h"
 #include "planner/attention/balance.h"

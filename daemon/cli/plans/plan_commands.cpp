@@ -7,9 +7,9 @@
 
 #include "daemon/base/files.h"
 #include "daemon/base/message_printer.h"
-#include "daemon/cli/commands.h"
-#include "daemon/cli/plans/model_shape_reader.h"
 #include "daemon/cli/output/output.h"
+#include "daemon/cli/plans/model_shape_reader.h"
+#include "daemon/cli/plans/plan_commands.h"
 #include "daemon/cli/plans/plan_options.h"
 #include "daemon/cli/plans/plan_report.h"
 #include "daemon/cli/plans/server_plans.h"

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/message_printer.h"
-#include "daemon/cli/commands.h"
 #include "daemon/cli/output/output.h"
+#include "daemon/cli/plans/plan_commands.h"
 #include "daemon/cli/plans/plan_options.h"
 #include "daemon/cli/plans/plan_report.h"
 #include "daemon/cli/plans/plan_text.h"

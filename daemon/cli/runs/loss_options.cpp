@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "daemon/base/enum_names.h"
+#include "daemon/cli/help/unknown_field.h"
 #include "daemon/cli/key_value.h"
 #include "daemon/cli/runs/message_file.h"
-#include "daemon/cli/help/unknown_field.h"
 #include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {

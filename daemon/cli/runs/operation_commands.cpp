@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "daemon/cli/commands.h"
+#include "daemon/cli/output/output.h"
 #include "daemon/cli/runs/operation_output.h"
 #include "daemon/cli/runs/operation_watch.h"
-#include "daemon/cli/output/output.h"
+#include "daemon/cli/runs/run_commands.h"
 #include "daemon/cli/runs/run_token.h"
 
 namespace meshloom::cli {

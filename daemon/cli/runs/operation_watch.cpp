@@ -9,10 +9,10 @@
 
 #include "daemon/base/states.h"
 #include "daemon/cli/interrupt.h"
-#include "daemon/cli/runs/operation_output.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/output/records.h"
 #include "daemon/cli/output/terminal.h"
+#include "daemon/cli/runs/operation_output.h"
 
 namespace meshloom::cli {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "daemon/base/message_printer.h"
 #include "daemon/base/states.h"
-#include "daemon/cli/commands.h"
-#include "daemon/cli/runs/operation_output.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/plans/plan_text.h"
+#include "daemon/cli/runs/operation_output.h"
+#include "daemon/cli/runs/run_commands.h"
 #include "daemon/cli/runs/run_source.h"
 #include "daemon/cli/runs/run_verb.h"
 #include "kernels/base/error.h"

@@ -3,8 +3,8 @@
 #include <memory>
 #include <optional>
 
-#include "daemon/cli/commands.h"
 #include "daemon/cli/runs/message_file.h"
+#include "daemon/cli/runs/run_commands.h"
 #include "daemon/cli/runs/run_verb.h"
 
 namespace meshloom::cli {

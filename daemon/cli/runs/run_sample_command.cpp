@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <memory>
 
-#include "daemon/cli/commands.h"
-#include "daemon/cli/sampling/generate_printer.h"
-#include "daemon/cli/runs/operation_watch.h"
 #include "daemon/cli/output/output.h"
-#include "daemon/cli/runs/run_verb.h"
-#include "daemon/cli/sampling/sampling_options.h"
 #include "daemon/cli/output/terminal.h"
+#include "daemon/cli/runs/operation_watch.h"
+#include "daemon/cli/runs/run_commands.h"
+#include "daemon/cli/runs/run_verb.h"
+#include "daemon/cli/sampling/generate_printer.h"
+#include "daemon/cli/sampling/sampling_options.h"
 
 namespace meshloom::cli {
 namespace {

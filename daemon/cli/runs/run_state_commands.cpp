@@ -4,11 +4,11 @@
 
 #include <memory>
 
-#include "daemon/cli/commands.h"
-#include "daemon/cli/transfers/download_command.h"
 #include "daemon/cli/key_value.h"
 #include "daemon/cli/output/output.h"
+#include "daemon/cli/runs/run_commands.h"
 #include "daemon/cli/runs/run_verb.h"
+#include "daemon/cli/transfers/download_command.h"
 #include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {

@@ -2,11 +2,12 @@
 // The token of a run on the command line: where it comes from, and a file for it.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <string>
 
 #include "daemon/base/files.h"
-#include "daemon/cli/commands.h"
+#include "daemon/cli/command_context.h"
 
 namespace meshloom::cli {
 

@@ -2,8 +2,8 @@
 // The verbs that train: forward-backward, forward and optim-step; and skip, for one that is lost.
 #include <memory>
 
-#include "daemon/cli/commands.h"
 #include "daemon/cli/runs/loss_options.h"
+#include "daemon/cli/runs/run_commands.h"
 #include "daemon/cli/runs/run_verb.h"
 #include "daemon/command_line/number_checks.h"
 

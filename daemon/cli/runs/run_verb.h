@@ -2,10 +2,11 @@
 // What the commands below `meshloom run` share: a run with its token, and a verb of it.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 
-#include "daemon/cli/commands.h"
+#include "daemon/cli/command_context.h"
 #include "daemon/cli/runs/operation_output.h"
 #include "daemon/cli/runs/run_token.h"
 #include "v1/run.pb.h"

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "daemon/cli/sampling/chat_turns.h"
-#include "daemon/cli/commands.h"
-#include "daemon/cli/sampling/generate_printer.h"
 #include "daemon/cli/interrupt.h"
+#include "daemon/cli/sampling/chat_turns.h"
+#include "daemon/cli/sampling/generate_command.h"
+#include "daemon/cli/sampling/generate_printer.h"
 #include "daemon/cli/sampling/sampling_options.h"
 #include "daemon/text/stream_decoder.h"
 #include "daemon/text/tokenizer_folder.h"

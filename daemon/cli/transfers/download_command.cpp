@@ -6,8 +6,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/cli/transfers/download.h"
 #include "daemon/cli/output/output.h"
+#include "daemon/cli/transfers/download.h"
 
 namespace meshloom::cli {
 namespace {

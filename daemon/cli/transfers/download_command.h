@@ -2,7 +2,9 @@
 // What commands that download files have in common.
 #pragma once
 
-#include "daemon/cli/commands.h"
+#include <CLI/CLI.hpp>
+
+#include "daemon/cli/command_context.h"
 
 namespace meshloom::cli {
 

@@ -7,10 +7,10 @@
 #include <memory>
 #include <optional>
 
-#include "daemon/cli/commands.h"
 #include "daemon/cli/data/data_import.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/transfers/upload.h"
+#include "daemon/cli/transfers/upload_commands.h"
 
 namespace meshloom::cli {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "daemon/base/yaml_reader.h"
 #include "daemon/cli/commands.h"
-#include "daemon/cli/jobs/field_setting.h"
-#include "daemon/cli/plans/model_shape_reader.h"
 #include "daemon/cli/help/schema.h"
 #include "daemon/cli/help/unknown_field.h"
+#include "daemon/cli/jobs/field_setting.h"
+#include "daemon/cli/plans/model_shape_reader.h"
 #include "daemon/command_line/usage_error.h"
 #include "kernels/base/error.h"
 #include "v1/config.pb.h"

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <sstream>
 
-#include "daemon/cli/output/chart.h"
 #include "daemon/cli/jobs/job_facts.h"
+#include "daemon/cli/output/chart.h"
 #include "daemon/cli/plans/plan_text.h"
 
 namespace meshloom::cli {

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/cli/exit_code.h"
+#include "daemon/cli/output/records.h"
 #include "daemon/cli/sampling/generate_printer.h"
 #include "daemon/cli/sampling/generate_prompts.h"
-#include "daemon/cli/output/records.h"
 #include "tests/support/temp_folder.h"
 
 namespace meshloom::cli {
