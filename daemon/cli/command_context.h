@@ -11,17 +11,17 @@
 
 namespace meshloom::cli {
 
-/// What all commands share. Outlives the parser's callbacks.
+/// All commands share one, which outlives the parser's callbacks.
 struct CommandContext {
   AskedDaemon asked;
   base::Environment environment;
   std::string client;  ///< name of this client; empty: by its address
-  /// Of the run that the command is about; empty: it does without.
+  /// The token is that of the run that the command is about; empty: it does without.
   std::string run_token;
   std::string default_run_token;  ///< for commands that need one and are given none
   bool json = false;
   std::string colours = "auto";  ///< always, never, or auto: on a terminal
-  /// Whether what goes to standard output is to have colours.
+  /// Returns whether what goes to standard output is to have colours.
   bool colour() const;
   std::function<ExitCode(Client&)> action;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations as `meshloom data` shows them.
+// `meshloom data` shows conversations as these functions write them.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace meshloom::cli {
 
-/// "1,204 conversations, messages by chat_template.jinja; 30,112 tokens count; ..."
+/// Returns "1,204 conversations, messages by chat_template.jinja; 30,112 tokens count; ..."
 std::string chat_text(const v1::ChatData& chat);
 
-/// The parts of a sample, in at most so many bytes of their text: what counts is green, or without
-/// `colour` stands between [[ and ]].
+/// Returns the parts of a sample, with at most `most` bytes of their text: what counts is green, or
+/// without `colour` stands between [[ and ]].
 std::string sample_parts_text(const v1::DataInspection& seen, std::size_t most, bool colour);
 
 }  // namespace meshloom::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the DataService, which tell how far they are.
+// Calls of the DataService tell how far they are, and this shows it.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@
 
 namespace meshloom::cli {
 
-/// The result of a call that `open` begins, after its last progress was shown; nothing after
-/// Ctrl-C.
+/// Returns the result of a call that `open` begins, after its last progress was shown; nothing
+/// after Ctrl-C.
 template <typename Response, typename Open>
 std::optional<Response> last_of(Client& client, bool json, const char* doing, const Open& open) {
   grpc::ClientContext context;

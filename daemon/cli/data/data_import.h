@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An upload as a file below the daemon's data dir.
+// An upload becomes a file below the daemon's data dir.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ struct DataImport {
   bool overwrite = false;
 };
 
-/// Nothing after Ctrl-C. Throws CliError.
+/// Makes the file. Returns nothing after Ctrl-C. Throws CliError.
 std::optional<v1::ImportedFile> import_upload(Client& client, bool json, const DataImport& asked);
-/// Checks the path before there is an upload. Throws CliError; false after Ctrl-C.
+/// Checks the path before there is an upload. Throws CliError; returns false after Ctrl-C.
 bool check_import(Client& client, const DataImport& asked);
 
-/// For people: what was made, and how a job names it.
+/// Prints for people what was made, and how a job names it.
 void print_imported(const v1::ImportedFile& file);
 
 }  // namespace meshloom::cli

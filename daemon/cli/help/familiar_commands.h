@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people write for a command because another program calls it so.
+// People write some commands as another program calls them; they are told what to write here.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ struct FamiliarCommand {
   const char* command;  ///< what to write instead, behind the program's name
 };
 
-/// All of them, for tests.
+/// Returns all of them, for tests.
 const std::vector<FamiliarCommand>& familiar_commands();
 
-/// "here it is `meshloom job submit FILE --follow`" for "train"; empty for a word of which nothing
-/// is known. Letters count as lower case ones and underscores as dashes.
+/// Returns "here it is `meshloom job submit FILE --follow`" for "train"; empty for a word of which
+/// nothing is known. Letters count as lower case ones and underscores as dashes.
 std::string command_hint(const std::string& path, const std::string& word);
 
 }  // namespace meshloom::cli

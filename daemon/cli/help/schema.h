@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of config files with their comments, out of the protos that they are spelled as.
+// The schema tells the fields of config files with their comments, out of the protos that they are
+// spelled as.
 #pragma once
 
 #include <string>
@@ -12,7 +13,7 @@ struct SchemaValue {
   std::string comment;
 };
 
-/// A field as a file has it.
+/// SchemaField is a field as a file has it.
 struct SchemaField {
   std::string path;  ///< "run.optimizer.lr"; of an item of a list "run.plan.styles[].pattern"
   std::string type;  ///< "number", "list of text", "cosine | linear", "fields"
@@ -21,18 +22,19 @@ struct SchemaField {
   bool has_fields = false;
 };
 
-/// What a path names: a field, with the fields below it.
+/// SchemaEntry is what a path names: a field, with the fields below it.
 struct SchemaEntry {
   SchemaField self;  ///< path and type are empty for a whole file
   std::vector<SchemaField> fields;
 };
 
-/// "run.optimizer" of a job file, in which "run." may be left out; "" for the whole file. "daemon"
-/// and what is below it are of meshloomd's --config. Throws CliError (kUsage) that names the
-/// nearest field.
+/// Finds "run.optimizer" of a job file, in which "run." may be left out; "" is the whole file.
+/// "daemon" and what is below it are of meshloomd's --config. Throws CliError (kUsage) that names
+/// the nearest field.
 SchemaEntry find_schema(const std::string& path);
 
-/// Every field at or below the path that has no fields of its own, in the order of the schema.
+/// Returns every field at or below the path that has no fields of its own, in the order of the
+/// schema.
 std::vector<SchemaField> all_fields(const std::string& path);
 
 }  // namespace meshloom::cli

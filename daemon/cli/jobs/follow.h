@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job's events until it ends: what --follow and job watch show.
+// --follow and job watch show a job's events until it ends.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs side by side: what their metrics tell of their past, what their configs differ in, and what
-// became of them.
+// A comparison puts jobs side by side: what their metrics tell of their past, what their configs
+// differ in, and what became of them.
 #pragma once
 
 #include <cstdint>
@@ -24,25 +24,26 @@ struct JobHistory {
   std::vector<double> rates;  ///< tokens per second of each step
 };
 
-/// Of the jobs that are named, in that order, then of those that have all of `labels`
+/// Reads the jobs that are named, in that order, then those that have all of `labels`
 /// ("KEY=VALUE"), oldest first; each once. Throws CliError (kUsage) if there are fewer than
 /// `fewest`.
 std::vector<JobHistory> read_histories(Client& client, const std::vector<std::string>& names,
                                        const std::vector<std::string>& labels, std::size_t fewest);
 
-/// A line of metrics.jsonl. Lines of other kinds are passed over.
+/// Adds a line of metrics.jsonl. Lines of other kinds are passed over.
 void add_metrics_line(const std::string& line, JobHistory* history);
 
-/// The middle one; 0 of none.
+/// Returns the middle one; 0 of none.
 double median(std::vector<double> values);
 
-/// A field that not all jobs have alike, with its value in each; "-" where a job does not have it.
+/// DifferentField is a field that not all jobs have alike, with its value in each; "-" where a job
+/// does not have it.
 struct DifferentField {
   std::string field;  ///< "optimizer.lr"
   std::vector<std::string> values;
 };
 
-/// Losses of all jobs at one step.
+/// CommonLosses are the losses of all jobs at one step.
 struct CommonLosses {
   std::int64_t step = 0;
   std::vector<double> losses;
@@ -65,8 +66,8 @@ struct JobComparison {
   std::vector<std::string> without_config;
 };
 
-/// Of resolved configs. Of the steps that all jobs have done, from the one on up to which they are
-/// alike, the first, the last and some evenly between them.
+/// Compares resolved configs, and losses at some of the steps that all jobs have done: from the one
+/// on up to which they are alike, the first, the last and some evenly between them.
 JobComparison compare(const std::vector<JobHistory>& jobs, std::size_t most_steps);
 
 }  // namespace meshloom::cli

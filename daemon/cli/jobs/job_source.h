@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job to submit, and where each of its fields was set.
+// JobSource is a job to submit, and knows where each of its fields was set.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace meshloom::cli {
 
-/// "file:line: " of a field, or of the nearest field above it that the file sets; "file: " where
-/// there is none, nothing without a file.
+/// Returns "file:line: " of a field, or of the nearest field above it that the file sets; "file: "
+/// where there is none, nothing without a file.
 std::string place_in(const std::string& file, const base::SourceLines& lines, std::string field);
 
 struct JobSource {
@@ -23,22 +23,23 @@ struct JobSource {
 
   std::vector<FieldSetting> settings;  ///< over the files, the last one counts
 
-  /// "-" is standard input. Throws CliError (kUsage) naming file and line of what is wrong.
+  /// Reads the file; "-" is standard input. Throws CliError (kUsage) naming file and line of what
+  /// is wrong.
   static JobSource read(const std::string& file);
 
-  /// The file's mesh and plan, whole, instead of the job's: what the job says of them is gone, but
-  /// for the dtype if the file has none. Throws CliError (kUsage).
+  /// Takes the file's mesh and plan, whole, instead of the job's: what the job says of them is
+  /// gone, but for the dtype if the file has none. Throws CliError (kUsage).
   void use_plan(const std::string& path);
 
-  /// Over what the files say.
+  /// Sets a field over what the files say.
   void set(const FieldSetting& setting);
 
-  /// "file:line: " of the field that the daemon refuses or warns of ("run.mesh.tp"), or of the
-  /// nearest field above it that a file sets; what the command line sets it to, if that does.
+  /// Returns "file:line: " of the field that the daemon refuses or warns of ("run.mesh.tp"), or of
+  /// the nearest field above it that a file sets; what the command line sets it to, if that does.
   std::string place_of(const std::string& field) const;
 };
 
-/// A job file to begin with, with its comments.
+/// Returns a job file to begin with, with its comments.
 const char* example_job();
 
 }  // namespace meshloom::cli

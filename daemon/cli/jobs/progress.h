@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --follow shows of a job's events: a bar on a terminal, plain lines elsewhere.
+// --follow shows a job's events as Progress writes them: a bar on a terminal, plain lines
+// elsewhere.
 #pragma once
 
 #include <chrono>
@@ -10,7 +11,7 @@
 
 namespace meshloom::cli {
 
-/// Text for standard output, as a function of events and time alone.
+/// Progress makes text for standard output, as a function of events and time alone.
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
@@ -18,13 +19,13 @@ class Progress {
   Progress(bool terminal, int columns, bool colour = false)
       : terminal_(terminal), columns_(columns), colour_(colour) {}
 
-  /// The terminal's columns as they are now: what was drawn for others may lie on several lines,
+  /// Takes the terminal's columns as they are: what was drawn for others may lie on several lines,
   /// which are taken away with it.
   void resize(int columns) { columns_ = columns; }
 
-  /// What to print for an event; may be empty.
+  /// Returns what to print for an event; may be empty.
   std::string show(const v1::JobEvent& event, Clock::time_point now);
-  /// A line of its own, above the bar.
+  /// Returns a line of its own, above the bar.
   std::string above(const std::string& line);
   /// Takes the bar away, so that other text can follow.
   std::string clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// WaitTeller: asks from time to time what a job waits for, while a stream of its events is read.
+// WaitTeller asks from time to time what a job waits for, while a stream of its events is read.
 #pragma once
 
 #include <condition_variable>
@@ -28,7 +28,7 @@ class WaitTeller {
  private:
   void run();
   void ask();
-  /// end() cancels the call of `context` from here on. False: it has been called.
+  /// Lets end() cancel the call of `context` from here on. Returns false if it has been called.
   bool begin_asking(grpc::ClientContext& context);
   void end_asking();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Curves as text of braille characters and as SVG.
+// Charts show curves as text of braille characters and as SVG.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ struct ChartOptions {
   bool colour = false;
 };
 
-/// Lines of at most `columns` characters: the curves in cells of 2 x 4 dots, the values at the top
-/// and bottom, the first and last step, the names with their last values. Of more points than dots
-/// a column shows their mean. Empty if there are no points.
+/// Returns lines of at most `columns` characters: the curves in cells of 2 x 4 dots, the values at
+/// the top and bottom, the first and last step, the names with their last values. A column shows
+/// the mean of more points than it has dots. Empty if there are no points.
 std::string braille_chart(const std::vector<Curve>& curves, const ChartOptions& options);
 
-/// A whole SVG file, 800 x 480, with axes, grid and legend. Empty if there are no points.
+/// Returns a whole SVG file, 800 x 480, with axes, grid and legend. Empty if there are no points.
 std::string svg_chart(const std::vector<Curve>& curves, const std::string& title);
 
 }  // namespace meshloom::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terminal behind standard output or standard error.
+// These functions tell of the terminal behind standard output or standard error, and guard it.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@ inline constexpr const char* kClearLine = "\r\033[K";
 
 bool is_terminal(int fd);
 
-/// Columns of the terminal behind `fd` as it is now; 80 if there is none.
+/// Returns the columns of the terminal behind `fd` as it is at the call; 80 if there is none.
 int terminal_columns(int fd);
 
 /// Writes a text that a model has drawn to standard output: byte for byte into a file or a pipe. A

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of context-parallel attention as a table and as a picture.
+// The schedule of context-parallel attention is shown as a table and as a picture.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 namespace meshloom::cli {
 
 void print_attention_schedule(const v1::AttentionSchedule& schedule);
-/// An SVG document: a row per rank, in it its steps one after the other, as wide as they are work.
+/// Returns an SVG document: a row per rank, in it its steps one after the other, as wide as they
+/// are work.
 std::string attention_schedule_svg(const v1::AttentionSchedule& schedule);
 
 }  // namespace meshloom::cli

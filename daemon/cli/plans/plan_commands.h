@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands about plans are declared here.
-// Each function adds its commands to the parser, and they leave what to do in `context.action`.
+// The commands about plans are declared here. Each function adds its commands to the parser, and
+// they leave what to do in `context.action`.
 #pragma once
 
 #include <CLI/CLI.hpp>

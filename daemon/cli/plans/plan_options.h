@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of `meshloom plan`, and the queries that they mean.
+// PlanOptions are the options of `meshloom plan`, which become the queries that they mean.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,8 @@
 
 namespace meshloom::cli {
 
-/// What the command line says. An option that is not given is nothing, false or an empty text.
+/// PlanOptions holds what the command line says. An option that is not given is nothing, false or
+/// an empty text.
 struct PlanOptions {
   std::string model;
   bool server_side = false;
@@ -39,18 +40,18 @@ void add_mesh_options(CLI::App& command, PlanOptions& options);
 void add_work_options(CLI::App& command, PlanOptions& options);
 void add_machine_options(CLI::App& command, PlanOptions& options);
 
-/// A file for --plan. Throws CliError (kUsage) naming file and line of what is wrong.
-/// `lines` gets the lines of its fields if given.
+/// Reads a file for --plan. Throws CliError (kUsage) naming file and line of what is wrong. `lines`
+/// gets the lines of its fields if given.
 v1::PlanFile read_plan_file(const std::string& path, base::SourceLines* lines = nullptr);
 
-/// "dp=2,tp=2". Throws CliError (kUsage) naming what is wrong.
+/// Parses "dp=2,tp=2". Throws CliError (kUsage) naming what is wrong.
 planner::MeshSizes parse_mesh(const std::string& text);
 
-/// The styles of a file as for --plan that says nothing else. Throws CliError (kUsage).
+/// Reads the styles of a file as for --plan that says nothing else. Throws CliError (kUsage).
 v1::ParallelPlan read_styles(const std::string& path);
 
-/// What the flags and the plan file ask for; flags win. The cluster is there in full. Throws
-/// CliError (kUsage).
+/// Returns what the flags and the plan file ask for; flags win. The cluster is there in full.
+/// Throws CliError (kUsage).
 v1::PlanQuery make_query(const PlanOptions& options);
 
 }  // namespace meshloom::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans that the daemon computes, for its models and ranks.
+// The daemon computes these plans, for its models and ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace meshloom::cli {
 
-/// "models/NAME" is a model of the daemon, what has a slash a folder and what ends with ".json" a
-/// config below its data dir, all else a preset.
+/// Reads how a model is named: "models/NAME" is a model of the daemon, what has a slash a folder
+/// and what ends with ".json" a config below its data dir, all else a preset.
 v1::ModelSource server_model(const std::string& text);
 
 v1::PlanDescription describe_plan(Client& client, const std::string& model,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How `meshloom run forward-backward` and `forward` are told the samples and their loss.
+// LossOptions tell `meshloom run forward-backward` and `forward` the samples and their loss.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that are driven step by step and the operations of their verbs, as the client shows them.
+// The client shows runs that are driven step by step, and the operations of their verbs.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ std::string state_name(v1::WeightsStorage storage);  ///< "disk"
 /// Throws CliError with the operation's error if it has failed or was cancelled.
 void check_succeeded(const v1::Operation& operation);
 
-/// An operation in full, its result included; of bulk results (log-probs, parameters) what they
-/// are.
+/// Prints an operation in full, its result included; of bulk results (log-probs, parameters) what
+/// they are.
 void print_operation(const v1::Operation& operation);
 
 /// Reads the result of an operation where it is too large to be told along, with its progress

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation until it ends: what operation watch shows.
+// `operation watch` shows an operation until it ends.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ struct OperationWatchOptions {
 };
 
 /// Shows states, and the tokens of a sample as they are drawn: of one sequence on one line, of
-/// several a line each time, with its index from the second on; bytes or ids. Connects again if
-/// the connection breaks, and goes on where it was. Throws CliError with the operation's error if
-/// it has failed or was cancelled. Ctrl-C leaves the operation alone and is 130.
+/// several a line each time, with its index from the second on; bytes or ids. Connects again if the
+/// connection breaks, and goes on where it was. Throws CliError with the operation's error if it
+/// has failed or was cancelled. Ctrl-C leaves the operation alone and is 130.
 ExitCode watch_operation(Client& client, const OperationWatchOptions& options);
 
 }  // namespace meshloom::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run to make, and where each of its fields was set.
+// RunSource is a run to make, and knows where each of its fields was set.
 #pragma once
 
 #include <string>
@@ -17,18 +17,19 @@ struct RunSource {
   std::string file;
   base::SourceLines lines;  ///< of `file`, by paths in it
   bool is_job = false;      ///< the file is a job's: paths below its `run` are those below config
-  /// Of a job's file: fields that a run has no use for, as "training.steps".
+  /// A job's file has fields that a run has no use for, as "training.steps".
   std::vector<std::string> left_out;
 
-  /// "-" is standard input. A job's file is understood: what a run and a job have in common is
-  /// taken. Throws CliError (kUsage) naming file and line of what is wrong.
+  /// Reads the file; "-" is standard input. A job's file is understood: what a run and a job have
+  /// in common is taken. Throws CliError (kUsage) naming file and line of what is wrong.
   static RunSource read(const std::string& file);
 
-  /// "FIELD=VALUE", as of a job ("optimizer.lr=1e-4"), or a field of RunSpec ("lease_seconds=60").
-  /// Throws CliError (kUsage).
+  /// Sets "FIELD=VALUE", as of a job ("optimizer.lr=1e-4"), or a field of RunSpec
+  /// ("lease_seconds=60"). Throws CliError (kUsage).
   void set(const std::string& text);
 
-  /// "file:line: " of the field that the daemon refuses, or what the command line sets it to.
+  /// Returns "file:line: " of the field that the daemon refuses, or what the command line sets it
+  /// to.
   std::string place_of(const v1::ErrorDetails& details) const;
 
   struct Setting {

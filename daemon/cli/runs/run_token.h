@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The token of a run on the command line: where it comes from, and a file for it.
+// The command line takes the token of a run from options, a file or the environment; a file can be
+// made for it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,19 +12,21 @@
 
 namespace meshloom::cli {
 
-/// --token-file and --token, else context.default_run_token, put into context.run_token. A command
-/// that is given none is a usage error, unless the flag `unless` is given.
+/// Adds --token-file and --token; what they give, else context.default_run_token, is put into
+/// context.run_token. A command that is given none is a usage error, unless the flag `unless` is
+/// given.
 void add_needed_token(CLI::App& command, CommandContext& context,
                       const CLI::Option* unless = nullptr);
-/// The two options alone, for a command that only looks: with the token it renews the run's lease.
+/// Adds the two options alone, for a command that only looks: with the token it renews the run's
+/// lease.
 void add_optional_token(CLI::App& command, CommandContext& context);
 
-/// The token that a file holds, without blanks and ends of lines around it. Throws
+/// Returns the token that a file holds, without blanks and ends of lines around it. Throws
 /// CLI::ValidationError.
 std::string read_token_file(const std::filesystem::path& path);
 
-/// A new file that its owner alone may read, made before there is a token. Goes again unless one is
-/// written.
+/// NewTokenFile makes a file that its owner alone may read, before there is a token. The file goes
+/// again unless one is written.
 class NewTokenFile {
  public:
   /// Throws CliError (kUsage) if the file is there or cannot be made.
@@ -32,7 +35,7 @@ class NewTokenFile {
   NewTokenFile(const NewTokenFile&) = delete;
   NewTokenFile& operator=(const NewTokenFile&) = delete;
 
-  /// Durable when it returns. Throws IoError.
+  /// Writes the token, which is durable when this returns. Throws IoError.
   void write(const std::string& token);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands below `meshloom run` share: a run with its token, and a verb of it.
+// The commands below `meshloom run` share this: a run with its token, and a verb of it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,16 +13,17 @@
 
 namespace meshloom::cli {
 
-/// The positional `run`, and its token (add_needed_token).
+/// Adds the positional `run`, and its token (add_needed_token).
 void add_target(CLI::App& command, CommandContext& context, std::string& run);
 
 v1::Run get_run(Client& client, const std::string& name);
 
-/// What every ordered verb begins with: the run's epoch, and its next number as the run is now.
+/// Returns what every ordered verb begins with: the run's epoch, and its next number as the run is
+/// now.
 v1::VerbId next_verb(Client& client, const std::string& run);
 
-/// `data` as an upload that a verb of the run takes, by its name, where a request would be too
-/// large with it; empty where it is not. Shows the progress unless `quiet`.
+/// Sends `data` as an upload that a verb of the run takes, where a request would be too large with
+/// it, and returns its name; empty where it is not. Shows the progress unless `quiet`.
 std::string upload_if_large(Client& client, bool quiet, const std::string& run,
                             const google::protobuf::Message& data);
 
@@ -41,7 +42,7 @@ v1::Operation carry_out(Client& client, bool json, const std::string& run,
   return wait_for_operation(client, json, response.operation().name());
 }
 
-/// An operation that has ended.
+/// Shows an operation that has ended.
 ExitCode show_ended(bool json, const v1::Operation& operation);
 
 /// Makes what `options` ask for the command's action.
@@ -55,7 +56,7 @@ void set_action(CLI::App& command, CommandContext& context, std::shared_ptr<Opti
   });
 }
 
-/// What stands below the help of a verb with the run's next number, behind `text`.
+/// Returns what stands below the help of a verb with the run's next number, behind `text`.
 std::string verb_footer(const std::string& text);
 
 }  // namespace meshloom::cli

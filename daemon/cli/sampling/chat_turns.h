@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A conversation at the terminal, turn by turn.
+// A conversation is held at the terminal, turn by turn.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace meshloom::cli {
 
-/// "system", if it is not empty, and what the user says.
+/// Returns "system", if it is not empty, and what the user says.
 v1::Conversation first_turn(const std::string& system, const std::string& text);
 
 /// Reads what the user says from standard input, a line a turn, and calls answer(conversation),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `generate` is declared here.
-// It adds itself to the parser and leaves what to do in `context.action`.
+// The command `generate` is declared here. It adds itself to the parser and leaves what to do in
+// `context.action`.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `meshloom generate` shows of the tokens that come.
+// GeneratePrinter shows the tokens of `meshloom generate` that come.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class GeneratePrinter {
   GeneratePrinter(bool json, const std::vector<std::string>& prompts, bool unprompted = false);
 
   void print(const v1::GenerateResponse& response);
-  /// After the last response. What has not ended by then is shown as far as it came; says on
+  /// Called after the last response. What has not ended by then is shown as far as it came; says on
   /// standard error if a sequence ended with the model's context, and if the weights changed
   /// meanwhile.
   void end();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prompts of `meshloom generate`, as the command line gives them.
+// The command line gives the prompts of `meshloom generate`, which are read here.
 #pragma once
 
 #include <string>
@@ -18,9 +18,9 @@ struct PromptOptions {
   bool empty() const { return texts.empty() && tokens.empty() && file.empty(); }
 };
 
-/// At least one; without any an empty one, for the model's own beginning. Throws CliError (kUsage)
-/// for what is no token id, for a file that cannot be read and, with its line, for a line of it
-/// that is empty.
+/// Returns at least one; without any an empty one, for the model's own beginning. Throws CliError
+/// (kUsage) for what is no token id, for a file that cannot be read and, with its line, for a line
+/// of it that is empty.
 std::vector<v1::Prompt> read_prompts(const PromptOptions& options);
 
 }  // namespace meshloom::cli

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How `meshloom generate` and `meshloom run sample` are told what to continue and how to draw.
+// SamplingOptions tell `meshloom generate` and `meshloom run sample` what to continue and how to
+// draw.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying a checkpoint, an export or a run's weights from the daemon into a folder.
+// A download copies a checkpoint, an export or a run's weights from the daemon into a folder.
 #pragma once
 
 #include <cstdint>
@@ -23,10 +23,10 @@ struct DownloadResult {
 };
 
 /// Writes the files to FOLDER.part, the one that is not complete to FOLDER.part.file, and renames
-/// the folder when every file has its size and digest. Connects again if the connection breaks,
-/// and goes on where it was; both stay for `resume` if that does not help. Throws CliError: kUsage
-/// if the folder exists or there is nothing to resume, kFailed for a wrong digest or a file name
-/// that leads outside.
+/// the folder when every file has its size and digest. Connects again if the connection breaks, and
+/// goes on where it was; both stay for `resume` if that does not help. Throws CliError: kUsage if
+/// the folder exists or there is nothing to resume, kFailed for a wrong digest or a file name that
+/// leads outside.
 DownloadResult download_files(Client& client, const DownloadOptions& options);
 
 }  // namespace meshloom::cli

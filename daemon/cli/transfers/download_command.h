@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commands that download files have in common.
+// Commands that download files have this in common.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The progress of transfers on standard error: a bar with rate and time left on a terminal, a line
-// a file elsewhere.
+// TransferDisplay shows the progress of transfers on standard error: a bar with rate and time left
+// on a terminal, a line a file elsewhere.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace meshloom::cli {
 
-/// Text for standard error, as a function of bytes and time alone.
+/// TransferProgress makes text for standard error, as a function of bytes and time alone.
 class TransferProgress {
  public:
   using Clock = std::chrono::steady_clock;
@@ -18,9 +18,9 @@ class TransferProgress {
   TransferProgress(bool terminal, int columns, const char* done_word)
       : terminal_(terminal), columns_(columns), done_word_(done_word) {}
 
-  /// A file of `size` bytes, of which `there` need not be transferred.
+  /// Begins a file of `size` bytes, of which `there` need not be transferred.
   void begin(const std::string& name, std::int64_t size, std::int64_t there, Clock::time_point now);
-  /// What to print when `done` bytes are there; may be empty.
+  /// Returns what to print when `done` bytes are there; may be empty.
   std::string show(std::int64_t done, Clock::time_point now);
   /// The file is whole.
   std::string end(Clock::time_point now);
@@ -38,7 +38,8 @@ class TransferProgress {
   Clock::time_point shown_;
 };
 
-/// One file after the other. The bar of one that breaks off is not left on the terminal's line.
+/// TransferDisplay shows one file after the other. The bar of one that breaks off is not left on
+/// the terminal's line.
 class TransferDisplay {
  public:
   /// `quiet`: shows nothing. `done_word`: as TransferProgress.
@@ -47,7 +48,7 @@ class TransferDisplay {
   TransferDisplay(const TransferDisplay&) = delete;
   TransferDisplay& operator=(const TransferDisplay&) = delete;
 
-  /// A file of `size` bytes, of which `there` need not be transferred.
+  /// Begins a file of `size` bytes, of which `there` need not be transferred.
   void begin(const std::string& name, std::int64_t size, std::int64_t there);
   void show(std::int64_t done);
   /// The file is whole.

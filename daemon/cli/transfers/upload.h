@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sending local files to the daemon: what it has is not sent again, and a break is gone on from.
+// An upload sends local files to the daemon: what it has is not sent again, and a break is gone on
+// from.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace meshloom::cli {
 
-/// A local file on its way, or bytes that are sent as one.
+/// Transfer is a local file on its way, or bytes that are sent as one.
 struct Transfer {
   base::InputFile file;
   std::string name;  ///< for the daemon
@@ -21,14 +22,14 @@ struct Transfer {
   bool was_complete = false;  ///< the daemon had it, as an upload that this client began before
 };
 
-/// Data of a verb, too large for its request.
+/// VerbData is data of a verb, too large for its request.
 struct VerbData {
   std::string run;
   std::string name;   ///< for who waits
   std::string bytes;  ///< a serialised message
 };
 
-/// Used by one thread.
+/// An Uploader is used by one thread.
 class Uploader {
  public:
   /// `quiet`: shows no progress.
@@ -56,10 +57,11 @@ class Uploader {
   TransferDisplay display_;
 };
 
-/// What an upload of any file can be called: its name without what such names may not have.
+/// Returns what an upload of any file can be called: its name without what such names may not have.
 std::string allowed_upload_name(const std::filesystem::path& path);
 
-/// Bytes at the beginning of a safetensors file that hold its header; all of them if it has none.
+/// Returns how many bytes at the beginning of a safetensors file hold its header; all of them if it
+/// has none.
 std::int64_t header_bytes(const base::InputFile& file);
 
 }  // namespace meshloom::cli
