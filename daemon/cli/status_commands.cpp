@@ -80,7 +80,7 @@ void print_launch(const v1::ListWorkersResponse& response) {
                found->record->log.string());
 }
 
-/// Of the whole daemon: ranks are named if it is for them that it does not serve.
+/// Tells the state of the whole daemon: ranks are named if it is for them that it does not serve.
 std::string state_of(const v1::ListWorkersResponse& response, Client::Health health) {
   std::vector<std::string> troubled;
   for (const auto& worker : response.workers())

@@ -19,7 +19,7 @@
 namespace meshloom::cli {
 namespace {
 
-/// Of a sample's text on a screen.
+/// A screen shows this much of a sample's text.
 constexpr std::size_t kShownBytes = 2000;
 
 /// How text is read, as both commands take it.

@@ -24,7 +24,8 @@ std::string plain(std::string word) {
 
 }  // namespace
 
-// Of transformers-cli, torchtune, axolotl, LLaMA-Factory, Megatron-LM, docker, slurm and kubectl.
+// The words are those of transformers-cli, torchtune, axolotl, LLaMA-Factory, Megatron-LM, docker,
+// slurm and kubectl.
 const std::vector<FamiliarCommand>& familiar_commands() {
   static const std::vector<FamiliarCommand> all = {
       {"", "train fit finetune fine-tune pretrain sft launch submit sbatch start-job",

@@ -26,7 +26,7 @@ std::string whole_path(const std::string& text, const std::string& field) {
   throw unknown_field(text, first, names);
 }
 
-/// Of a file, which this is none, the lines are left out.
+/// Leaves out the lines of a file, since a setting is in none.
 std::string without_lines(std::string text, const std::string& name, int lines) {
   for (int line = 1; line <= lines; ++line) {
     const std::string place = fmt::format("{}:{}: ", name, line);

@@ -43,7 +43,7 @@ using LossesOf = std::function<const Losses&(const JobHistory&)>;
 using SetLosses = std::map<std::string, Losses>;
 using CommonSetLosses = std::map<std::string, std::vector<CommonLosses>>;
 
-/// Of the steps that all jobs have done.
+/// Returns the losses at the steps that all jobs have done.
 std::vector<CommonLosses> all_common(const std::vector<JobHistory>& jobs, const LossesOf& losses) {
   std::vector<CommonLosses> all;
   for (const auto& [step, loss] : losses(jobs.front())) {
@@ -74,7 +74,7 @@ void find_difference(const std::vector<JobHistory>& jobs, JobComparison* result)
   }
 }
 
-/// Those from step `first` on.
+/// Returns common losses from step `first` on.
 std::vector<CommonLosses> common(const std::vector<JobHistory>& jobs, std::int64_t first,
                                  std::size_t most, const LossesOf& losses) {
   std::vector<CommonLosses> all = all_common(jobs, losses);
@@ -86,7 +86,7 @@ std::vector<CommonLosses> common(const std::vector<JobHistory>& jobs, std::int64
   return some;
 }
 
-/// Of the sets that all jobs have.
+/// Returns common losses for the sets that all jobs have.
 CommonSetLosses common_of_sets(const std::vector<JobHistory>& jobs, std::int64_t first,
                                std::size_t most, SetLosses JobHistory::*sets) {
   CommonSetLosses all;

@@ -30,7 +30,7 @@ std::string parameters_text(std::int64_t parameters) {
   return plural(parameters, "parameter");
 }
 
-/// Of text that a tokenizer reads, 0 before the job has begun.
+/// Returns the tokens of the data; for text that a tokenizer reads, 0 before the job has begun.
 std::int64_t data_tokens(const v1::Job& job) {
   return job.data().tokens() > 0 ? job.data().tokens() : job.resolved().data().identity().tokens();
 }

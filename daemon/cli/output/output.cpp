@@ -70,7 +70,7 @@ std::string waits_text(const v1::Job& job) {
   return job.wait().reason();
 }
 
-/// As terminals number them; 0: none.
+/// Returns the colour as terminals number them; 0: none.
 int colour_of(v1::JobState state) {
   constexpr int kRed = 31, kGreen = 32, kYellow = 33, kCyan = 36;
   switch (state) {
