@@ -11,4 +11,7 @@ namespace meshloom::cli {
 /// Declares the whole parser: the program's own options and all commands.
 void declare_commands(CLI::App& app, CommandContext& context);
 
+/// Adds completion and manual, which describe the whole parser when they run.
+void add_documentation_commands(CLI::App& app, CommandContext& context);
+
 }  // namespace meshloom::cli

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "daemon/cli/commands.h"
+#include "daemon/cli/plans/plan_commands.h"
 #include "daemon/cli/plans/plan_options.h"
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/job_memory.h"

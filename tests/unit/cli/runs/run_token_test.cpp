@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "daemon/cli/commands.h"
 #include "daemon/command_line/usage_error.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "daemon/cli/help/help_commands.h"
+#include "daemon/cli/commands.h"
 #include "daemon/command_line/documentation.h"
 
 namespace meshloom::cli {
