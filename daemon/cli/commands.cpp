@@ -3,7 +3,7 @@
 
 #include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/data/data_commands.h"
-#include "daemon/cli/help/help_commands.h"
+#include "daemon/cli/help/fields_command.h"
 #include "daemon/cli/jobs/job_commands.h"
 #include "daemon/cli/models/model_commands.h"
 #include "daemon/cli/plans/plan_commands.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/cli/help/help_commands.h"
+#include "daemon/cli/help/fields_command.h"
 #include "daemon/cli/help/schema.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/output/terminal.h"
