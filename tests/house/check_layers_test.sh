@@ -9,7 +9,7 @@ check=("$repository/scripts/check_layers.sh" --root "$work")
 write kernels/base/shape.h '#include <vector>' '#include "kernels/base/dtype.h"'
 write kernels/cpu/softmax.cpp '#include <hwy/highway.h>' '#include "kernels/backend.h"'
 write planner/placement.cpp '#include "kernels/base/shape.h"'
-write daemon/cli/commands.cpp '#include "v1/job_service.grpc.pb.h"' '#include "daemon/base/config/parser.h"'
+write daemon/cli/client.cpp '#include "v1/job_service.grpc.pb.h"' '#include "daemon/base/config/parser.h"'
 write tests/unit/softmax_test.cpp '#include "daemon/train/run.h"'
 run "${check[@]}"
 expect_status 0 "right includes"
