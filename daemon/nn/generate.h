@@ -87,7 +87,7 @@ class Generation {
   void end(std::size_t sequence);
 
   static constexpr std::int64_t kPassTokens = 128;
-  /// A pass of so many rows reads the weights once (kernels/cpu/few_rows.h).
+  /// A pass of so many rows reads the weights once (kernels/cpu/matmul/few_rows.h).
   static constexpr std::size_t kPassRows = 8;
 
  private:

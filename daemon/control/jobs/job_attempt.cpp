@@ -16,8 +16,8 @@
 #include "daemon/train/config/dtype_choice.h"
 #include "daemon/train/config/micro_batch.h"
 #include "daemon/train/config/resolve_services.h"
-#include "daemon/train/files/hf_folder.h"
 #include "daemon/train/config/validation_progress.h"
+#include "daemon/train/files/hf_folder.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

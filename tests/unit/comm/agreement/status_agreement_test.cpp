@@ -66,8 +66,7 @@ TEST(StatusAgreement, EveryKindOfErrorComesBackAsItself) {
 TEST(StatusAgreement, WhatFollowsABrokenCollectiveEndsTheGroupAsTheBreakDoes) {
   EXPECT_TRUE(ends_the_group(std::make_exception_ptr(DeadlineExceeded("a"))));
   EXPECT_TRUE(ends_the_group(std::make_exception_ptr(GroupBroken("a"))));
-  EXPECT_FALSE(
-      ends_the_group(std::make_exception_ptr(FailedPrecondition("a", "GROUP_POISONED"))));
+  EXPECT_FALSE(ends_the_group(std::make_exception_ptr(FailedPrecondition("a", "GROUP_POISONED"))));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 
 namespace meshloom::kernels::cpu::testing {
 

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/train/config/resolve.h"
-#include "daemon/train/files/checkpoint_check.h"
 #include "daemon/train/config/validation_progress.h"
+#include "daemon/train/files/checkpoint_check.h"
 #include "tests/support/test_context.h"
 #include "tests/unit/train/run/run_fixture.h"
 
