@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "daemon/control/host/memory_units.h"
 #include "daemon/train/run.h"
 
 namespace meshloom::control {
@@ -20,7 +21,7 @@ namespace meshloom::control {
 class SourceCache {
  public:
   struct Loaded {
-    std::shared_ptr<const void> memory;  ///< that it is counted by, let go after it
+    MemoryUnits memory;  ///< that it is counted by, let go after it
     std::unique_ptr<train::Sampler> sampler;
   };
   /// May block; called by the cache's thread. What it throws goes to those who asked.

@@ -198,7 +198,7 @@ void EvaluateStream::tell_wait(const std::string& name) {
   if (!wait.wait().reason().empty()) write(std::move(response));
 }
 
-std::shared_ptr<const void> EvaluateStream::hold_models(const std::optional<v1::Job>& job) const {
+Hold EvaluateStream::hold_models(const std::optional<v1::Job>& job) const {
   v1::RunConfig named;
   if (request_.has_model()) named.mutable_model()->set_name(parse_model_name(request_.model()));
   *named.mutable_data() = request_.data();
@@ -207,9 +207,9 @@ std::shared_ptr<const void> EvaluateStream::hold_models(const std::optional<v1::
   return world_.admission.hold_models(named);
 }
 
-std::shared_ptr<const void> EvaluateStream::pin_checkpoint(const fs::path& folder) const {
+Hold EvaluateStream::pin_checkpoint(const fs::path& folder) const {
   const auto name = checkpoint_at(world_.state.jobs(), folder);
-  if (!name) return nullptr;
+  if (!name) return {};
   auto pin = world_.store.pin_checkpoint(*name, "an evaluation");
   if (!fs::exists(folder))
     throw NotFound(fmt::format("{} was deleted", checkpoint_resource(name->job, name->folder)),
@@ -265,7 +265,7 @@ v1::Evaluation EvaluateStream::evaluate() {
         weights.emplace(source, work.model_folder, [this] { check_wanted(); });
       });
     });
-    pin.reset();
+    pin.release();
   }
   prepare(job, &work);
   take_turn(name);

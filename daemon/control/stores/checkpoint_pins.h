@@ -8,19 +8,21 @@
 #include <optional>
 #include <string>
 
+#include "daemon/control/host/hold.h"
+
 namespace meshloom::control {
 
 /// By their whole names ("checkpoints/JOB/FOLDER"). Any thread may call any method.
 class CheckpointPins {
  public:
   /// Until the result is let go, which may outlive this. `user` is told to who wants to delete it.
-  std::shared_ptr<const void> pin(const std::string& name, const std::string& user) const {
+  Hold pin(const std::string& name, const std::string& user) const {
     const std::lock_guard lock(state_->mutex);
     const auto pinned = state_->users.emplace(name, user);
-    return {nullptr, [state = state_, pinned](const void*) {
-              const std::lock_guard release(state->mutex);
-              state->users.erase(pinned);
-            }};
+    return Hold([state = state_, pinned] {
+      const std::lock_guard release(state->mutex);
+      state->users.erase(pinned);
+    });
   }
   std::optional<std::string> user_of(const std::string& name) const {
     const std::lock_guard lock(state_->mutex);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "daemon/control/host/bounded_calls.h"
+#include "daemon/control/host/hold.h"
 #include "daemon/control/stores/checkpoint_pins.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/journaled_store.h"
@@ -146,8 +147,7 @@ class JobStore {
   /// Nobody deletes the checkpoint, the export or their job until the result is let go; `user` is
   /// told to who tries. Look whether it is there afterwards. Throws NotFound for a job that is not
   /// there and for one that was deleted.
-  std::shared_ptr<const void> pin_checkpoint(const CheckpointName& name,
-                                             const std::string& user) const;
+  Hold pin_checkpoint(const CheckpointName& name, const std::string& user) const;
   /// A job that has not ended and whose config names the model, if there is one.
   std::optional<std::string> user_of_model(const std::string& model) const;
   /// The same of a plan, by its whole name.

@@ -145,8 +145,7 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
         "CHECKPOINT_IS_LAST", {{"checkpoint", name}});
 }
 
-std::shared_ptr<const void> JobStore::pin_checkpoint(const CheckpointName& name,
-                                                     const std::string& user) const {
+Hold JobStore::pin_checkpoint(const CheckpointName& name, const std::string& user) const {
   const std::string whole = checkpoint_resource(name.job, name.folder);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !undecided(name.job, {}); });

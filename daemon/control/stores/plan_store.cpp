@@ -103,16 +103,16 @@ void PlanStore::remove(
   commit(record, Ledger::Need::kRefusableUrgent);
 }
 
-v1::StoredPlan PlanStore::pin(const std::string& id, std::shared_ptr<const void>* hold) {
+v1::StoredPlan PlanStore::pin(const std::string& id, Hold* hold) {
   // Not between a removal's look at the pins and its end.
   const std::lock_guard deciding(change_mutex_);
   const std::lock_guard lock(mutex_);
   const v1::StoredPlan plan = stored(id);
   pins_.insert(plan.id());
-  *hold = {nullptr, [this, whole = plan.id()](const void*) {
-             const std::lock_guard unpinning(mutex_);
-             pins_.erase(pins_.find(whole));
-           }};
+  *hold = Hold([this, whole = plan.id()] {
+    const std::lock_guard unpinning(mutex_);
+    pins_.erase(pins_.find(whole));
+  });
   return plan;
 }
 

@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/stores/journaled_store.h"
 #include "daemon/control/stores/numbered_items.h"
 #include "daemon/control/stores/request_key.h"
@@ -40,7 +40,7 @@ class PlanStore final : public JournaledStore {
               const std::function<std::optional<std::string>(const std::string&)>& user_of);
 
   /// The plan, which is not removed before `hold` is let go.
-  v1::StoredPlan pin(const std::string& id, std::shared_ptr<const void>* hold);
+  v1::StoredPlan pin(const std::string& id, Hold* hold);
 
   void snapshot(const Ledger::Visit& append) const override;
 

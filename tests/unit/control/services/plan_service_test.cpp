@@ -154,7 +154,7 @@ TEST_F(PlanServiceTest, JobsNamePlansWhichAreKeptAsLong) {
   const auto no_user = [](const std::string&) { return std::nullopt; };
   EXPECT_EQ(reason_of([&] { plans_->remove(id, {}, no_user); }), "PLAN_IN_USE");
   store_->submit(job(id), admitted.resolved, {});
-  admitted.hold.reset();
+  admitted.hold.release();
   v1::DeletePlanRequest remove;
   v1::DeletePlanResponse removed;
   remove.set_name(plan.name());

@@ -270,7 +270,7 @@ TEST_F(JobStoreRemovalTest, WhatSomebodyReadsIsNotDeleted) {
   EXPECT_EQ(refusal([&] { store->remove("a", {}); }), "JOB_IN_USE an evaluation");
   EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-10"}, {}); }), "")
       << "another one";
-  pin.reset();
+  pin.release();
   const auto export_pin = store->pin_checkpoint({"a", "hf"}, "an evaluation");
   EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-1"}, {}); }), "");
   EXPECT_EQ(refusal([&] { store->remove("a", {}); }), "JOB_IN_USE an evaluation");
