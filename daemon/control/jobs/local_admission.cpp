@@ -41,7 +41,7 @@ constexpr int kMostCalls = 64;
 /// Lines of JSON are read for one part in so many of the time that a call may take. A line behind
 /// those is refused when the job begins.
 constexpr int kLinesShare = 3;
-/// Whoever is refused a removal is told that this holds the model or the checkpoint.
+/// Whoever is refused a removal is told that this holds the model, the checkpoint or the plan.
 constexpr const char* kBeingMade = "a job or run that is being made";
 
 /// The host with the fewest ranks has so many.
@@ -180,9 +180,7 @@ train::TokenizedText LocalAdmission::tokenize_reference(const v1::RunConfig& res
 
 Hold LocalAdmission::hold_model(const std::string& name) const {
   if (name.empty() || !options_.models) return {};
-  const std::string id = parse_model_name(name);
-  options_.models->pin(id, kBeingMade);
-  return Hold([models = options_.models, id] { models->unpin(id, kBeingMade); });
+  return options_.models->hold(parse_model_name(name), kBeingMade);
 }
 
 Hold LocalAdmission::hold_models(const v1::RunConfig& config) {
@@ -220,8 +218,8 @@ v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given, Hold* hold) const {
     base::refuse_field(
         kField, "mesh and plan are those of plan \"{}\", nothing else of them may be given", name);
   if (!options_.plans) base::field_not_offered(kField, "this daemon keeps no plans");
-  const v1::StoredPlan plan =
-      base::with_field(kField, [&] { return options_.plans->pin(parse_plan_name(name), hold); });
+  const v1::StoredPlan plan = base::with_field(
+      kField, [&] { return options_.plans->get_held(parse_plan_name(name), kBeingMade, hold); });
   *given.mutable_mesh() = plan.mesh();
   *given.mutable_plan() = plan.plan();
   given.mutable_plan()->set_name(plan.id());

@@ -30,6 +30,7 @@
 #include "daemon/control/stores/notes.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/transient_uploads.h"
+#include "daemon/control/stores/uses.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -46,6 +47,7 @@ struct RunWorld {
   /// As Admission::model_folder.
   std::function<std::filesystem::path(const v1::RunConfig& resolved)> model_folder;
   TransientUploads& uploads;
+  const Uses& uses;  ///< of names of weights that are being saved or deleted
   /// As those of Admission.
   std::function<MemoryUnits(const v1::RunConfig& resolved)> hold_snapshot;
   std::function<MemoryUnits(std::int64_t bytes)> hold_upload;
@@ -213,6 +215,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// the log, and goes at the next start.
   void remove_saved(const std::string& folder) const;
   VerbPlace place();
+  /// Until it is let go the name of weights is taken.
   Hold claim(const std::string& name) const;
   Hold claim_weights(const std::string& name);
   using SnapshotPtr = std::shared_ptr<const RunSnapshot>;
@@ -331,16 +334,6 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// outlive the session.
   const std::shared_ptr<std::atomic<std::size_t>> held_weights_ =
       std::make_shared<std::atomic<std::size_t>>(0);
-  struct Claims {
-    std::mutex mutex;  ///< taken after the session's
-    std::multiset<std::string> names;
-    bool has(const std::string& name) {
-      const std::lock_guard lock(mutex);
-      return names.contains(name);
-    }
-  };
-  /// Of weights that are being saved or deleted. Outlives what holds a claim.
-  const std::shared_ptr<Claims> claims_ = std::make_shared<Claims>();
   int lease_holds_ = 0;
   std::mutex persist_mutex_;  ///< taken before the other
   bool forgotten_ = false;    ///< by persist_mutex_

@@ -204,17 +204,12 @@ void RunSession::fail_lost_samples(const Error& error) {
 }
 
 Hold RunSession::claim(const std::string& name) const {
-  const std::lock_guard lock(claims_->mutex);
-  claims_->names.insert(name);
-  return Hold([claims = claims_, name] {
-    const std::lock_guard release(claims->mutex);
-    claims->names.erase(claims->names.find(name));
-  });
+  return world_.uses.hold(name, "a verb that saves them or a call that deletes them");
 }
 
 Hold RunSession::claim_weights(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (kept_weights(name) != nullptr || claims_->has(name))
+  if (kept_weights(name) != nullptr || world_.uses.holder_of(name))
     throw AlreadyExists(fmt::format("{} exist already; choose another name", name), "WEIGHTS_EXIST",
                         {{"weights", name}, {"field", "name"}});
   world_.store.check_weights_room(id_);

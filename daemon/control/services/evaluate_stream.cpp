@@ -42,13 +42,6 @@ class WeightsFolder {
   fs::path folder_;
 };
 
-/// The ranks, given back in the end.
-struct Turn {
-  RanksTurn& turn;
-  std::string name;
-  ~Turn() { turn.release(name); }
-};
-
 v1::GenerateRequest source_of(const v1::EvaluateRequest& request) {
   v1::GenerateRequest source;
   if (request.has_job()) source.set_job(request.job());
@@ -173,8 +166,8 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
   return config;
 }
 
-void EvaluateStream::take_turn(const std::string& name) {
-  if (world_.turn.try_acquire(name)) return;
+Hold EvaluateStream::take_turn(const std::string& name) {
+  if (Hold turn = world_.turn.try_acquire(name)) return turn;
   const auto ahead = world_.turn.ahead_of(name);
   if (request_.no_wait()) throw_busy(ahead);
   tell_wait(name);
@@ -186,8 +179,9 @@ void EvaluateStream::take_turn(const std::string& name) {
     }
     return given_up() || world_.executor.fatal();
   };
-  if (!world_.turn.acquire(name, look_up))
-    throw Unavailable("the evaluation was given up before it had the ranks", "STOPPING");
+  Hold turn = world_.turn.acquire(name, look_up);
+  if (!turn) throw Unavailable("the evaluation was given up before it had the ranks", "STOPPING");
+  return turn;
 }
 
 void EvaluateStream::tell_wait(const std::string& name) {
@@ -268,8 +262,7 @@ v1::Evaluation EvaluateStream::evaluate() {
     pin.release();
   }
   prepare(job, &work);
-  take_turn(name);
-  const Turn turn{world_.turn, name};
+  const Hold turn = take_turn(name);
   const auto hold = world_.admission.hold_evaluation(work.config, work.model_folder);
   spdlog::info("{}: {} on {}", name, told_source,
                work.config.data().validation_path().empty() ? "a job's validation data"

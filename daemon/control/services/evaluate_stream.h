@@ -53,7 +53,8 @@ class EvaluateStream final : public Stream<v1::EvaluateResponse> {
   Hold pin_checkpoint(const std::filesystem::path& folder) const;
   /// The config, and the tokens of its text, which are made before the ranks are asked for.
   void prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const;
-  void take_turn(const std::string& name);
+  /// The ranks, once it is its turn.
+  Hold take_turn(const std::string& name);
   void tell_wait(const std::string& name);
   bool given_up() const { return world_.stopping || ended(); }
   /// Throws Cancelled once it is given up.
