@@ -32,21 +32,23 @@ StateDir::LockOptions lock_options(const v1::DaemonConfig& config) {
 
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
                                 std::vector<JournaledStore*> others,
-                                JobStore::FindUser find_other_user) {
+                                std::shared_ptr<const Uses> uses) {
   return {.journal = state.journal(),
           .jobs_dir = state.jobs(),
           .data_dir = config.data_dir(),
           .follow_timeout = milliseconds(config.resolve_timeout_ms()),
-          .find_other_user = std::move(find_other_user),
+          .uses = std::move(uses),
           .hold_unfinished = config.no_resume(),
           .most_stalled_attempts = config.max_stalled_attempts(),
           .others = std::move(others)};
 }
 
-ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config) {
+ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config,
+                                  std::shared_ptr<const Uses> uses) {
   return {.folder = state.root() / "models",
           .data_dir = config.data_dir(),
-          .resolve_timeout = milliseconds(config.resolve_timeout_ms())};
+          .resolve_timeout = milliseconds(config.resolve_timeout_ms()),
+          .uses = std::move(uses)};
 }
 
 void look_after(UploadStore& uploads) {
@@ -99,14 +101,14 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       state_(options.config.state_dir(), lock_options(options.config)),
       flight_file_(flight_file(state_.root(), world.self.rank())),
       uploads_({state_.root() / "blobs", options.config.uploads()}),
-      models_(model_options(state_, options.config), uploads_),
+      uses_(std::make_shared<const Uses>(Uses::Configs{
+          .jobs = [this](const ConfigTest& test) { return store_.user_by_config(test); },
+          .runs = [this](const ConfigTest& test) { return run_store_.user_by_config(test); },
+          .models = [this](const ConfigTest& test) { return models_.user_by_config(test); }})),
+      models_(model_options(state_, options.config, uses_), uploads_),
+      plans_(uses_),
       store_(store_options(state_, options.config,
-                           {&uploads_, &models_, &run_store_, &plans_, &drain_store_},
-                           [this](const ConfigTest& uses) -> std::optional<std::string> {
-                             if (const auto run = run_store_.find_user(uses))
-                               return run_resource(*run);
-                             return models_.find_user(uses);
-                           })),
+                           {&uploads_, &models_, &run_store_, &plans_, &drain_store_}, uses_)),
       upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world, state_), abort, pulse, *this),
@@ -128,7 +130,8 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
              .data_dir = options.config.data_dir(),
              .uploads = uploads_.transients(),
              .uptime = [this] { return uploads_.uptime(); },
-             .wait_of = [this](const std::string& name) { return queue_.wait_of(name); }}),
+             .wait_of = [this](const std::string& name) { return queue_.wait_of(name); },
+             .uses = uses_}),
       drain_(drain_store_, turn_, store_, runs_),
       queue_(turn_, store_, runs_, drain_store_),
       run_service_(runs_),
@@ -159,8 +162,8 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                            [this](const grpc::ServerContextBase& context, const std::string& run) {
                              return run_service_.hold_lease(context, run);
                            }}),
-      model_service_(models_, store_, run_store_),
-      plan_service_(plans_, admission_, store_, run_store_) {
+      model_service_(models_, *uses_),
+      plan_service_(plans_, admission_, *uses_) {
   ranks_.executor().set_epoch(store_.epoch());
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{listen_,

@@ -83,6 +83,8 @@ class Leader final : private RankHub::Observer {
   StateDir state_;
   const std::filesystem::path flight_file_;
   UploadStore uploads_;
+  /// Of what is in the stores that follow, which it looks through once they are there.
+  const std::shared_ptr<const Uses> uses_;
   ModelStore models_;
   RunStore run_store_;
   PlanStore plans_;

@@ -127,8 +127,10 @@ Tensor from_values(ExecutionContext&, const Shape&, std::span<const float> value
                    DType = DType::kFloat32);
 Tensor from_values(ExecutionContext&, const Shape&, std::span<const double> values, DType);
 Tensor from_values(ExecutionContext&, const Shape&, std::span<const std::int64_t> values);
-/// A tensor on memory of someone else; `keep_alive` is held as long as any view of it.
-Tensor from_external(ExecutionContext&, const TensorView&, std::shared_ptr<const void> keep_alive);
+/// A tensor on memory of someone else; `owner`, null where the memory outlives it anyway, is held
+/// as long as any view of it.
+Tensor from_external(ExecutionContext&, const TensorView&,
+                     std::shared_ptr<const MemoryOwner> owner);
 /// Copies src's elements into dst (same shape; converts dtype); no gradient is recorded.
 void copy_into(const Tensor& dst, const Tensor& src);
 

@@ -90,7 +90,8 @@ class UploadBench {
         {.journal = state / "journal", .jobs_dir = state / "jobs", .others = {&uploads}});
     const control::UploadServiceImpl::Options any_run = {
         .own_run = [](const grpc::ServerContextBase&, const std::string& run) { return run; },
-        .hold_lease = [](const grpc::ServerContextBase&, const std::string&) { return nullptr; }};
+        .hold_lease = [](const grpc::ServerContextBase&,
+                         const std::string&) { return control::Hold(); }};
     control::UploadServiceImpl service(uploads, any_run);
     return with_server(&service, [&](v1::UploadService::Stub& stub) {
       const std::string name = create(stub, kind);

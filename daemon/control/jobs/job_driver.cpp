@@ -110,7 +110,8 @@ void JobDriver::run() {
   while (!stop_ && !executor_.fatal()) {
     const auto id = store_.wait_for_job();
     if (!id || stop_) return;
-    if (!take_turn(*id)) continue;
+    const Hold turn = take_turn(*id);
+    if (!turn) continue;
     drive(*id);
     try {
       run_job(*id);
@@ -118,11 +119,10 @@ void JobDriver::run() {
       spdlog::error("job {}: {}", *id, error.what());
     }
     drive("");
-    turn_.release(job_resource(*id));
   }
 }
 
-bool JobDriver::take_turn(const std::string& id) {
+Hold JobDriver::take_turn(const std::string& id) {
   const std::string name = job_resource(id);
   const auto place = [&] {
     return store_.comes_first(id) ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast;

@@ -78,13 +78,12 @@ bool may_resume_older(const v1::Job& job) {
          given.find('/', kPrefix.size()) == std::string::npos;
 }
 
-std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunConfig* config,
-                                           const JobStore& store, const StateDir& state,
-                                           const fs::path& data_dir, const fs::path& model_folder,
-                                           const fs::path& named_tokenizer) {
+Hold resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
+                    const StateDir& state, const fs::path& data_dir, const fs::path& model_folder,
+                    const fs::path& named_tokenizer) {
   const bool fallback = config->checkpoint().fallback();
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
-  if (name.empty()) return nullptr;
+  if (name.empty()) return {};
   if (names_a_job(name)) {
     name =
         base::with_field(kField, [&] { return existing_checkpoint(name, fallback, store, state); });
@@ -92,7 +91,7 @@ std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunCo
     base::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name, train::kManifestName);
   }
   const fs::path folder = resume_folder(*config, state, data_dir);
-  std::shared_ptr<const void> pin;
+  Hold pin;
   if (const auto source = checkpoint_at(state.jobs(), folder)) {
     pin = store.pin_checkpoint(*source, "a job that is being submitted");
     // It may have gone before that.

@@ -11,6 +11,8 @@
 
 #include "daemon/train/run/run.h"
 #include "daemon/train/run/sampler.h"
+#include "daemon/control/host/memory_units.h"
+#include "daemon/train/run/run.h"
 
 namespace meshloom::control {
 
@@ -21,7 +23,7 @@ namespace meshloom::control {
 class SourceCache {
  public:
   struct Loaded {
-    std::shared_ptr<const void> memory;  ///< that it is counted by, let go after it
+    MemoryUnits memory;  ///< that it is counted by, let go after it
     std::unique_ptr<train::Sampler> sampler;
   };
   /// May block; called by the cache's thread. What it throws goes to those who asked.

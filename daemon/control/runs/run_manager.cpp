@@ -77,6 +77,7 @@ RunManager::RunManager(const Parts& parts)
           parts.data_dir,
           [this](const v1::RunConfig& resolved) { return parts_.admission.model_folder(resolved); },
           parts.uploads,
+          *parts_.uses,
           [this](const v1::RunConfig& resolved) {
             return parts_.admission.hold_snapshot(resolved);
           },
@@ -133,7 +134,8 @@ void RunManager::drive(const SessionPtr& session) {
   }
   const std::string name = run_resource(session->id());
   const auto given_up = [&] { return world_.stopping || session->ended(); };
-  if (!parts_.turn.acquire_when_woken(name, given_up)) return;
+  const Hold turn = parts_.turn.acquire_when_woken(name, given_up);
+  if (!turn) return;
   try {
     const auto memory = parts_.admission.hold_run(session->resolved());
     session->drive();
@@ -142,7 +144,6 @@ void RunManager::drive(const SessionPtr& session) {
     // One that the daemon's end has caught goes on with the next.
     if (!world_.stopping) session->give_up(base::as_error(std::current_exception()));
   }
-  parts_.turn.release(name);
 }
 
 void RunManager::start() {

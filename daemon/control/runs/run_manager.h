@@ -36,6 +36,7 @@ class RunManager {
     std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< RunWorld::most_upload_bytes
     WaitingMemory::Bounds waiting = {};                      ///< of RunWorld::waiting
     std::function<v1::RanksWait(const std::string& name)> wait_of = {};  ///< RunWorld::wait_of
+    std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();   ///< RunWorld::uses
   };
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
   explicit RunManager(const Parts& parts);

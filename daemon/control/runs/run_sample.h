@@ -10,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/runs/operations.h"
 #include "daemon/train/config/sample_start.h"
+#include "daemon/control/runs/run_snapshot.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -28,8 +30,10 @@ struct SampleOrder {
   RunClient::SampleOrigin origin;  ///< a snapshot of the run, and its folder where it is on disk
   // What is run through Forward once all is drawn.
   bool prompt_log_probs = false, exact_log_probs = false;
-  // Held until it has drawn: the memory of keys and values, and the snapshot or its memory.
-  std::shared_ptr<const void> memory = nullptr, snapshot_memory = nullptr;
+  // Held until it has drawn.
+  MemoryUnits memory = {};                                 ///< of keys and values
+  std::shared_ptr<const RunSnapshot> snapshot = nullptr;   ///< the weights in memory
+  std::shared_ptr<const SnapshotMemory> loaded = nullptr;  ///< of weights on disk
   /// Asked before the operation ends, with its error if there is one: true if the run ends it
   /// instead, since what the sample was to be drawn from is lost. Takes the run's mutex.
   std::function<bool(const std::exception_ptr& error)> lost_with_run = {};

@@ -243,7 +243,7 @@ v1::Operation RunSession::submit(Verb::Request request) {
   if (const auto* state = std::get_if<v1::SaveStateRequest>(&request)) check_room(*state);
   if (const std::string upload = upload_of(request); !upload.empty())
     world_.uploads.check_complete(run_.name(), parse_upload_name(upload));
-  WaitingMemory::Hold memory = world_.waiting.take(id_, client_, bytes);
+  MemoryUnits memory = world_.waiting.take(id_, client_, bytes);
   v1::Operation operation = world_.operations.add(id_, name, name_of(request));
   *verb = {std::move(request), name, std::move(memory)};
   return operation;
@@ -269,14 +269,14 @@ std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& requ
   }
 }
 
-std::shared_ptr<const void> RunSession::hold_lease() {
+Hold RunSession::hold_lease() {
   const std::lock_guard lock(mutex_);
   ++lease_holds_;
-  return {nullptr, [session = shared_from_this()](const void*) {
-            const std::lock_guard release(session->mutex_);
-            --session->lease_holds_;
-            session->renewed_ = Clock::now();
-          }};
+  return Hold([session = shared_from_this()] {
+    const std::lock_guard release(session->mutex_);
+    --session->lease_holds_;
+    session->renewed_ = Clock::now();
+  });
 }
 
 void RunSession::close(const std::optional<Error>& cause) {

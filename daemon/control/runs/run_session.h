@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/host/hold.h"
+#include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/runs/operations.h"
@@ -29,6 +31,7 @@
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/transient_uploads.h"
 #include "daemon/train/config/sample_start.h"
+#include "daemon/control/stores/uses.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -45,15 +48,16 @@ struct RunWorld {
   /// As Admission::model_folder.
   std::function<std::filesystem::path(const v1::RunConfig& resolved)> model_folder;
   TransientUploads& uploads;
+  const Uses& uses;  ///< of names of weights that are being saved or deleted
   /// As those of Admission.
-  std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved)> hold_snapshot;
-  std::function<std::shared_ptr<const void>(std::int64_t bytes)> hold_upload;
+  std::function<MemoryUnits(const v1::RunConfig& resolved)> hold_snapshot;
+  std::function<MemoryUnits(std::int64_t bytes)> hold_upload;
   std::function<train::TokenizedText(const v1::RunConfig& resolved, v1::DataReference* reference,
                                      const train::TextProgress& progress)>
       tokenize;
   /// The memory of keys and values of sequences. Throws ResourceExhausted (MEMORY_ESTIMATE).
-  std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved,
-                                            const std::vector<train::SampleStart>& starts)>
+  std::function<MemoryUnits(const v1::RunConfig& resolved,
+                            const std::vector<train::SampleStart>& starts)>
       hold_cache;
   /// Seconds of all daemons on the state dir together: what the age of a state is counted by.
   std::function<std::int64_t()> uptime;
@@ -96,10 +100,10 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// lease: it has the token. Without one it is another's, with a wrong one it throws as
   /// check_token.
   bool is_of_holder(const std::string& token);
-  /// As hold_lease, for a call of the client that holds the run (see is_of_holder); null for
-  /// another's.
-  std::shared_ptr<const void> hold_lease_of(const std::string& token) {
-    return is_of_holder(token) ? hold_lease() : nullptr;
+  /// As hold_lease, for a call of the client that holds the run (see is_of_holder); it
+  /// holds nothing for another's.
+  Hold hold_lease_of(const std::string& token) {
+    return is_of_holder(token) ? hold_lease() : Hold();
   }
   /// A repeat of the creation: the token before it ends.
   void replace_token(const std::string& digest);
@@ -137,7 +141,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void delete_weights(const std::string& name);
   v1::SavedWeights find_weights(const std::string& name) const;
   /// The lease does not run while the result is held.
-  std::shared_ptr<const void> hold_lease();
+  Hold hold_lease();
   /// Why an operation that is not kept is gone: throws Aborted (RUN_RECOVERED) if it is of an
   /// earlier epoch.
   void explain_lost(std::int64_t epoch) const;
@@ -212,13 +216,14 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// the log, and goes at the next start.
   void remove_saved(const std::string& folder) const;
   VerbPlace place();
-  VerbPlace::Memory claim(const std::string& name) const;
-  VerbPlace::Memory claim_weights(const std::string& name);
+  /// Until it is let go the name of weights is taken.
+  Hold claim(const std::string& name) const;
+  Hold claim_weights(const std::string& name);
   using SnapshotPtr = std::shared_ptr<const RunSnapshot>;
-  VerbPlace::Memory hold_snapshot();
+  SnapshotMemory hold_snapshot();
   SnapshotPtr keep_snapshot(const std::string& name);
   /// For weights on disk that a sample draws from: one for all that draw at the same time.
-  VerbPlace::Memory hold_loaded(const std::string& name);
+  std::shared_ptr<const SnapshotMemory> hold_loaded(const std::string& name);
   v1::SavedWeights keep_weights(v1::SavedWeights saved, SnapshotPtr snapshot);
   v1::SavedWeights keep_weights_on_disk(v1::SavedWeights saved);
   const v1::SavedWeights* kept_weights(const std::string& name) const;  ///< null: there are none
@@ -233,7 +238,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   void begin_sample(std::int64_t epoch, const std::string& operation, SampleOrder order,
                     const std::shared_ptr<SampleProgress>& progress);
   /// For one more that waits. Throws ResourceExhausted (VERBS_FULL).
-  WaitingMemory::Hold hold_waiting(const SampleOrder& order);
+  MemoryUnits hold_waiting(const SampleOrder& order);
   /// Those that were taken before the ranks had the run. Without the mutex.
   void begin_waiting_samples();
   /// As SampleOrder::lost_with_run of an operation of `epoch`: one that finds the run lost waits
@@ -316,7 +321,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
     std::string operation;
     SampleOrder order;
     std::shared_ptr<SampleProgress> progress;
-    WaitingMemory::Hold memory;
+    MemoryUnits memory;
   };
   std::vector<WaitingSample> waiting_samples_;  ///< for the ranks, oldest first
   /// Operations of samples that found what the run held lost; the next epoch ends them.
@@ -324,19 +329,12 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Weights in memory, by their name; samples hold what they draw from as well.
   std::map<std::string, SnapshotPtr> snapshots_;
   std::int64_t next_snapshot_ = 1;
-  std::map<std::string, std::weak_ptr<const void>> loaded_memory_;  ///< of weights on disk
+  std::map<std::string, std::weak_ptr<const SnapshotMemory>> loaded_memory_;  ///< of those on disk
   std::mutex loading_;  ///< while memory of weights on disk is asked for; taken before mutex_
-  std::vector<std::weak_ptr<const void>> held_memory_;  ///< of all weights, also asked for
-  struct Claims {
-    std::mutex mutex;  ///< taken after the session's
-    std::multiset<std::string> names;
-    bool has(const std::string& name) {
-      const std::lock_guard lock(mutex);
-      return names.contains(name);
-    }
-  };
-  /// Of weights that are being saved or deleted. Outlives what holds a claim.
-  const std::shared_ptr<Claims> claims_ = std::make_shared<Claims>();
+  /// How many weights have memory or have asked for it. It grows with the mutex held; they may
+  /// outlive the session.
+  const std::shared_ptr<std::atomic<std::size_t>> held_weights_ =
+      std::make_shared<std::atomic<std::size_t>>(0);
   int lease_holds_ = 0;
   std::mutex persist_mutex_;  ///< taken before the other
   bool forgotten_ = false;    ///< by persist_mutex_

@@ -81,13 +81,13 @@ void RunSession::hold_memory(SampleOrder& order) {
     if (saved.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
       const SnapshotPtr& snapshot = snapshots_.at(name);
       order.origin.snapshot = snapshot->key();
-      order.snapshot_memory = snapshot;
+      order.snapshot = snapshot;
       return;
     }
     order.origin.weights_folder = weights_folder(order.origin.snapshot);
     order.origin.weights_step = saved.step();
   }
-  order.snapshot_memory = hold_loaded(name);
+  order.loaded = hold_loaded(name);
 }
 
 v1::Operation RunSession::add_sample(std::int64_t epoch,
@@ -102,7 +102,7 @@ v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
     const std::lock_guard lock(mutex_);
     check_open(epoch);
     if (run_.state() != v1::RUN_STATE_READY) {
-      WaitingMemory::Hold memory = hold_waiting(order);
+      MemoryUnits memory = hold_waiting(order);
       v1::Operation operation = add_sample(epoch, progress);
       waiting_samples_.push_back(
           {epoch, operation.name(), std::move(order), progress, std::move(memory)});
@@ -137,7 +137,7 @@ void RunSession::begin_sample(std::int64_t epoch, const std::string& operation, 
   }
 }
 
-WaitingMemory::Hold RunSession::hold_waiting(const SampleOrder& order) {
+MemoryUnits RunSession::hold_waiting(const SampleOrder& order) {
   const std::size_t bytes = bytes_of_order(order);
   try {
     return world_.waiting.take(id_, client_, bytes);
@@ -204,46 +204,41 @@ void RunSession::fail_lost_samples(const Error& error) {
     world_.operations.fail(operation, details);
 }
 
-VerbPlace::Memory RunSession::claim(const std::string& name) const {
-  const std::lock_guard lock(claims_->mutex);
-  claims_->names.insert(name);
-  return {nullptr, [claims = claims_, name](const void*) {
-            const std::lock_guard release(claims->mutex);
-            claims->names.erase(claims->names.find(name));
-          }};
+Hold RunSession::claim(const std::string& name) const {
+  return world_.uses.hold(name, "a verb that saves them or a call that deletes them");
 }
 
-VerbPlace::Memory RunSession::claim_weights(const std::string& name) {
+Hold RunSession::claim_weights(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  if (kept_weights(name) != nullptr || claims_->has(name))
+  if (kept_weights(name) != nullptr || world_.uses.holder_of(name))
     throw AlreadyExists(fmt::format("{} exist already; choose another name", name), "WEIGHTS_EXIST",
                         {{"weights", name}, {"field", "name"}});
   world_.store.check_weights_room(id_);
   return claim(name);
 }
 
-VerbPlace::Memory RunSession::hold_snapshot() {
-  const auto held = std::make_shared<VerbPlace::Memory>();
+SnapshotMemory RunSession::hold_snapshot() {
+  SnapshotMemory held;
   v1::RunConfig resolved;
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(held_memory_, [](const auto& other) { return other.expired(); });
-    if (held_memory_.size() >= kMostSnapshots)
+    if (*held_weights_ >= kMostSnapshots)
       throw ResourceExhausted(
           fmt::format("run \"{}\" keeps {} weights in memory already, the most that it may; "
                       "delete some (DeleteWeights), or wait for the samples from those deleted",
-                      id_, held_memory_.size()),
+                      id_, held_weights_->load()),
           "TOO_MANY_SNAPSHOTS", {{"run", id_}});
     // Counted before there is memory for it: of several that ask at once none is one too many.
-    held_memory_.push_back(held);
+    ++*held_weights_;
+    held.place = Hold([count = held_weights_] { --*count; });
     resolved = run_.resolved();
   }
-  *held = world_.hold_snapshot(resolved);
+  held.units = world_.hold_snapshot(resolved);
   return held;
 }
 
 RunSession::SnapshotPtr RunSession::keep_snapshot(const std::string& name) {
-  VerbPlace::Memory memory = hold_snapshot();
+  SnapshotMemory memory = hold_snapshot();
   std::int64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -253,14 +248,14 @@ RunSession::SnapshotPtr RunSession::keep_snapshot(const std::string& name) {
                                              std::move(memory));
 }
 
-VerbPlace::Memory RunSession::hold_loaded(const std::string& name) {
+std::shared_ptr<const SnapshotMemory> RunSession::hold_loaded(const std::string& name) {
   // Of several samples of the same weights one asks for memory, which the others share.
   const std::lock_guard one_at_a_time(loading_);
   {
     const std::lock_guard lock(mutex_);
     if (auto held = loaded_memory_[name].lock()) return held;
   }
-  VerbPlace::Memory held = hold_snapshot();
+  const auto held = std::make_shared<const SnapshotMemory>(hold_snapshot());
   const std::lock_guard lock(mutex_);
   std::erase_if(loaded_memory_, [](const auto& item) { return item.second.expired(); });
   loaded_memory_[name] = held;
@@ -322,7 +317,7 @@ void RunSession::erase_weights(const std::function<bool(const v1::SavedWeights&)
 
 void RunSession::delete_weights(const std::string& name) {
   const std::string weights = parse_weights_name(name).weights;
-  VerbPlace::Memory claimed;
+  Hold claimed;
   {
     const std::lock_guard lock(mutex_);
     const bool on_disk = weights_named(name).storage() == v1::WEIGHTS_STORAGE_DISK;

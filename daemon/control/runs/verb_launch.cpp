@@ -21,6 +21,7 @@ struct Started {
       : finish(std::move(by)), stop(std::move(until)) {}
   Finish finish;
   std::function<bool()> stop;
+  Hold weights;  ///< as in VerbInFlight
 };
 
 Started finish_loss(const Answer<v1::LossOutput>& answer) {
@@ -118,13 +119,13 @@ Finish start(const RunClient& run, const v1::LoadStateRequest& verb, const VerbP
       run.load_state(place.state.root() / state.folder(), verb.without_optimizer()));
 }
 
-Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const VerbPlace& place) {
+Started start(const RunClient& run, const v1::SaveWeightsRequest& verb, const VerbPlace& place) {
   v1::SavedWeights saved;
   saved.set_name(weights_resource(place.run, verb.name()));
   saved.set_epoch(place.epoch);
   saved.set_seq(verb.id().seq());
   saved.set_storage(v1::WEIGHTS_STORAGE_DISK);
-  const VerbPlace::Memory claim = place.claim_weights(saved.name());
+  Hold claim = place.claim_weights(saved.name());
   std::shared_ptr<const RunSnapshot> snapshot;
   std::optional<Answer<void>> written;
   if (verb.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
@@ -138,7 +139,7 @@ Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const Ver
     fs::remove_all(folder);
     written = run.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype());
   }
-  return [written, saved, claim, snapshot, keep = place.keep_weights]() mutable {
+  Started started(Finish([written, saved, snapshot, keep = place.keep_weights]() mutable {
     if (written)
       written->get();
     else
@@ -146,7 +147,9 @@ Finish start(const RunClient& run, const v1::SaveWeightsRequest& verb, const Ver
     v1::VerbResult result;
     *result.mutable_saved_weights() = keep(std::move(saved), std::move(snapshot));
     return result;
-  };
+  }));
+  started.weights = std::move(claim);
+  return started;
 }
 
 Finish start(const RunClient& run, const v1::GetParametersRequest& verb, const VerbPlace&) {
@@ -189,6 +192,7 @@ VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place) {
                                verb.request);
   launched.finish = std::move(started.finish);
   launched.stop = std::move(started.stop);
+  launched.weights = std::move(started.weights);
   return launched;
 }
 

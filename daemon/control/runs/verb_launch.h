@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "daemon/control/host/hold.h"
+#include "daemon/control/host/memory_units.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/runs/run_snapshot.h"
 #include "daemon/control/runs/verb.h"
@@ -28,7 +30,8 @@ struct VerbInFlight {
   std::string missing = "";
   std::optional<std::int64_t> loaded_step = std::nullopt;  ///< at which the run then stands
   std::int64_t upload_bytes = 0;                           ///< that it has taken
-  std::shared_ptr<const void> upload_memory = nullptr;     ///< of these
+  MemoryUnits upload_memory = {};                          ///< of these
+  Hold weights = {};                                       ///< the name that it saves them under
   /// Waits for the ranks. Throws what the verb throws. Called once.
   std::function<v1::VerbResult()> finish = nullptr;
   /// Asks the ranks to leave it before its end; false where it is too late. Empty: it is not left.
@@ -72,17 +75,16 @@ struct VerbPlace {
   /// Makes a state that the ranks have written durable, and returns it complete. Throws where the
   /// disk is full.
   std::function<v1::SavedState(v1::SavedState saved)> keep_state;
-  using Memory = std::shared_ptr<const void>;
   /// Nobody else saves or deletes weights of this name until the result is let go. Throws
   /// AlreadyExists (WEIGHTS_EXIST) for one that is taken.
-  std::function<Memory(const std::string& name)> claim_weights;
+  std::function<Hold(const std::string& name)> claim_weights;
   /// Begins to keep the run's weights in memory, for who calls them `name`. Throws
   /// ResourceExhausted (TOO_MANY_SNAPSHOTS, MEMORY_ESTIMATE).
   std::function<std::shared_ptr<const RunSnapshot>(const std::string& name)> keep_snapshot;
   /// Throws ResourceExhausted (STATES_FULL) where there is no room for the record of a state.
   std::function<void(const v1::SaveStateRequest& request)> check_state_room;
   /// As Admission::hold_upload.
-  std::function<Memory(std::int64_t bytes)> hold_upload;
+  std::function<MemoryUnits(std::int64_t bytes)> hold_upload;
   /// As Admission::tokenize_reference.
   std::function<train::TokenizedText(v1::DataReference* reference)> tokenize;
   /// The run has these weights from here on; returns them complete. `snapshot`: of those in memory.

@@ -190,7 +190,7 @@ DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,
                                                    const std::string& run_token) const {
   if (name.rfind("runs/", 0) != 0) {
     const CheckpointName parsed = parse_checkpoint_name(name);
-    return {checkpoint_folder(state_, store_.get(parsed.job), parsed.folder), nullptr};
+    return {checkpoint_folder(state_, store_.get(parsed.job), parsed.folder), Hold()};
   }
   const WeightsName parsed = parse_weights_name(name);
   const auto run = runs_.find(parsed.run);

@@ -38,8 +38,8 @@ std::string RunServiceImpl::own_open_run(const grpc::ServerContextBase& context,
   return run_resource(run->id());
 }
 
-std::shared_ptr<const void> RunServiceImpl::hold_lease(const grpc::ServerContextBase& context,
-                                                       const std::string& name) const {
+Hold RunServiceImpl::hold_lease(const grpc::ServerContextBase& context,
+                                const std::string& name) const {
   const auto run = runs_.find(parse_run_name(name));
   return run->hold_lease_of(metadata_of(context, kRunTokenKey));
 }

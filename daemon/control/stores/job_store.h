@@ -16,13 +16,15 @@
 #include <vector>
 
 #include "daemon/control/host/bounded_calls.h"
-#include "daemon/control/stores/checkpoint_pins.h"
+#include "daemon/control/host/hold.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/journaled_store.h"
 #include "daemon/control/stores/ledger.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/control/stores/subscribers.h"
+#include "daemon/train/files/file_system.h"
+#include "daemon/control/stores/uses.h"
 #include "daemon/train/files/file_system.h"
 #include "kernels/base/error.h"
 #include "v1/job.pb.h"
@@ -45,10 +47,6 @@ class JobInUse : public FailedPrecondition {
 /// to have any effect (submit, remove) throws instead. Steps and validations are not durable.
 class JobStore {
  public:
-  /// What else than a job, by its whole name, has a config that a test says yes to. Called with the
-  /// store's mutex held, so neither it nor the tests may ask a file system.
-  using FindUser = std::function<std::optional<std::string>(const ConfigTest& uses)>;
-
   struct Options {
     std::filesystem::path journal;
     std::filesystem::path jobs_dir;
@@ -59,7 +57,8 @@ class JobStore {
     std::function<std::string(const std::string& path)> follow = {};
     /// So long a deletion waits for file systems that paths in configs lead into.
     std::chrono::milliseconds follow_timeout = std::chrono::seconds(10);
-    FindUser find_other_user = [](const ConfigTest&) { return std::nullopt; };
+    /// Who uses checkpoints, exports and jobs; asked with the store's mutex held.
+    std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();
     /// Jobs of an earlier daemon are HELD until they are released, or a start without --no-resume.
     bool hold_unfinished = false;
     /// A job that ended with the daemon so often in a row is held, unless it did a step in between
@@ -146,12 +145,9 @@ class JobStore {
   /// Nobody deletes the checkpoint, the export or their job until the result is let go; `user` is
   /// told to who tries. Look whether it is there afterwards. Throws NotFound for a job that is not
   /// there and for one that was deleted.
-  std::shared_ptr<const void> pin_checkpoint(const CheckpointName& name,
-                                             const std::string& user) const;
-  /// A job that has not ended and whose config names the model, if there is one.
-  std::optional<std::string> user_of_model(const std::string& model) const;
-  /// The same of a plan, by its whole name.
-  std::optional<std::string> user_of_plan(const std::string& plan) const;
+  Hold pin_checkpoint(const CheckpointName& name, const std::string& user) const;
+  /// The whole name of a job that has not ended and whose config passes, if there is one.
+  std::optional<std::string> user_by_config(const ConfigTest& test) const;
   /// Events after `revision`; empty if there are none yet, and nobody waits for one:
   /// subscribe(). OutOfRange if they are no longer kept (start again with the present state) or
   /// do not exist yet. Unavailable if there are none and the store is closed.
@@ -344,7 +340,6 @@ class JobStore {
   /// Checkpoints that were deleted, but for what may be left of their files: their stamps by whole
   /// name.
   std::map<std::string, std::string> gone_checkpoints_;
-  CheckpointPins pins_;
   mutable BoundedCalls calls_;  ///< into file systems that paths in configs lead into
   std::int64_t next_job_ = 1;
   std::int64_t next_number_ = 1;

@@ -23,7 +23,7 @@ void JobStore::check_removable(const std::string& id, const Followed& followed) 
         "JOB_NOT_FINISHED", {{"job", id}});
   const std::string prefix = fmt::format("checkpoints/{}/", id);
   // Before all else: who lets a pin go has become a user.
-  if (const auto reader = pins_.user_below(prefix))
+  if (const auto reader = options_.uses->holder_below(prefix))
     throw JobInUse(fmt::format("{} reads a checkpoint of job \"{}\"", *reader, id), id, *reader);
   const ConfigTest uses =
       reads(followed, [&](const std::string& name) { return name.starts_with(prefix); });
@@ -31,7 +31,7 @@ void JobStore::check_removable(const std::string& id, const Followed& followed) 
     throw JobInUse(
         fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", *user, id),
         id, *user);
-  if (const auto user = options_.find_other_user(uses))
+  if (const auto user = options_.uses->config_beside_jobs(uses))
     throw JobInUse(fmt::format("{} is of a folder of job \"{}\"", *user, id), id, *user);
 }
 
@@ -67,7 +67,7 @@ std::vector<std::string> JobStore::paths_beside(const Followed& known) const {
     return false;
   };
   find_user(collect);
-  options_.find_other_user(collect);
+  options_.uses->config_beside_jobs(collect);
   return {paths.begin(), paths.end()};
 }
 
@@ -106,16 +106,10 @@ void JobStore::decide(std::unique_lock<std::mutex>& lock, const std::string& id,
   }
 }
 
-std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
+std::optional<std::string> JobStore::user_by_config(const ConfigTest& test) const {
   const std::lock_guard lock(mutex_);
-  return find_user([&](const v1::RunConfig& config) {
-    return config.model().name() == model || config.data().tokenizer() == "models/" + model;
-  });
-}
-
-std::optional<std::string> JobStore::user_of_plan(const std::string& plan) const {
-  const std::lock_guard lock(mutex_);
-  return find_user([&](const v1::RunConfig& config) { return config.plan().name() == plan; });
+  const auto job = find_user(test);
+  return job ? std::optional(job_resource(*job)) : std::nullopt;
 }
 
 void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& gone,
@@ -125,12 +119,12 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
     throw FailedPrecondition(text, "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", user}});
   };
   // Before all else: who lets a pin go has become a user.
-  if (const auto reader = pins_.user_of(name))
+  if (const auto reader = options_.uses->holder_of(name))
     refuse(fmt::format("{} reads {}", *reader, name), *reader);
   const ConfigTest uses = reads(followed, [&](const std::string& read) { return read == name; });
   if (const auto user = find_user(uses))
     refuse(fmt::format("job \"{}\" begins with {} and has not ended", *user, name), *user);
-  if (const auto user = options_.find_other_user(uses))
+  if (const auto user = options_.uses->config_beside_jobs(uses))
     refuse(fmt::format("{} is of {}", *user, name), *user);
   if (!gone.newest) return;
   if (!base::is_final(target.told().state()))
@@ -145,8 +139,7 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
         "CHECKPOINT_IS_LAST", {{"checkpoint", name}});
 }
 
-std::shared_ptr<const void> JobStore::pin_checkpoint(const CheckpointName& name,
-                                                     const std::string& user) const {
+Hold JobStore::pin_checkpoint(const CheckpointName& name, const std::string& user) const {
   const std::string whole = checkpoint_resource(name.job, name.folder);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !undecided(name.job, {}); });
@@ -154,7 +147,7 @@ std::shared_ptr<const void> JobStore::pin_checkpoint(const CheckpointName& name,
   if (gone_checkpoints_.contains(whole))
     throw NotFound(fmt::format("{} was deleted", whole), train::kCheckpointNotFound,
                    {{"checkpoint", whole}});
-  return pins_.pin(whole, user);
+  return options_.uses->hold(whole, user);
 }
 
 void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& gone,

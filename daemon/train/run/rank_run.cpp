@@ -22,6 +22,7 @@
 #include "daemon/train/run/stop_points.h"
 #include "daemon/train/run/validation_losses.h"
 #include "daemon/train/run/whole_parameters.h"
+#include "daemon/train/data/run_data.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {

@@ -53,7 +53,7 @@ class FakeDaemon {
                      [this](v1::Job* job) { queue_.tell(job); }),
         generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
         sources_([&plan](const std::filesystem::path& source) {
-          return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
+          return SourceCache::Loaded{{}, load_fake_sampler(plan, source)};
         }),
         scheduler_(executor_, options.sample_share,
                    [this, &plan] { return plan.trains || driver_.busy(); }),

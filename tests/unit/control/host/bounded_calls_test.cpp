@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/services/job_service.h"
@@ -37,6 +39,20 @@ TEST(BoundedCalls, GivesBackWhatTheCallReturnsOrThrows) {
   expect_ended(calls);
 }
 
+TEST(BoundedCalls, ACallOwnsWhatCanBeMovedAloneUntilItHasEnded) {
+  std::atomic<int> releases = 0;
+  BoundedCalls calls(60s, 4);
+  EXPECT_TRUE(
+      calls.run<bool>([hold = Hold([&] { ++releases; })] { return static_cast<bool>(hold); }));
+  expect_ended(calls);
+  EXPECT_EQ(releases, 1);
+  Hold kept =
+      calls.run<Hold>([hold = Hold([&] { ++releases; })]() mutable { return std::move(hold); });
+  expect_ended(calls);
+  EXPECT_TRUE(kept);
+  EXPECT_EQ(releases, 1);
+}
+
 TEST(BoundedCalls, ACallThatNobodyWaitsForCanEnd) {
   BoundedCalls calls(50ms, 2);
   EXPECT_EQ(calls.run<int>([](const BoundedCalls::Alive& alive) {
@@ -60,7 +76,7 @@ TEST(BoundedCalls, AHangingCallIsLeftBehindAndCounted) {
   };
   for (int i = 0; i < 2; ++i) {
     try {
-      calls.run(hang);
+      calls.run<int>(hang);
       FAIL() << "a hanging call has returned";
     } catch (const DeadlineExceeded& error) {
       EXPECT_EQ(error.reason(), "FILE_SYSTEM_STUCK");

@@ -73,11 +73,12 @@ TEST_F(JobStoreRemovalTest, APathThatLeadsToACheckpointHoldsItAsItsNameDoes) {
   JobStore::Options below = options();
   below.data_dir = folder_.path();
   std::string other;  // the model folder of a run
-  below.find_other_user = [&](const ConfigTest& uses) {
+  const auto find_run = [&](const ConfigTest& test) {
     v1::RunConfig config;
     config.mutable_model()->set_hf_folder(other);
-    return uses(config) ? std::optional<std::string>("runs/r") : std::nullopt;
+    return test(config) ? std::optional<std::string>("runs/r") : std::nullopt;
   };
+  below.uses = std::make_shared<const Uses>(Uses::Configs{.runs = find_run});
   JobStore store(below);
   submit(store, "a");
   run_through(store, "a");
@@ -270,7 +271,7 @@ TEST_F(JobStoreRemovalTest, WhatSomebodyReadsIsNotDeleted) {
   EXPECT_EQ(refusal([&] { store->remove("a", {}); }), "JOB_IN_USE an evaluation");
   EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-10"}, {}); }), "")
       << "another one";
-  pin.reset();
+  pin.release();
   const auto export_pin = store->pin_checkpoint({"a", "hf"}, "an evaluation");
   EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-1"}, {}); }), "");
   EXPECT_EQ(refusal([&] { store->remove("a", {}); }), "JOB_IN_USE an evaluation");

@@ -31,11 +31,16 @@ struct Stores {
   Stores(const std::filesystem::path& state, const std::filesystem::path& data,
          const v1::UploadConfig& limits = {})
       : uploads({state / "blobs", with_upload_defaults(limits)}),
-        models({state / "models", data}, uploads),
+        models({.folder = state / "models", .data_dir = data, .uses = uses}, uploads),
         jobs({.journal = state / "journal",
               .jobs_dir = state / "jobs",
+              .uses = uses,
               .others = {&uploads, &models, &runs}}) {}
 
+  const std::shared_ptr<const Uses> uses = std::make_shared<const Uses>(Uses::Configs{
+      .jobs = [this](const ConfigTest& test) { return jobs.user_by_config(test); },
+      .runs = [this](const ConfigTest& test) { return runs.user_by_config(test); },
+      .models = [this](const ConfigTest& test) { return models.user_by_config(test); }});
   UploadStore uploads;
   ModelStore models;
   RunStore runs;
