@@ -42,15 +42,16 @@ class JobInUse : public FailedPrecondition {
 /// A change takes effect at once and is told (by get, list, events) when it is durable. Methods
 /// that change a state wait for that outside the mutex, but not for a disk that is full: then the
 /// change is tried again, and `Job.pending_state` says what has taken effect. What must be durable
-/// to have any effect (submit, remove) throws instead. Steps and validations are not durable.
-class JobStore {
+/// to have any effect (submit, edit, remove) throws instead. Steps and validations are not durable.
+///
+/// No file system is asked with the mutex held.
+class JobStore : public JournaledStore {
  public:
   /// What else than a job, by its whole name, has a config that a test says yes to. Called with the
   /// store's mutex held, so neither it nor the tests may ask a file system.
   using FindUser = std::function<std::optional<std::string>(const ConfigTest& uses)>;
 
   struct Options {
-    std::filesystem::path journal;
     std::filesystem::path jobs_dir;
     /// Of the paths in configs: one may lead to a checkpoint or an export below jobs_dir.
     std::filesystem::path data_dir = {};
@@ -68,11 +69,9 @@ class JobStore {
     /// Of so many ended jobs more than a summary is kept.
     std::size_t most_detailed = 1000;
     train::FileSystem* files = &train::posix_file_system();
-    /// Other stores whose records are in the same journal; they outlive this one.
-    std::vector<JournaledStore*> others = {};
   };
-  /// Replays the journal: jobs that ran become RECOVERING, those that were being cancelled
-  /// CANCELLED; deletions that were not finished are.
+  /// Used once its ledger was started: jobs that ran become RECOVERING then, those that were being
+  /// cancelled CANCELLED; deletions that were not finished are.
   explicit JobStore(const Options& options);
 
   // For clients.
@@ -200,10 +199,6 @@ class JobStore {
   /// This step is about to begin: no edit holds for it from here on. Waits for one that is being
   /// written.
   StepOrder begin_step(const std::string& id, std::int64_t step);
-  std::int64_t epoch() const;
-
-  /// As Ledger::troubles.
-  std::vector<std::string> journal_troubles() const { return ledger_.troubles(); }
 
   /// No more jobs are started; watchers are let go, and those who wait for a file system.
   void close();
@@ -221,6 +216,11 @@ class JobStore {
   /// Waits until more jobs have ended than `*seen` says, which is brought up to date, or `timeout`
   /// has passed; false once closed.
   bool wait_for_ends(std::int64_t* seen, std::chrono::milliseconds timeout) const;
+
+  // For the ledger.
+  void snapshot(const Ledger::Visit& append) const override;
+  void on_durable(Ledger::Ticket upto) override;
+  void on_refused(Ledger::Ticket ticket) override;
 
  private:
   /// Holds the mutex; tells subscribers what happened once it is given back.
@@ -240,34 +240,36 @@ class JobStore {
     JobStore& store_;
     std::unique_lock<std::mutex> lock_;
   };
-  /// A submit, an edit or a removal that is being written.
-  struct Undecided {
-    Ledger::Ticket ticket = 0;
-    std::string id;
-    std::unique_ptr<JobEntry> fresh;  ///< of a submit
-    std::string request_id;
-    std::unique_ptr<v1::StoredJobEdit> edit = nullptr;
-  };
   /// Between the places of two jobs that were submitted one after the other. Places are odd: 0 is
   /// that of a journal which knows none.
   static constexpr std::int64_t kQueueGap = std::int64_t{1} << 20;
 
   // Replay and restart.
-  void apply(const v1::JournalRecord& record);
+  void apply(const v1::JournalRecord& record) override;
   void apply_edit(const v1::StoredJobEdit& record);
   void apply_note(const v1::StoredJobNote& record);
   void apply_samples(const v1::StoredJobSamples& record);
   static void show_limits(JobEntry& target);
-  void settle_after_restart(bool hold);
-  void settle_entry(JobEntry& entry, bool hold);
+  void settle_after_restart() override;
+  void settle_entry(JobEntry& entry);
 
-  // Called by the ledger's thread.
-  void snapshot(const Ledger::Visit& append) const;
-  void on_durable(Ledger::Ticket upto);
-  void on_refused(Ledger::Ticket ticket);
-  void decide(Undecided decided);
-  void decide_edit(const v1::StoredJobEdit& record);
+  /// A submit, an edit or a removal that was written.
+  void take_effect(v1::JournalRecord record) override;
+  void take_submitted(v1::JournalRecord record);
+  void take_edit(const v1::StoredJobEdit& record);
+  void check_editable(const JobEntry& target, const v1::JobSpec& before) const;
 
+  using Request = std::optional<v1::RequestRecord>;
+  /// The one way in which a client changes a job. Waits until nothing about the job is undecided,
+  /// and answers a repeat; else calls `make` with the job and the record of the request. That
+  /// checks, throws what refuses the change, and returns the ticket of what it has appended, by
+  /// alter() or propose(), or of what says so already. The job, once that is durable.
+  using Make = std::function<Ledger::Ticket(JobEntry& target, const Request& request)>;
+  v1::Job change(const std::string& id, const RequestKey& key, const Make& make);
+  /// Applies what has passed all checks to the job, appends the record of its state with `request`,
+  /// and adds the event that tells of it. With the mutex.
+  Ledger::Ticket alter(JobEntry& target, const std::function<void()>& apply,
+                       const Request& request = {});
   /// A job that has not ended and whose config `uses` says so of. With the mutex.
   std::optional<std::string> find_user(const ConfigTest& uses) const;
   /// Where paths in configs lead, as checkpoint_name_at() has it.
@@ -276,13 +278,16 @@ class JobStore {
   /// `known`. With the mutex.
   std::vector<std::string> paths_beside(const Followed& known) const;
   Followed follow(const std::vector<std::string>& paths) const;
-  /// Returns once nothing about the job or the request is undecided and either `is_answered` says
-  /// so or `check`, which throws what refuses a removal, has passed with all paths in configs
-  /// followed. Gives the lock back while a file system is asked, so that one that does not answer
-  /// holds up nobody else.
-  void decide(std::unique_lock<std::mutex>& lock, const std::string& id, const RequestKey& key,
-              const std::function<bool()>& is_answered,
-              const std::function<void(const Followed&)>& check) const;
+  /// Something that a removal takes away. All with the mutex.
+  struct Removal {
+    std::function<bool()> is_answered;           ///< there is nothing to decide any more
+    std::function<void(const Followed&)> check;  ///< throws what refuses it
+    std::function<Ledger::Ticket()> append_record;
+  };
+  /// Decides about it once nothing about the job or the request is undecided and all paths in
+  /// configs are followed. Those are followed without the mutex, so that a file system that does
+  /// not answer holds up nobody else. Returns once the record is durable.
+  void decide(const std::string& id, const RequestKey& key, const Removal& removal);
   /// Tests whether a config reads a checkpoint or an export whose whole name passes, as far as its
   /// paths are in `followed`.
   static ConfigTest reads(const Followed& followed,
@@ -294,14 +299,16 @@ class JobStore {
   std::int64_t last_place() const;
   void queue_first(JobEntry& target);
   Ledger::Ticket put_at(JobEntry& target, std::vector<JobEntry*> queue, std::size_t at,
-                        const std::optional<v1::RequestRecord>& request);
+                        const Request& request);
   JobEntry& entry(const std::string& id) const;
   JobEntry& add_entry(std::unique_ptr<JobEntry> fresh);
   void erase_entry(const std::string& id);
   /// "; did you mean NAME?" where a job is called nearly so.
   std::string hint_of(const std::string& id) const;
-  std::string make_up_id();
-  void check_name_is_free(const std::string& id) const;
+  bool is_free(const std::string& id) const;
+  /// `has_folder`: a folder of this name is there, whatever the store knows of it.
+  void check_name_is_free(const std::string& id, bool has_folder) const;
+  bool has_folder(const std::string& id) const;  ///< without the mutex
   void check_room() const;
   void check_removable(const std::string& id, const Followed& followed) const;
   void check_forgettable(const JobEntry& target, const GoneCheckpoint& gone,
@@ -310,13 +317,13 @@ class JobStore {
   void remove_gone(const std::string& checkpoint);
   void remove_leftovers();
   void set_unknown_aside() const;
-  bool undecided(const std::string& id, const RequestKey& key) const;
+  bool is_undecided(const std::string& id, const RequestKey& key) const;
   v1::Job repeat(const v1::RequestRecord& record) const;
   /// The job as it is, with the revisions that are reserved already.
   static v1::JournalRecord promised_record(const JobEntry& entry);
   /// The same, with new ones.
   v1::JournalRecord state_record(JobEntry& entry);
-  Ledger::Ticket save(JobEntry& entry, const std::optional<v1::RequestRecord>& request = {});
+  Ledger::Ticket save(JobEntry& entry, const Request& request = {});
   /// The record of a part of the job alone, with its state if the next revisions are not reserved
   /// yet.
   Ledger::Ticket save_part(JobEntry& entry, v1::JournalRecord record);
@@ -328,7 +335,6 @@ class JobStore {
   void ended(JobEntry& entry);
   void drop_details();
 
-  mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::mutex removal_mutex_;  ///< held while files are removed; taken before the other
   Subscribers subscribers_;
@@ -339,7 +345,6 @@ class JobStore {
   std::set<std::int64_t> detailed_;      ///< ended ones that are more than a summary
   std::vector<std::string> just_ended_;  ///< whose events are kept until the next attempt
   std::set<JobEntry*> behind_;           ///< with events that are not told
-  std::vector<Undecided> undecided_;     ///< in order of tickets
   std::set<std::string> removed_;        ///< gone, but for what may be left of the folder
   /// Checkpoints that were deleted, but for what may be left of their files: their stamps by whole
   /// name.
@@ -350,7 +355,6 @@ class JobStore {
   std::int64_t next_number_ = 1;
   std::int64_t ends_ = 0;
   bool closed_ = false;
-  Ledger ledger_;  ///< the last: its thread uses the others
 };
 
 }  // namespace meshloom::control

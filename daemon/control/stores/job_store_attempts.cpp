@@ -80,8 +80,8 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
   v1::Job begun;
   {
     Change locked(*this);
-    changed_.wait(locked.lock(), [&] { return closed_ || ledger_.can_give_epoch(); });
-    if (!ledger_.can_give_epoch())
+    changed_.wait(locked.lock(), [&] { return closed_ || ledger().can_give_epoch(); });
+    if (!ledger().can_give_epoch())
       throw Unavailable("the daemon is stopping and the journal cannot be written", "STOPPING");
     JobEntry& target = entry(id);
     if (!base::can_move(target.job.state(), v1::JOB_STATE_PREPARING))
@@ -96,17 +96,16 @@ v1::Job JobStore::begin_attempt(const std::string& id) {
     target.active = true;
     target.resumed = false;
     target.begun = target.job.checkpoint_step();
-    target.hold_back();
-    base::move_to(target.job, v1::JOB_STATE_PREPARING);
-    target.job.set_epoch(ledger_.give_epoch());
-    target.job.set_attempt(target.job.attempt() + 1);
-    target.job.set_stalled_attempts(target.job.stalled_attempts() + 1);
-    ticket = save(target);
-    add_job_event(target, ticket);
+    ticket = alter(target, [&] {
+      base::move_to(target.job, v1::JOB_STATE_PREPARING);
+      target.job.set_epoch(ledger().give_epoch());
+      target.job.set_attempt(target.job.attempt() + 1);
+      target.job.set_stalled_attempts(target.job.stalled_attempts() + 1);
+    });
     begun = target.job;
     put_config(target.config, &begun);
   }
-  ledger_.wait_kept(ticket);
+  ledger().wait_kept(ticket);
   return begun;
 }
 
@@ -116,12 +115,9 @@ void JobStore::hold(const std::string& id, v1::HoldCode code, const std::string&
     const Change locked(*this);
     JobEntry& target = entry(id);
     if (!base::can_move(target.job.state(), v1::JOB_STATE_HELD)) return;
-    target.hold_back();
-    target.hold(code, reason);
-    ticket = save(target);
-    add_job_event(target, ticket);
+    ticket = alter(target, [&] { target.hold(code, reason); });
   }
-  ledger_.wait_kept(ticket);
+  ledger().wait_kept(ticket);
 }
 
 void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>& change) {
@@ -149,17 +145,17 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     if (base::is_final(target.job.state()) || target.job.state() == v1::JOB_STATE_RECOVERING ||
         paused)
       target.active = false;
-    if (other_samples) ledger_.append(samples_record(target));
+    if (other_samples) keep(samples_record(target));
     v1::JournalRecord record = state_record(target);
     if (other_config) {
       record.mutable_job()->Swap(record.mutable_state());
       record.clear_state();
       put_config(target.config, &record);
     }
-    ticket = ledger_.append(std::move(record));
+    ticket = keep(std::move(record));
     add_job_event(target, ticket);
   }
-  ledger_.wait_kept(ticket);
+  ledger().wait_kept(ticket);
 }
 
 void JobStore::ended(JobEntry& entry) {
@@ -184,7 +180,7 @@ void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) 
     target.job.set_stalled_attempts(0);
     target.furthest_step = promised_steps(step.step());
     // Nothing that is told waits for it, so no revision is promised by it.
-    if (!save_it) ledger_.append(promised_record(target));
+    if (!save_it) keep(promised_record(target));
   }
   v1::JobEvent event;
   *event.mutable_step() = step;
@@ -237,8 +233,8 @@ void JobStore::checkpoint_saved(const std::string& id, std::int64_t step, double
 void JobStore::add_note(const std::string& id, const std::string& note) {
   const Change locked(*this);
   // Nothing may be appended behind the record that deletes the job.
-  if (std::any_of(undecided_.begin(), undecided_.end(),
-                  [&](const Undecided& item) { return item.id == id && !item.edit; }))
+  if (std::any_of(undecided().begin(), undecided().end(),
+                  [&](const Undecided& item) { return item.record.deleted_job() == id; }))
     return;
   JobEntry& target = entry(id);
   target.hold_back();
@@ -265,13 +261,12 @@ void JobStore::pause_failed(const std::string& id, const std::string& why) {
     const Change locked(*this);
     JobEntry& target = entry(id);
     if (target.job.state() != v1::JOB_STATE_PAUSING) return;  // cancelled meanwhile
-    target.hold_back();
-    base::move_to(target.job, v1::JOB_STATE_RUNNING);
-    target.job.clear_pause_code();
-    ticket = save(target);
-    add_job_event(target, ticket);
+    ticket = alter(target, [&] {
+      base::move_to(target.job, v1::JOB_STATE_RUNNING);
+      target.job.clear_pause_code();
+    });
   }
-  ledger_.wait_kept(ticket);
+  ledger().wait_kept(ticket);
   add_note(id, why);
 }
 
@@ -282,7 +277,5 @@ JobStore::StepOrder JobStore::begin_step(const std::string& id, std::int64_t ste
   target.begun = step;
   return {target.config, target.config->step_limit, target.config->time_limit_seconds};
 }
-
-std::int64_t JobStore::epoch() const { return ledger_.newest_epoch(); }
 
 }  // namespace meshloom::control

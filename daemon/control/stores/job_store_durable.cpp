@@ -111,20 +111,20 @@ void JobStore::show_limits(JobEntry& target) {
   target.job.set_steps(end_step(settings_of(config.resolved), config.step_limit));
 }
 
-void JobStore::settle_after_restart(bool hold) {
+void JobStore::settle_after_restart() {
   for (auto& [number, item] : entries_) {
     // Journals of versions without it: in order of submission.
     if (item->job.queue_place() == 0) item->job.set_queue_place(number * kQueueGap + 1);
     if (!base::is_final(item->job.state())) unfinished_.emplace(number, item.get());
     if (base::is_final(item->job.state()) && !item->job.summary()) detailed_.insert(number);
   }
-  for (const auto& [number, item] : std::map(unfinished_)) settle_entry(*item, hold);
+  for (const auto& [number, item] : std::map(unfinished_)) settle_entry(*item);
   drop_details();
   remove_leftovers();
   set_unknown_aside();
 }
 
-void JobStore::settle_entry(JobEntry& entry, bool hold) {
+void JobStore::settle_entry(JobEntry& entry) {
   v1::Job& job = entry.job;
   job.set_step(job.checkpoint_step());
   if (job.last_step().step() > job.step()) job.clear_last_step();
@@ -149,7 +149,7 @@ void JobStore::settle_entry(JobEntry& entry, bool hold) {
                                                      "last {} attempts before a step was done that "
                                                      "no attempt had done before",
                                                      job.stalled_attempts()));
-  else if (hold)
+  else if (options_.hold_unfinished)
     entry.hold(v1::HOLD_CODE_NO_RESUME, "NO_RESUME: the daemon was started with --no-resume");
   else
     return;
@@ -201,11 +201,7 @@ void JobStore::on_durable(Ledger::Ticket upto) {
   }
   for (const auto& [id, lines] : logs) append_job_log(options_.jobs_dir / id, lines);
   const Change locked(*this);
-  while (!undecided_.empty() && undecided_.front().ticket <= upto) {
-    Undecided decided = std::move(undecided_.front());
-    undecided_.erase(undecided_.begin());
-    decide(std::move(decided));
-  }
+  take_effect_up_to(upto);
   for (auto item = behind_.begin(); item != behind_.end();) {
     JobEntry& late = **item;
     if (late.publish(upto)) {
@@ -218,26 +214,23 @@ void JobStore::on_durable(Ledger::Ticket upto) {
   changed_.notify_all();
 }
 
-void JobStore::decide(Undecided decided) {
-  if (decided.edit) {
-    decide_edit(*decided.edit);
-  } else if (decided.fresh) {
-    JobEntry& added = add_entry(std::move(decided.fresh));
-    unfinished_.emplace(added.number, &added);
+void JobStore::take_effect(v1::JournalRecord record) {
+  if (record.has_job_edit()) {
+    take_edit(record.job_edit());
+  } else if (record.has_job()) {
+    take_submitted(std::move(record));
   } else {
-    erase_entry(decided.id);
-    removed_.insert(decided.id);
+    erase_entry(record.deleted_job());
+    removed_.insert(record.deleted_job());
   }
 }
 
 void JobStore::on_refused(Ledger::Ticket ticket) {
   const Change locked(*this);
-  for (const Undecided& item : undecided_) {
-    const auto edited = by_id_.find(item.id);
-    if (item.ticket == ticket && item.edit && edited != by_id_.end())
+  if (const auto refused = forget(ticket); refused && refused->has_job_edit())
+    if (const auto edited = by_id_.find(parse_job_name(refused->job_edit().job()));
+        edited != by_id_.end())
       edited->second->editing = false;
-  }
-  std::erase_if(undecided_, [&](const Undecided& item) { return item.ticket == ticket; });
   changed_.notify_all();
 }
 

@@ -41,8 +41,9 @@ std::optional<std::string> JobStore::find_user(const ConfigTest& uses) const {
   };
   for (const auto& [number, job] : unfinished_)
     if (is_user(*job)) return job->id();
-  for (const Undecided& item : undecided_)
-    if (item.fresh && is_user(*item.fresh)) return item.fresh->id();
+  for (const Undecided& item : undecided())
+    if (item.record.has_job() && uses(item.record.job().resolved()))
+      return parse_job_name(item.record.job().name());
   return std::nullopt;
 }
 
@@ -84,26 +85,24 @@ JobStore::Followed JobStore::follow(const std::vector<std::string>& paths) const
   });
 }
 
-void JobStore::decide(std::unique_lock<std::mutex>& lock, const std::string& id,
-                      const RequestKey& key, const std::function<bool()>& is_answered,
-                      const std::function<void(const Followed&)>& check) const {
-  struct Unlocked {
-    explicit Unlocked(std::unique_lock<std::mutex>& held) : lock(held) { lock.unlock(); }
-    ~Unlocked() { lock.lock(); }
-    std::unique_lock<std::mutex>& lock;
-  };
+void JobStore::decide(const std::string& id, const RequestKey& key, const Removal& removal) {
   Followed followed;
-  while (true) {
-    changed_.wait(lock, [&] { return !undecided(id, key); });
-    if (is_answered()) return;
-    check(followed);
-    // Behind the check: what it has seen with a path that is not known is there still, or has
-    // ended.
-    const auto paths = paths_beside(followed);
-    if (paths.empty()) return;
-    const Unlocked unlocked(lock);
-    followed.merge(follow(paths));
+  Ledger::Ticket ticket = 0;
+  while (ticket == 0) {
+    std::vector<std::string> paths;
+    {
+      Change locked(*this);
+      changed_.wait(locked.lock(), [&] { return !is_undecided(id, key); });
+      if (removal.is_answered()) return;
+      removal.check(followed);
+      // Behind the check: what it has seen with a path that is not known is there still, or has
+      // ended.
+      paths = paths_beside(followed);
+      if (paths.empty()) ticket = removal.append_record();
+    }
+    if (!paths.empty()) followed.merge(follow(paths));
   }
+  ledger().wait(ticket);
 }
 
 std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
@@ -149,7 +148,7 @@ std::shared_ptr<const void> JobStore::pin_checkpoint(const CheckpointName& name,
                                                      const std::string& user) const {
   const std::string whole = checkpoint_resource(name.job, name.folder);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !undecided(name.job, {}); });
+  changed_.wait(lock, [&] { return !is_undecided(name.job, {}); });
   entry(name.job);
   if (gone_checkpoints_.contains(whole))
     throw NotFound(fmt::format("{} was deleted", whole), train::kCheckpointNotFound,
@@ -161,29 +160,26 @@ void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& go
                                  const RequestKey& key) {
   const std::string name = checkpoint_resource(id, gone.folder);
   const std::string stamp = checkpoint_stamp(checkpoint_path(options_.jobs_dir / id, gone.folder));
-  Ledger::Ticket ticket = 0;
-  {
-    Change locked(*this);
-    const auto is_repeat = [&] { return ledger_.find_request(key).has_value(); };
-    decide(locked.lock(), id, key, is_repeat,
-           [&](const Followed& followed) { check_forgettable(entry(id), gone, followed); });
-    if (!is_repeat()) {
-      JobEntry& target = entry(id);
-      target.hold_back();
-      if (gone.newest) target.set_checkpoint_step(gone.newest_left);
-      if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
-        target.job.clear_hf_folder();
-      v1::JournalRecord record = state_record(target);
-      if (const auto request = RequestLog::record_of(key, target.job.name()))
-        *record.mutable_request() = *request;
-      gone_checkpoints_[name] = stamp;
-      record.mutable_deleted_checkpoint()->set_name(name);
-      record.mutable_deleted_checkpoint()->set_stamp(stamp);
-      ticket = ledger_.append(std::move(record));
-      add_job_event(target, ticket);
-    }
-  }
-  if (ticket > 0) ledger_.wait(ticket);
+  const auto append_record = [&] {
+    JobEntry& target = entry(id);
+    target.hold_back();
+    if (gone.newest) target.set_checkpoint_step(gone.newest_left);
+    if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
+      target.job.clear_hf_folder();
+    v1::JournalRecord record = state_record(target);
+    if (const auto request = RequestLog::record_of(key, target.job.name()))
+      *record.mutable_request() = *request;
+    gone_checkpoints_[name] = stamp;
+    record.mutable_deleted_checkpoint()->set_name(name);
+    record.mutable_deleted_checkpoint()->set_stamp(stamp);
+    const Ledger::Ticket ticket = keep(std::move(record));
+    add_job_event(target, ticket);
+    return ticket;
+  };
+  decide(id, key,
+         {.is_answered = [&] { return ledger().find_request(key).has_value(); },
+          .check = [&](const Followed& followed) { check_forgettable(entry(id), gone, followed); },
+          .append_record = append_record});
   remove_gone(name);
 }
 
@@ -223,28 +219,20 @@ void JobStore::set_unknown_aside() const {
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {
-  Ledger::Ticket ticket = 0;
-  {
-    std::unique_lock lock(mutex_);
-    const auto is_gone = [&] { return removed_.contains(id); };
-    const auto is_repeat = [&] { return ledger_.find_request(key).has_value(); };
-    decide(
-        lock, id, key, [&] { return is_gone() || is_repeat(); },
-        [&](const Followed& followed) { check_removable(id, followed); });
-    if (!is_gone() && is_repeat()) return;
-    if (!is_gone()) {
-      v1::JournalRecord record;
-      record.set_deleted_job(id);
-      auto request = RequestLog::record_of(key, job_resource(id));
-      if (request) {
-        request->set_gone(true);
-        *record.mutable_request() = *request;
-      }
-      ticket = ledger_.append(std::move(record), Ledger::Need::kRefusableUrgent);
-      undecided_.push_back({ticket, id, nullptr, key.id});
+  const auto append_record = [&] {
+    v1::JournalRecord record;
+    record.set_deleted_job(id);
+    if (auto request = RequestLog::record_of(key, job_resource(id))) {
+      request->set_gone(true);
+      *record.mutable_request() = *request;
     }
-  }
-  if (ticket > 0) ledger_.wait(ticket);
+    return propose(record, record, Ledger::Need::kRefusableUrgent);
+  };
+  decide(id, key,
+         {.is_answered =
+              [&] { return removed_.contains(id) || ledger().find_request(key).has_value(); },
+          .check = [&](const Followed& followed) { check_removable(id, followed); },
+          .append_record = append_record});
   remove_folder(id);
 }
 

@@ -57,7 +57,7 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
     }
   };
   {
-    JobStore store(few);
+    OpenJobStore store(journal(), few);
     for (int i = 0; i < 5; ++i) {
       const std::string name = fmt::format("a{}", i);
       submit(store, name, i == 0 ? key("id", name) : RequestKey{});
@@ -65,7 +65,7 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
     }
     check(store);
   }
-  JobStore store(few);
+  OpenJobStore store(journal(), few);
   check(store);
 }
 
@@ -78,7 +78,7 @@ TEST_F(JobStoreRemovalTest, APathThatLeadsToACheckpointHoldsItAsItsNameDoes) {
     config.mutable_model()->set_hf_folder(other);
     return uses(config) ? std::optional<std::string>("runs/r") : std::nullopt;
   };
-  JobStore store(below);
+  OpenJobStore store(journal(), below);
   submit(store, "a");
   run_through(store, "a");
   const auto folder = make_folder("a");
@@ -148,7 +148,7 @@ class SlowPathsTest : public JobStoreRemovalTest {
     JobStore::Options slow = options();
     slow.follow = [paths = paths_](const std::string& path) { return paths->follow(path); };
     slow.follow_timeout = timeout;
-    auto store = std::make_unique<JobStore>(slow);
+    auto store = std::make_unique<OpenJobStore>(journal(), slow);
     submit(*store, "a");
     run_through(*store, "a");
     make_folder("a");
@@ -289,7 +289,7 @@ TEST_F(JobStoreRemovalTest, ACheckpointsDeletionIsFinishedAtTheNextStartAndTakes
   };
   const JobStore::GoneCheckpoint gone = {.folder = "step-1"};
   const auto path = [&] {
-    JobStore store(options_with_broken);
+    OpenJobStore store(journal(), options_with_broken);
     submit(store, "a");
     run_through(store, "a");
     const auto written = write("{}");
@@ -300,7 +300,7 @@ TEST_F(JobStoreRemovalTest, ACheckpointsDeletionIsFinishedAtTheNextStartAndTakes
     return written;
   }();
   EXPECT_TRUE(std::filesystem::exists(path));
-  { JobStore store(options_with_broken); }
+  { OpenJobStore store(journal(), options_with_broken); }
   EXPECT_TRUE(std::filesystem::exists(path)) << "a start goes on without it";
   {
     const auto store = open();
@@ -397,7 +397,7 @@ TEST_F(JobStoreRemovalTest, ADeletionThatStoppedHalfWayIsFinishedAtTheNextStart)
   JobStore::Options options_with_broken = options();
   options_with_broken.files = &broken;
   const auto folder = [&] {
-    JobStore store(options_with_broken);
+    OpenJobStore store(journal(), options_with_broken);
     submit(store, "a");
     run_through(store, "a");
     const auto made = make_folder("a");
@@ -408,7 +408,7 @@ TEST_F(JobStoreRemovalTest, ADeletionThatStoppedHalfWayIsFinishedAtTheNextStart)
     return made;
   }();
   EXPECT_TRUE(std::filesystem::exists(folder));
-  { JobStore store(options_with_broken); }
+  { OpenJobStore store(journal(), options_with_broken); }
   EXPECT_TRUE(std::filesystem::exists(folder)) << "a start goes on without it";
   const auto store = open();
   EXPECT_FALSE(std::filesystem::exists(folder));

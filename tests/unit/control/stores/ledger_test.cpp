@@ -8,6 +8,7 @@
 #include <set>
 #include <thread>
 
+#include "daemon/control/stores/journaled_store.h"
 #include "kernels/base/error.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temp_folder.h"
@@ -21,32 +22,52 @@ v1::JournalRecord named(const std::string& id) {
   return record;
 }
 
+/// Keeps nothing, so a journal that was compacted is empty.
+class HearingStore final : public JournaledStore {
+ public:
+  void snapshot(const Ledger::Visit&) const override {
+    // There is no store that would have the records of a large journal.
+    if (!compacts) throw IoError("this test compacts no journal");
+  }
+  void on_durable(Ledger::Ticket upto) override {
+    const std::lock_guard lock(gate);
+    durable = upto;
+  }
+  void on_refused(Ledger::Ticket ticket) override { refused.insert(ticket); }
+
+  std::mutex gate;               ///< holds the ledger's thread up
+  std::vector<std::string> ids;  ///< of jobs, in a replay
+  std::atomic<Ledger::Ticket> durable{0};
+  std::set<Ledger::Ticket> refused;
+  bool compacts = true;
+
+ private:
+  void apply(const v1::JournalRecord& record) override {
+    if (record.has_job()) ids.push_back(record.job().name());
+  }
+  void settle_after_restart() override {}
+};
+
 class LedgerTest : public ::testing::Test {
  protected:
-  /// Runs `body` with a ledger below which there is no store.
+  /// Runs `body` with a ledger whose one store only hears what becomes of records.
   void with_ledger(const std::function<void(Ledger&)>& body) {
-    Ledger ledger(folder_ / "journal", [](const v1::JournalRecord&) {});
-    ledger.start({[this](const Ledger::Visit&) {
-                    // There is no store that would have the records of a large journal.
-                    if (!compacts_) throw IoError("this test compacts no journal");
-                  },
-                  [this](Ledger::Ticket upto) { durable_ = upto; },
-                  [this](Ledger::Ticket ticket) { refused_.insert(ticket); }});
+    Ledger ledger(folder_ / "journal", {&store_});
+    ledger.start();
     body(ledger);
   }
   std::vector<std::string> ids() {
-    std::vector<std::string> found;
-    const Ledger ledger(folder_ / "journal", [&](const v1::JournalRecord& record) {
-      if (record.has_job()) found.push_back(record.job().name());
-    });
-    return found;
+    HearingStore reader;
+    const Ledger ledger(folder_ / "journal", {&reader});
+    return reader.ids;
   }
   std::uintmax_t size() const { return std::filesystem::file_size(folder_ / "journal"); }
 
   test::TempFolder folder_;
-  std::atomic<Ledger::Ticket> durable_{0};
-  std::set<Ledger::Ticket> refused_;
-  bool compacts_ = true;
+  HearingStore store_;
+  std::atomic<Ledger::Ticket>& durable_ = store_.durable;
+  std::set<Ledger::Ticket>& refused_ = store_.refused;
+  bool& compacts_ = store_.compacts;
 };
 
 TEST_F(LedgerTest, WhatWasWaitedForIsReadBackInOrder) {
@@ -187,19 +208,13 @@ TEST_F(LedgerTest, WhatIsBehindALargeRecordOnAFullDiskDoesNotWaitForEver) {
 }
 
 TEST_F(LedgerTest, OfABatchThatDoesNotFitWhatComesFirstIsWritten) {
-  std::mutex gate;
-  Ledger ledger(folder_ / "journal", [](const v1::JournalRecord&) {});
-  ledger.start({[](const Ledger::Visit&) {},
-                [&](Ledger::Ticket upto) {
-                  const std::lock_guard lock(gate);
-                  durable_ = upto;
-                },
-                [](Ledger::Ticket) {}});
+  Ledger ledger(folder_ / "journal", {&store_});
+  ledger.start();
   EXPECT_TRUE(ledger.wait(ledger.append(named("before"))));
   const test::FileSizeLimit full(size() + 2000);
   Ledger::Ticket small = 0, large = 0;
   {
-    const std::lock_guard lock(gate);
+    const std::lock_guard lock(store_.gate);
     const std::uintmax_t before = size();
     ledger.append(named("holds the writer up"));
     while (size() == before) std::this_thread::yield();

@@ -12,7 +12,6 @@
 
 #include "daemon/base/crc32c.h"
 #include "daemon/base/sha256.h"
-#include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/upload_store.h"
@@ -20,6 +19,7 @@
 #include "tests/support/file_text.h"
 #include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 
@@ -32,14 +32,12 @@ struct Stores {
          const v1::UploadConfig& limits = {})
       : uploads({state / "blobs", with_upload_defaults(limits)}),
         models({state / "models", data}, uploads),
-        jobs({.journal = state / "journal",
-              .jobs_dir = state / "jobs",
-              .others = {&uploads, &models, &runs}}) {}
+        jobs(state / "journal", {.jobs_dir = state / "jobs"}, {&uploads, &models, &runs}) {}
 
   UploadStore uploads;
   ModelStore models;
   RunStore runs;
-  JobStore jobs;
+  OpenJobStore jobs;
 };
 
 inline std::string sha256_of(const std::string& bytes) {
