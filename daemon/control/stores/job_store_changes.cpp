@@ -26,18 +26,23 @@ void check_not_ended(const std::string& id, const v1::Job& job, const char* what
         {{"job", id}, {"state", state}});
 }
 
-bool waits_for_ranks(const JobEntry& entry) {
-  const v1::JobState state = entry.job.state();
-  return !entry.active && (state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_RECOVERING ||
-                           state == v1::JOB_STATE_HELD);
-}
-
 void check_waits(const JobEntry& entry) {
   if (waits_for_ranks(entry)) return;
   const std::string state = base::table_of<v1::JobState>().name(entry.job.state());
   throw FailedPrecondition(
       fmt::format("job \"{}\" does not wait in the queue: it is {}", entry.id(), state),
       "JOB_NOT_QUEUED", {{"job", entry.id()}, {"state", state}});
+}
+
+void check_editable(const JobEntry& target, const v1::JobSpec& before) {
+  const std::string id = target.id();
+  check_not_ended(id, target.job, "edited");
+  const v1::JobSettings newest = settings_of(target.config->resolved);
+  if (newest.SerializeAsString() != settings_of(before.run()).SerializeAsString() ||
+      target.config->step_limit != before.step_limit() ||
+      target.config->time_limit_seconds != before.time_limit_seconds())
+    throw Aborted(fmt::format("job \"{}\" was edited meanwhile; look at it and try again", id),
+                  "EDITED_MEANWHILE", {{"job", id}});
 }
 
 }  // namespace
@@ -59,17 +64,6 @@ v1::Job JobStore::pause(const std::string& id, v1::PauseCode code, const Request
   });
 }
 
-void JobStore::queue_first(JobEntry& target) {
-  const auto waiting = queue();
-  const std::int64_t place =
-      waiting.empty() ? target.job.queue_place() : waiting.front()->job.queue_place() - kQueueGap;
-  base::move_to(target.job, v1::JOB_STATE_QUEUED);
-  target.resumed = true;
-  target.job.clear_pause_code();
-  target.job.set_stalled_attempts(0);
-  target.job.set_queue_place(place);
-}
-
 v1::Job JobStore::resume(const std::string& id, const RequestKey& key) {
   return change(id, key, [&](JobEntry& target, const Request& request) {
     if (target.job.state() != v1::JOB_STATE_PAUSED) {
@@ -78,7 +72,7 @@ v1::Job JobStore::resume(const std::string& id, const RequestKey& key) {
                                "JOB_NOT_PAUSED", {{"job", id}, {"state", state}});
     }
     return alter(
-        target, [&] { queue_first(target); }, request);
+        target, [&] { jobs_.queue_first(target); }, request);
   });
 }
 
@@ -87,13 +81,13 @@ std::vector<std::string> JobStore::end_drain() {
   Ledger::Ticket ticket = 0;
   {
     const Change locked(*this);
-    for (const auto& [number, item] : unfinished_) {
+    for (const auto& [number, item] : jobs_.unfinished()) {
       if (item->job.pause_code() != v1::PAUSE_CODE_DRAIN) continue;
       JobEntry& target = *item;
       ticket = alter(target, [&] {
         // One that is being saved goes on as soon as it is: update().
         target.job.clear_pause_code();
-        if (target.job.state() == v1::JOB_STATE_PAUSED) queue_first(target);
+        if (target.job.state() == v1::JOB_STATE_PAUSED) jobs_.queue_first(target);
       });
       ids.push_back(target.id());
     }
@@ -102,31 +96,8 @@ std::vector<std::string> JobStore::end_drain() {
   return ids;
 }
 
-std::vector<JobEntry*> JobStore::queue() const {
-  std::vector<JobEntry*> waiting;
-  for (const auto& [number, item] : unfinished_)
-    if (waits_for_ranks(*item)) waiting.push_back(item);
-  std::sort(waiting.begin(), waiting.end(), [](const JobEntry* a, const JobEntry* b) {
-    return a->job.queue_place() < b->job.queue_place();
-  });
-  return waiting;
-}
-
-std::vector<std::string> JobStore::waiting() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<JobEntry*> items = queue();
-  std::erase_if(items,
-                [](const JobEntry* item) { return item->job.state() == v1::JOB_STATE_HELD; });
-  std::sort(items.begin(), items.end(),
-            [](const JobEntry* a, const JobEntry* b) { return take_order(*a) < take_order(*b); });
-  std::vector<std::string> ids;
-  for (const JobEntry* item : items) ids.push_back(item->id());
-  return ids;
-}
-
 std::int64_t JobStore::last_place() const {
-  std::int64_t last = 1;
-  for (const auto& [number, item] : unfinished_) last = std::max(last, item->job.queue_place());
+  std::int64_t last = jobs_.last_place();
   for (const Undecided& item : undecided())
     if (item.record.has_job()) last = std::max(last, item.record.job().queue_place());
   return last;
@@ -136,16 +107,16 @@ v1::Job JobStore::move(const std::string& id, Place place, const std::string& ot
                        const RequestKey& key) {
   return change(id, key, [&](JobEntry& target, const Request& request) {
     check_waits(target);
-    if (place != Place::kFirst) check_waits(entry(other));
+    if (place != Place::kFirst) check_waits(jobs_.at(other));
     if (place != Place::kFirst && other == id)
       throw InvalidArgument(fmt::format("job \"{}\" cannot be moved to itself", id),
                             "INVALID_ARGUMENT", {{"field", "place"}});
-    std::vector<JobEntry*> waiting = queue();
+    std::vector<JobEntry*> waiting = jobs_.queue();
     std::erase(waiting, &target);
     std::size_t at = 0;
     if (place != Place::kFirst) {
       target.resumed = false;
-      const auto found = std::find(waiting.begin(), waiting.end(), &entry(other));
+      const auto found = std::find(waiting.begin(), waiting.end(), &jobs_.at(other));
       at = static_cast<std::size_t>(found - waiting.begin()) + (place == Place::kAfter ? 1 : 0);
     }
     return put_at(target, std::move(waiting), at, request);
@@ -157,8 +128,8 @@ Ledger::Ticket JobStore::put_at(JobEntry& target, std::vector<JobEntry*> queue, 
   const auto place_of = [&](std::size_t i) { return queue[i]->job.queue_place(); };
   const std::int64_t before = at > 0          ? place_of(at - 1)
                               : queue.empty() ? 0
-                                              : place_of(0) - 2 * kQueueGap;
-  const std::int64_t behind = at < queue.size() ? place_of(at) : before + 2 * kQueueGap;
+                                              : place_of(0) - 2 * JobTable::kQueueGap;
+  const std::int64_t behind = at < queue.size() ? place_of(at) : before + 2 * JobTable::kQueueGap;
   const auto put = [&](JobEntry& item, std::int64_t place) {
     return alter(
         item, [&] { item.job.set_queue_place(place); }, &item == &target ? request : std::nullopt);
@@ -168,7 +139,7 @@ Ledger::Ticket JobStore::put_at(JobEntry& target, std::vector<JobEntry*> queue, 
   queue.insert(queue.begin() + static_cast<std::ptrdiff_t>(at), &target);
   Ledger::Ticket ticket = 0;
   for (std::size_t i = 0; i < queue.size(); ++i)
-    ticket = put(*queue[i], static_cast<std::int64_t>(i + 1) * kQueueGap + 1);
+    ticket = put(*queue[i], static_cast<std::int64_t>(i + 1) * JobTable::kQueueGap + 1);
   return ticket;
 }
 
@@ -182,17 +153,6 @@ v1::Job JobStore::label(const std::string& id, const Labels& set,
     const auto apply = [&] { *target.job.mutable_spec()->mutable_labels() = std::move(labels); };
     return alter(target, apply, request);
   });
-}
-
-void JobStore::check_editable(const JobEntry& target, const v1::JobSpec& before) const {
-  const std::string id = target.id();
-  check_not_ended(id, target.job, "edited");
-  const v1::JobSettings newest = settings_of(target.config->resolved);
-  if (newest.SerializeAsString() != settings_of(before.run()).SerializeAsString() ||
-      target.config->step_limit != before.step_limit() ||
-      target.config->time_limit_seconds != before.time_limit_seconds())
-    throw Aborted(fmt::format("job \"{}\" was edited meanwhile; look at it and try again", id),
-                  "EDITED_MEANWHILE", {{"job", id}});
 }
 
 v1::Job JobStore::edit(const std::string& id, const v1::JobSpec& before, const v1::JobSpec& after,
@@ -222,7 +182,7 @@ v1::Job JobStore::edit(const std::string& id, const v1::JobSpec& before, const v
   {
     // It has taken effect and is told with the state that was appended then.
     const std::lock_guard lock(mutex_);
-    ticket = entry(id).newest_ticket();
+    ticket = jobs_.at(id).newest_ticket();
   }
   if (ticket > 0) ledger().wait(ticket);
   return get(id);
@@ -230,27 +190,11 @@ v1::Job JobStore::edit(const std::string& id, const v1::JobSpec& before, const v
 
 std::vector<JobStore::EditMark> JobStore::edit_marks(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  const SharedJobConfig& config = entry(id).config;
+  const SharedJobConfig& config = jobs_.at(id).config;
   std::vector<EditMark> marks;
   for (std::size_t i = 0; config && i < config->edit_numbers.size(); ++i)
     marks.push_back({config->edit_numbers[i], config->edits[static_cast<int>(i)].after_step()});
   return marks;
-}
-
-void JobStore::take_edit(const v1::StoredJobEdit& record) {
-  const std::string id = parse_job_name(record.job());
-  const auto found = by_id_.find(id);
-  if (found == by_id_.end()) return;
-  JobEntry& target = *found->second;
-  target.editing = false;
-  target.hold_back();
-  apply_edit(record);
-  v1::JobEvent event;
-  *event.mutable_job() = target.job;
-  event.set_note(fmt::format("edited: what is behind step {} goes by other settings",
-                             record.edit().after_step()));
-  if (auto note = keep_note(target, event.note())) keep(*std::move(note));
-  add_event(target, std::move(event), save(target));
 }
 
 }  // namespace meshloom::control

@@ -14,9 +14,27 @@
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
+namespace {
+
+/// Tests whether a config reads a checkpoint or an export whose whole name passes, as far as its
+/// paths are in `followed`.
+ConfigTest reads(const std::map<std::string, std::string>& followed,
+                 std::function<bool(const std::string& name)> is_meant) {
+  return [&followed, is_meant = std::move(is_meant)](const v1::RunConfig& config) {
+    const std::string& resume_from = config.checkpoint().resume_from();
+    if (names_a_job(resume_from) && is_meant(resume_from)) return true;
+    const auto paths = checkpoint_paths(config);
+    return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
+      const auto at = followed.find(path);
+      return at != followed.end() && is_meant(at->second);
+    });
+  };
+}
+
+}  // namespace
 
 void JobStore::check_removable(const std::string& id, const Followed& followed) const {
-  const JobEntry& target = entry(id);
+  const JobEntry& target = jobs_.at(id);
   if (!base::is_final(target.told().state()))
     throw FailedPrecondition(
         fmt::format("job \"{}\" has not ended; cancel it before it is deleted", id),
@@ -33,31 +51,6 @@ void JobStore::check_removable(const std::string& id, const Followed& followed) 
         id, *user);
   if (const auto user = options_.find_other_user(uses))
     throw JobInUse(fmt::format("{} is of a folder of job \"{}\"", *user, id), id, *user);
-}
-
-std::optional<std::string> JobStore::find_user(const ConfigTest& uses) const {
-  const auto is_user = [&](const JobEntry& job) {
-    return job.config && uses(job.config->resolved);
-  };
-  for (const auto& [number, job] : unfinished_)
-    if (is_user(*job)) return job->id();
-  for (const Undecided& item : undecided())
-    if (item.record.has_job() && uses(item.record.job().resolved()))
-      return parse_job_name(item.record.job().name());
-  return std::nullopt;
-}
-
-ConfigTest JobStore::reads(const Followed& followed,
-                           std::function<bool(const std::string& name)> is_meant) {
-  return [&followed, is_meant = std::move(is_meant)](const v1::RunConfig& config) {
-    const std::string& resume_from = config.checkpoint().resume_from();
-    if (names_a_job(resume_from) && is_meant(resume_from)) return true;
-    const auto paths = checkpoint_paths(config);
-    return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
-      const auto at = followed.find(path);
-      return at != followed.end() && is_meant(at->second);
-    });
-  };
 }
 
 std::vector<std::string> JobStore::paths_beside(const Followed& known) const {
@@ -149,7 +142,7 @@ std::shared_ptr<const void> JobStore::pin_checkpoint(const CheckpointName& name,
   const std::string whole = checkpoint_resource(name.job, name.folder);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !is_undecided(name.job, {}); });
-  entry(name.job);
+  jobs_.at(name.job);
   if (gone_checkpoints_.contains(whole))
     throw NotFound(fmt::format("{} was deleted", whole), train::kCheckpointNotFound,
                    {{"checkpoint", whole}});
@@ -161,7 +154,7 @@ void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& go
   const std::string name = checkpoint_resource(id, gone.folder);
   const std::string stamp = checkpoint_stamp(checkpoint_path(options_.jobs_dir / id, gone.folder));
   const auto append_record = [&] {
-    JobEntry& target = entry(id);
+    JobEntry& target = jobs_.at(id);
     target.hold_back();
     if (gone.newest) target.set_checkpoint_step(gone.newest_left);
     if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
@@ -176,10 +169,11 @@ void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& go
     add_job_event(target, ticket);
     return ticket;
   };
-  decide(id, key,
-         {.is_answered = [&] { return ledger().find_request(key).has_value(); },
-          .check = [&](const Followed& followed) { check_forgettable(entry(id), gone, followed); },
-          .append_record = append_record});
+  decide(
+      id, key,
+      {.is_answered = [&] { return ledger().find_request(key).has_value(); },
+       .check = [&](const Followed& followed) { check_forgettable(jobs_.at(id), gone, followed); },
+       .append_record = append_record});
   remove_gone(name);
 }
 
@@ -201,18 +195,16 @@ void JobStore::remove_gone(const std::string& checkpoint) {
   gone_checkpoints_.erase(checkpoint);
 }
 
-void JobStore::remove_leftovers() {
+void JobStore::settle_after_restart() {
+  JobProgress::settle_after_restart();
   for (const std::string& id : std::set(removed_)) try_removal(id, [&] { remove_folder(id); });
   for (const auto& gone : std::map(gone_checkpoints_))
     try_removal(gone.first, [&] { remove_gone(gone.first); });
-  for (const auto& job : by_id_)
+  for (const auto& job : jobs_.by_id())
     try_removal(job.first,
                 [&] { remove_job_leftovers(*options_.files, options_.jobs_dir / job.first); });
-}
-
-void JobStore::set_unknown_aside() const {
   const auto is_unknown = [&](const std::string& id) {
-    return !by_id_.contains(id) && !removed_.contains(id);
+    return jobs_.find(id) == nullptr && !removed_.contains(id);
   };
   LostFolder(options_.jobs_dir.parent_path())
       .take(entries_of(options_.jobs_dir, is_unknown), "jobs");
@@ -254,7 +246,7 @@ std::vector<std::string> JobStore::expired(const Keep& keep,
                                            std::chrono::system_clock::time_point now) const {
   std::vector<std::pair<std::string, std::string>> by_end;  // RFC 3339 in UTC sorts as text
   const std::lock_guard lock(mutex_);
-  for (const auto& [number, item] : entries_)
+  for (const auto& [number, item] : jobs_.all())
     if (base::is_final(item->told().state()))
       by_end.emplace_back(item->job.finish_time(), item->id());
   std::sort(by_end.begin(), by_end.end());

@@ -76,7 +76,7 @@ TEST_F(JobStoreDurableTest, NotesAndSamplesAreRecordsOfTheirOwn) {
   auto next = after_kill();
   std::filesystem::copy_file(folder_ / "copy-1", folder_ / "again");
   const OpenJobStore again(folder_ / "again", options());
-  for (const JobStore* known : {static_cast<const JobStore*>(next.get()), &again}) {
+  for (const OpenJobStore* known : {static_cast<const OpenJobStore*>(next.get()), &again}) {
     const v1::Job job = known->get("a");
     EXPECT_EQ(kept_notes(*known, "a"), notes);
     ASSERT_EQ(job.samples_size(), 2);

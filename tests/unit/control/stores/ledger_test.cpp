@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "daemon/control/stores/journaled_store.h"
 #include "kernels/base/error.h"
@@ -259,6 +262,87 @@ TEST_F(LedgerTest, ARequestIsKnownAtOnceOrOnceItsRecordIsDurable) {
     EXPECT_TRUE(ledger.find_request({"later", ""})->gone());
     EXPECT_FALSE(ledger.find_request({"refused", ""}));
   });
+}
+
+/// What stores hear, in order. Any thread may call any method.
+class Heard {
+ public:
+  void add(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    items_.push_back(what);
+  }
+  std::vector<std::string> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(items_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> items_;
+};
+
+/// Tells "ID WHAT" of all that it hears.
+class TellingStore final : public JournaledStore {
+ public:
+  TellingStore(std::string id, Heard& heard) : id_(std::move(id)), heard_(heard) {}
+
+  void snapshot(const Ledger::Visit& append) const override {
+    tell("snapshot");
+    append(named(id_ + " keeps"));
+  }
+  void on_durable(Ledger::Ticket upto) override {
+    JournaledStore::on_durable(upto);
+    if (upto > 1) tell("durable");  // the first record is of the ledger's own epochs
+  }
+  void on_refused(Ledger::Ticket ticket) override {
+    JournaledStore::on_refused(ticket);
+    tell("refused");
+  }
+  void put(const std::string& text, Ledger::Need need) { commit(named(text), need); }
+
+ private:
+  void tell(const std::string& what) const { heard_.add(id_ + " " + what); }
+  void apply(const v1::JournalRecord& record) override {
+    if (record.has_job()) tell("applies " + record.job().name());
+  }
+  void settle_after_restart() override { tell("settles"); }
+
+  const std::string id_;
+  Heard& heard_;
+};
+
+TEST_F(LedgerTest, AllStoresHearOfARecordInTheirOrder) {
+  using Items = std::vector<std::string>;
+  Heard heard;
+  TellingStore first("1", heard), second("2", heard);
+  {
+    Ledger ledger(folder_ / "journal", {&first, &second});
+    EXPECT_EQ(heard.take(), Items{}) << "there was nothing to replay";
+    ledger.start();
+    EXPECT_EQ(heard.take(), (Items{"1 settles", "2 settles", "1 snapshot", "2 snapshot"}));
+    second.put("refusable", Ledger::Need::kRefusable);
+    EXPECT_EQ(heard.take(), (Items{"1 durable", "2 applies refusable", "2 durable"}))
+        << "it takes effect in its own store alone, once it is durable";
+    first.put("kept", Ledger::Need::kKept);
+    EXPECT_EQ(heard.take(), (Items{"1 applies kept", "1 durable", "2 durable"}))
+        << "and this one at once";
+    {
+      const test::FileSizeLimit full(size() + 1);
+      EXPECT_THROW(second.put("refused", Ledger::Need::kRefusable), Error);
+    }
+    first.put("after", Ledger::Need::kKept);
+    const Items items = heard.take();
+    EXPECT_EQ(std::count(items.begin(), items.end(), "2 applies refused"), 0);
+    ASSERT_GE(items.size(), 2u);
+    EXPECT_EQ((Items{items[0], items[1]}), (Items{"1 refused", "2 refused"}));
+  }
+  heard.take();
+  const Ledger again(folder_ / "journal", {&first, &second});
+  EXPECT_EQ(heard.take(),
+            (Items{"1 applies 1 keeps", "2 applies 1 keeps", "1 applies 2 keeps",
+                   "2 applies 2 keeps", "1 applies refusable", "2 applies refusable",
+                   "1 applies kept", "2 applies kept", "1 applies after", "2 applies after"}))
+      << "each record goes to each store";
 }
 
 TEST_F(LedgerTest, NoEpochIsGivenOutTwice) {
