@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "daemon/base/states.h"
+#include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -225,8 +226,10 @@ void JobProgress::checkpoint_saved(const std::string& id, std::int64_t step, dou
 void JobProgress::add_note(const std::string& id, const std::string& note) {
   const Change locked(*this);
   // Nothing may be appended behind the record that deletes the job.
-  if (std::any_of(undecided().begin(), undecided().end(),
-                  [&](const Undecided& item) { return item.record.deleted_job() == id; }))
+  const std::string name = job_resource(id);
+  if (std::any_of(undecided().begin(), undecided().end(), [&](const Undecided& item) {
+        return item.record.deleted_job() == id || item.record.job().name() == name;
+      }))
     return;
   JobEntry& target = jobs_.at(id);
   target.hold_back();
