@@ -10,6 +10,7 @@
 #include "daemon/control/host/stop_signal.h"
 #include "daemon/control/services/capabilities.h"
 #include "daemon/control/services/flight_dump.h"
+#include "daemon/control/stores/state_contents.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -31,16 +32,13 @@ StateDir::LockOptions lock_options(const v1::DaemonConfig& config) {
 }
 
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
-                                std::vector<JournaledStore*> others,
                                 std::shared_ptr<const Uses> uses) {
-  return {.journal = state.journal(),
-          .jobs_dir = state.jobs(),
+  return {.jobs_dir = state.jobs(),
           .data_dir = config.data_dir(),
           .follow_timeout = milliseconds(config.resolve_timeout_ms()),
           .uses = std::move(uses),
           .hold_unfinished = config.no_resume(),
-          .most_stalled_attempts = config.max_stalled_attempts(),
-          .others = std::move(others)};
+          .most_stalled_attempts = config.max_stalled_attempts()};
 }
 
 ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config,
@@ -107,8 +105,9 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
           .models = [this](const ConfigTest& test) { return models_.user_by_config(test); }})),
       models_(model_options(state_, options.config, uses_), uploads_),
       plans_(uses_),
-      store_(store_options(state_, options.config,
-                           {&uploads_, &models_, &run_store_, &plans_, &drain_store_}, uses_)),
+      store_(store_options(state_, options.config, uses_)),
+      ledger_(open_ledger(state_.journal(),
+                          {&store_, &uploads_, &models_, &run_store_, &plans_, &drain_store_})),
       upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world, state_), abort, pulse, *this),
@@ -150,8 +149,8 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                        [this](const std::string& cause) { request_stop(cause); }, world.flight,
                        describe_capabilities(options.version, options.config, world.size,
                                              world.self.threads(), world.hosts.devices),
-                       [this] { return store_.journal_troubles(); },
-                       LostFolder(state_.root()).list(), [this] { return queue_.whole(); }}),
+                       [this] { return ledger_->troubles(); }, LostFolder(state_.root()).list(),
+                       [this] { return queue_.whole(); }}),
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =
@@ -164,7 +163,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                            }}),
       model_service_(models_, *uses_),
       plan_service_(plans_, admission_, *uses_) {
-  ranks_.executor().set_epoch(store_.epoch());
+  ranks_.executor().set_epoch(ledger_->newest_epoch());
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{listen_,
                         {&job_service_, &run_service_, &operation_service_, &generate_service_,

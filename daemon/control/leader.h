@@ -32,6 +32,7 @@
 #include "daemon/control/services/worker_service.h"
 #include "daemon/control/stores/drain_store.h"
 #include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/ledger.h"
 #include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/plan_store.h"
 #include "daemon/control/stores/retention.h"
@@ -89,7 +90,8 @@ class Leader final : private RankHub::Observer {
   RunStore run_store_;
   PlanStore plans_;
   DrainStore drain_store_;
-  JobStore store_;  ///< with the journal of those above
+  JobStore store_;
+  std::unique_ptr<Ledger> ledger_;  ///< of the stores above: its thread uses them
   Ticker upkeep_;
   Retention retention_;
   RankHub ranks_;

@@ -394,7 +394,6 @@ void ModelStore::build_folder(const v1::StoredModel& model) const {
 void ModelStore::settle_after_restart() {
   train::FileSystem& files = train::posix_file_system();
   files.create_directories(options_.folder);
-  const std::lock_guard lock(mutex_);
   // What was being made has no record, and is told of by nobody.
   removed_.insert(kUnfinished);
   for (const std::string& id : std::exchange(removed_, {}))

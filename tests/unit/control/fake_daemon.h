@@ -25,6 +25,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
 #include "tests/unit/control/fake_run.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 
@@ -43,9 +44,7 @@ class FakeDaemon {
   FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size,
              const FakeDaemonOptions& options = {})
       : state_(folder),
-        store_({.journal = state_.journal(),
-                .jobs_dir = state_.jobs(),
-                .others = {&run_store_, &drain_store_}}),
+        store_(state_.journal(), {.jobs_dir = state_.jobs()}, {&run_store_, &drain_store_}),
         executor_(world_size, [this](const Error&) { close_queues(); }),
         admission_(plan, folder, options.on_resolve),
         driver_(store_, executor_, turn_, state_, folder, admission_),
@@ -116,7 +115,7 @@ class FakeDaemon {
   std::shared_ptr<grpc::Channel> channel() const {
     return grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
   }
-  JobStore& store() { return store_; }
+  OpenJobStore& store() { return store_; }
   Executor& executor() { return executor_; }
   RunManager& runs() { return runs_; }
   Drain& drain() { return drain_; }
@@ -154,7 +153,7 @@ class FakeDaemon {
   StateDir state_;
   RunStore run_store_;
   DrainStore drain_store_;
-  JobStore store_;
+  OpenJobStore store_;
   std::vector<std::unique_ptr<CommandQueue>> queues_;
   Executor executor_;
   FakeAdmission admission_;

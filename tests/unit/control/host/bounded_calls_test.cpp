@@ -13,6 +13,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 namespace {
@@ -111,7 +112,7 @@ TEST(BoundedCalls, AServerWithAHangingRequestShutsDown) {
   const test::TempFolder folder;
   const auto gate = std::make_shared<Gate>();
   BoundedCalls calls(600s, 4);
-  JobStore store({folder.path() / "journal", folder.path() / "jobs"});
+  OpenJobStore store(folder.path() / "journal", {folder.path() / "jobs"});
   FakePlan plan;
   FakeAdmission admission(plan, folder.path(), [&calls, gate] {
     calls.run<bool>([gate] {

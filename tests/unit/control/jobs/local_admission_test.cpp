@@ -21,6 +21,7 @@
 #include "daemon/train/run/run.h"
 #include "kernels/backend_table.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 #include "tests/unit/train/tiny_model.h"
 
 namespace meshloom::control {
@@ -66,7 +67,7 @@ class LocalAdmissionTest : public ::testing::Test {
   const test::TempFolder data_;
   const test::TempFolder folder_;
   StateDir state_{folder_.path() / "state"};
-  JobStore store_{{state_.journal(), state_.jobs()}};
+  OpenJobStore store_{state_.journal(), {state_.jobs()}};
 };
 
 TEST_F(LocalAdmissionTest, AJobIsResolvedAndItsDoubtsAreTold) {

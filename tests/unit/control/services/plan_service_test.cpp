@@ -10,6 +10,7 @@
 #include "daemon/control/stores/names.h"
 #include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 #include "tests/unit/control/run_client_fixture.h"
 #include "tests/unit/train/tiny_model.h"
 
@@ -39,10 +40,9 @@ class PlanServiceTest : public ::testing::Test {
         .runs = [this](const ConfigTest& test) { return runs_->user_by_config(test); }});
     plans_ = std::make_unique<PlanStore>(uses_);
     runs_ = std::make_unique<RunStore>();
-    store_ = std::make_unique<JobStore>(JobStore::Options{.journal = state_.journal(),
-                                                          .jobs_dir = state_.jobs(),
-                                                          .uses = uses_,
-                                                          .others = {plans_.get(), runs_.get()}});
+    store_ = std::make_unique<OpenJobStore>(
+        state_.journal(), JobStore::Options{.jobs_dir = state_.jobs(), .uses = uses_},
+        std::vector<JournaledStore*>{plans_.get(), runs_.get()});
     admission_ = std::make_unique<LocalAdmission>(
         *store_, state_,
         LocalAdmission::Options{.world_size = 2,

@@ -57,7 +57,7 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
     }
   };
   {
-    JobStore store(few);
+    OpenJobStore store(journal(), few);
     for (int i = 0; i < 5; ++i) {
       const std::string name = fmt::format("a{}", i);
       submit(store, name, i == 0 ? key("id", name) : RequestKey{});
@@ -65,7 +65,7 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
     }
     check(store);
   }
-  JobStore store(few);
+  OpenJobStore store(journal(), few);
   check(store);
 }
 
@@ -79,7 +79,7 @@ TEST_F(JobStoreRemovalTest, APathThatLeadsToACheckpointHoldsItAsItsNameDoes) {
     return test(config) ? std::optional<std::string>("runs/r") : std::nullopt;
   };
   below.uses = std::make_shared<const Uses>(Uses::Configs{.runs = find_run});
-  JobStore store(below);
+  OpenJobStore store(journal(), below);
   submit(store, "a");
   run_through(store, "a");
   const auto folder = make_folder("a");
@@ -149,7 +149,7 @@ class SlowPathsTest : public JobStoreRemovalTest {
     JobStore::Options slow = options();
     slow.follow = [paths = paths_](const std::string& path) { return paths->follow(path); };
     slow.follow_timeout = timeout;
-    auto store = std::make_unique<JobStore>(slow);
+    auto store = std::make_unique<OpenJobStore>(journal(), slow);
     submit(*store, "a");
     run_through(*store, "a");
     make_folder("a");
@@ -290,7 +290,7 @@ TEST_F(JobStoreRemovalTest, ACheckpointsDeletionIsFinishedAtTheNextStartAndTakes
   };
   const JobStore::GoneCheckpoint gone = {.folder = "step-1"};
   const auto path = [&] {
-    JobStore store(options_with_broken);
+    OpenJobStore store(journal(), options_with_broken);
     submit(store, "a");
     run_through(store, "a");
     const auto written = write("{}");
@@ -301,7 +301,7 @@ TEST_F(JobStoreRemovalTest, ACheckpointsDeletionIsFinishedAtTheNextStartAndTakes
     return written;
   }();
   EXPECT_TRUE(std::filesystem::exists(path));
-  { JobStore store(options_with_broken); }
+  { OpenJobStore store(journal(), options_with_broken); }
   EXPECT_TRUE(std::filesystem::exists(path)) << "a start goes on without it";
   {
     const auto store = open();
@@ -398,7 +398,7 @@ TEST_F(JobStoreRemovalTest, ADeletionThatStoppedHalfWayIsFinishedAtTheNextStart)
   JobStore::Options options_with_broken = options();
   options_with_broken.files = &broken;
   const auto folder = [&] {
-    JobStore store(options_with_broken);
+    OpenJobStore store(journal(), options_with_broken);
     submit(store, "a");
     run_through(store, "a");
     const auto made = make_folder("a");
@@ -409,7 +409,7 @@ TEST_F(JobStoreRemovalTest, ADeletionThatStoppedHalfWayIsFinishedAtTheNextStart)
     return made;
   }();
   EXPECT_TRUE(std::filesystem::exists(folder));
-  { JobStore store(options_with_broken); }
+  { OpenJobStore store(journal(), options_with_broken); }
   EXPECT_TRUE(std::filesystem::exists(folder)) << "a start goes on without it";
   const auto store = open();
   EXPECT_FALSE(std::filesystem::exists(folder));

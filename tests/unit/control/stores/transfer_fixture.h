@@ -12,7 +12,6 @@
 
 #include "daemon/base/crc32c.h"
 #include "daemon/base/sha256.h"
-#include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/upload_store.h"
@@ -20,6 +19,7 @@
 #include "tests/support/file_text.h"
 #include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 
@@ -32,10 +32,8 @@ struct Stores {
          const v1::UploadConfig& limits = {})
       : uploads({state / "blobs", with_upload_defaults(limits)}),
         models({.folder = state / "models", .data_dir = data, .uses = uses}, uploads),
-        jobs({.journal = state / "journal",
-              .jobs_dir = state / "jobs",
-              .uses = uses,
-              .others = {&uploads, &models, &runs}}) {}
+        jobs(state / "journal", {.jobs_dir = state / "jobs", .uses = uses},
+             {&uploads, &models, &runs}) {}
 
   const std::shared_ptr<const Uses> uses = std::make_shared<const Uses>(Uses::Configs{
       .jobs = [this](const ConfigTest& test) { return jobs.user_by_config(test); },
@@ -44,7 +42,7 @@ struct Stores {
   UploadStore uploads;
   ModelStore models;
   RunStore runs;
-  JobStore jobs;
+  OpenJobStore jobs;
 };
 
 inline std::string sha256_of(const std::string& bytes) {

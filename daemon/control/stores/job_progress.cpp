@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// JobStore for the driver: which job is next, its attempts, and what happens in them.
+#include "daemon/control/stores/job_progress.h"
+
 #include <algorithm>
 
 #include "daemon/base/states.h"
-#include "daemon/base/timestamp.h"
-#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -44,93 +44,88 @@ void take_resolved(JobEntry& entry) {
 
 }  // namespace
 
-std::optional<std::string> JobStore::wait_for_job() {
+std::optional<std::string> JobProgress::wait_for_job() {
   std::unique_lock lock(mutex_);
   while (!closed_) {
-    if (const JobEntry* next = first_waiting()) return next->id();
+    if (const JobEntry* next = jobs_.first_waiting()) return next->id();
     changed_.wait(lock);
   }
   return std::nullopt;
 }
 
-std::optional<std::string> JobStore::next_job() const {
+std::optional<std::string> JobProgress::next_job() const {
   const std::lock_guard lock(mutex_);
-  const JobEntry* next = closed_ ? nullptr : first_waiting();
+  const JobEntry* next = closed_ ? nullptr : jobs_.first_waiting();
   return next ? std::optional(next->id()) : std::nullopt;
 }
 
-bool JobStore::comes_first(const std::string& id) const {
+std::vector<std::string> JobProgress::waiting() const {
   const std::lock_guard lock(mutex_);
-  const auto found = by_id_.find(id);
-  return found != by_id_.end() && found->second->resumed;
+  std::vector<JobEntry*> items = jobs_.queue();
+  std::erase_if(items,
+                [](const JobEntry* item) { return item->job.state() == v1::JOB_STATE_HELD; });
+  std::sort(items.begin(), items.end(),
+            [](const JobEntry* a, const JobEntry* b) { return take_order(*a) < take_order(*b); });
+  std::vector<std::string> ids;
+  for (const JobEntry* item : items) ids.push_back(item->id());
+  return ids;
 }
 
-const JobEntry* JobStore::first_waiting() const {
-  const JobEntry* next = nullptr;
-  for (const auto& [number, item] : unfinished_) {
-    const v1::JobState state = item->job.state();
-    if (item->active || state == v1::JOB_STATE_HELD || state == v1::JOB_STATE_PAUSED) continue;
-    if (!next || take_order(*item) < take_order(*next)) next = item;
-  }
-  return next;
+bool JobProgress::comes_first(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const JobEntry* found = jobs_.find(id);
+  return found && found->resumed;
 }
 
-v1::Job JobStore::begin_attempt(const std::string& id) {
+v1::Job JobProgress::begin_attempt(const std::string& id) {
   Ledger::Ticket ticket = 0;
   v1::Job begun;
   {
     Change locked(*this);
-    changed_.wait(locked.lock(), [&] { return closed_ || ledger_.can_give_epoch(); });
-    if (!ledger_.can_give_epoch())
+    changed_.wait(locked.lock(), [&] { return closed_ || ledger().can_give_epoch(); });
+    if (!ledger().can_give_epoch())
       throw Unavailable("the daemon is stopping and the journal cannot be written", "STOPPING");
-    JobEntry& target = entry(id);
+    JobEntry& target = jobs_.at(id);
     if (!base::can_move(target.job.state(), v1::JOB_STATE_PREPARING))
       throw FailedPrecondition(
           fmt::format("job \"{}\" does not wait for the ranks any more: it is {}", id,
                       base::table_of<v1::JobState>().name(target.job.state())),
           "JOB_NOT_QUEUED", {{"job", id}});
-    for (const std::string& old : just_ended_)
-      if (const auto found = by_id_.find(old); found != by_id_.end())
-        found->second->forget_events();
-    just_ended_.clear();
+    jobs_.forget_ended_events();
     target.active = true;
     target.resumed = false;
     target.begun = target.job.checkpoint_step();
-    target.hold_back();
-    base::move_to(target.job, v1::JOB_STATE_PREPARING);
-    target.job.set_epoch(ledger_.give_epoch());
-    target.job.set_attempt(target.job.attempt() + 1);
-    target.job.set_stalled_attempts(target.job.stalled_attempts() + 1);
-    ticket = save(target);
-    add_job_event(target, ticket);
+    ticket = alter(target, [&] {
+      base::move_to(target.job, v1::JOB_STATE_PREPARING);
+      target.job.set_epoch(ledger().give_epoch());
+      target.job.set_attempt(target.job.attempt() + 1);
+      target.job.set_stalled_attempts(target.job.stalled_attempts() + 1);
+    });
     begun = target.job;
     put_config(target.config, &begun);
   }
-  ledger_.wait_kept(ticket);
+  ledger().wait_kept(ticket);
   return begun;
 }
 
-void JobStore::hold(const std::string& id, v1::HoldCode code, const std::string& reason) {
+void JobProgress::hold(const std::string& id, v1::HoldCode code, const std::string& reason) {
   Ledger::Ticket ticket = 0;
   {
     const Change locked(*this);
-    JobEntry& target = entry(id);
+    JobEntry& target = jobs_.at(id);
     if (!base::can_move(target.job.state(), v1::JOB_STATE_HELD)) return;
-    target.hold_back();
-    target.hold(code, reason);
-    ticket = save(target);
-    add_job_event(target, ticket);
+    ticket = alter(target, [&] { target.hold(code, reason); });
   }
-  ledger_.wait_kept(ticket);
+  ledger().wait_kept(ticket);
 }
 
-void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>& change) {
+void JobProgress::update(const std::string& id, const std::function<void(v1::Job*)>& change) {
   Ledger::Ticket ticket = 0;
   {
     Change locked(*this);
     // A whole job in the journal replaces what an edit that is being written says.
-    changed_.wait(locked.lock(), [&] { return !entry(id).editing; });
-    JobEntry& target = entry(id);
+    changed_.wait(locked.lock(), [&] { return !jobs_.at(id).editing; });
+    JobEntry& target = jobs_.at(id);
     const v1::JobState before = target.job.state();
     v1::Job job = target.job;
     change(&job);
@@ -142,37 +137,29 @@ void JobStore::update(const std::string& id, const std::function<void(v1::Job*)>
     target.job = std::move(job);
     const bool paused = target.job.state() == v1::JOB_STATE_PAUSED;
     // What asked for the pause has ended meanwhile.
-    if (paused && target.job.pause_code() == v1::PAUSE_CODE_UNSPECIFIED) queue_first(target);
+    if (paused && target.job.pause_code() == v1::PAUSE_CODE_UNSPECIFIED) jobs_.queue_first(target);
     const bool other_config = target.job.has_resolved();
     if (other_config) take_resolved(target);
-    if (base::is_final(target.job.state()) && !base::is_final(before)) ended(target);
+    if (base::is_final(target.job.state()) && !base::is_final(before)) jobs_.end(target);
     if (base::is_final(target.job.state()) || target.job.state() == v1::JOB_STATE_RECOVERING ||
         paused)
       target.active = false;
-    if (other_samples) ledger_.append(samples_record(target));
+    if (other_samples) keep(samples_record(target));
     v1::JournalRecord record = state_record(target);
     if (other_config) {
       record.mutable_job()->Swap(record.mutable_state());
       record.clear_state();
       put_config(target.config, &record);
     }
-    ticket = ledger_.append(std::move(record));
+    ticket = keep(std::move(record));
     add_job_event(target, ticket);
   }
-  ledger_.wait_kept(ticket);
+  ledger().wait_kept(ticket);
 }
 
-void JobStore::ended(JobEntry& entry) {
-  entry.job.set_finish_time(base::now_rfc3339());
-  entry.job.clear_pause_code();
-  unfinished_.erase(entry.number);
-  just_ended_.push_back(entry.id());
-  detailed_.insert(entry.number);
-}
-
-void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) {
+void JobProgress::publish_step(const std::string& id, const v1::StepMetrics& step) {
   const Change locked(*this);
-  JobEntry& target = entry(id);
+  JobEntry& target = jobs_.at(id);
   // A step that was done before, and lost again, does not show that this attempt gets any further.
   const bool is_new = step.step() > target.furthest_step;
   const bool first = is_new && target.job.stalled_attempts() > 0;
@@ -184,16 +171,16 @@ void JobStore::publish_step(const std::string& id, const v1::StepMetrics& step) 
     target.job.set_stalled_attempts(0);
     target.furthest_step = promised_steps(step.step());
     // Nothing that is told waits for it, so no revision is promised by it.
-    if (!save_it) ledger_.append(promised_record(target));
+    if (!save_it) keep(promised_record(target));
   }
   v1::JobEvent event;
   *event.mutable_step() = step;
   add_event(target, std::move(event), save_it ? save(target) : 0);
 }
 
-void JobStore::publish_tokenizing(const std::string& id, const v1::TokenizeProgress& progress) {
+void JobProgress::publish_tokenizing(const std::string& id, const v1::TokenizeProgress& progress) {
   const Change locked(*this);
-  JobEntry& target = entry(id);
+  JobEntry& target = jobs_.at(id);
   const bool save_it = target.job.revision() >= target.reserved_revision;
   if (save_it) target.hold_back();
   *target.job.mutable_tokenizing() = progress;
@@ -202,9 +189,10 @@ void JobStore::publish_tokenizing(const std::string& id, const v1::TokenizeProgr
   add_event(target, std::move(event), save_it ? save(target) : 0);
 }
 
-void JobStore::publish_validation(const std::string& id, const v1::ValidationMetrics& validation) {
+void JobProgress::publish_validation(const std::string& id,
+                                     const v1::ValidationMetrics& validation) {
   const Change locked(*this);
-  JobEntry& target = entry(id);
+  JobEntry& target = jobs_.at(id);
   if (!target.job.has_first_validation()) *target.job.mutable_first_validation() = validation;
   *target.job.mutable_last_validation() = validation;
   v1::JobEvent event;
@@ -212,9 +200,10 @@ void JobStore::publish_validation(const std::string& id, const v1::ValidationMet
   add_event(target, std::move(event), 0);
 }
 
-void JobStore::publish_samples(const std::string& id, const std::vector<v1::DrawnSample>& samples) {
+void JobProgress::publish_samples(const std::string& id,
+                                  const std::vector<v1::DrawnSample>& samples) {
   const Change locked(*this);
-  JobEntry& target = entry(id);
+  JobEntry& target = jobs_.at(id);
   target.hold_back();
   target.job.mutable_samples()->Assign(samples.begin(), samples.end());
   const Ledger::Ticket ticket = save_part(target, samples_record(target));
@@ -225,22 +214,24 @@ void JobStore::publish_samples(const std::string& id, const std::vector<v1::Draw
   }
 }
 
-void JobStore::checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds) {
+void JobProgress::checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds) {
   const std::lock_guard lock(mutex_);
-  JobEntry& target = entry(id);
+  JobEntry& target = jobs_.at(id);
   target.job.set_ran_seconds(ran_seconds);
   if (step > target.job.checkpoint_step()) target.job.set_stalled_attempts(0);
   target.set_checkpoint_step(step);
   save(target);
 }
 
-void JobStore::add_note(const std::string& id, const std::string& note) {
+void JobProgress::add_note(const std::string& id, const std::string& note) {
   const Change locked(*this);
   // Nothing may be appended behind the record that deletes the job.
-  if (std::any_of(undecided_.begin(), undecided_.end(),
-                  [&](const Undecided& item) { return item.id == id && !item.edit; }))
+  const std::string name = job_resource(id);
+  if (std::any_of(undecided().begin(), undecided().end(), [&](const Undecided& item) {
+        return item.record.deleted_job() == id || item.record.job().name() == name;
+      }))
     return;
-  JobEntry& target = entry(id);
+  JobEntry& target = jobs_.at(id);
   target.hold_back();
   auto record = keep_note(target, note);
   v1::JobEvent event;
@@ -249,40 +240,37 @@ void JobStore::add_note(const std::string& id, const std::string& note) {
             record ? save_part(target, *std::move(record)) : save(target));
 }
 
-bool JobStore::cancel_requested(const std::string& id) const {
+bool JobProgress::cancel_requested(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  return entry(id).job.state() == v1::JOB_STATE_CANCELLING;
+  return jobs_.at(id).job.state() == v1::JOB_STATE_CANCELLING;
 }
 
-bool JobStore::pause_requested(const std::string& id) const {
+bool JobProgress::pause_requested(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  return entry(id).job.state() == v1::JOB_STATE_PAUSING;
+  return jobs_.at(id).job.state() == v1::JOB_STATE_PAUSING;
 }
 
-void JobStore::pause_failed(const std::string& id, const std::string& why) {
+void JobProgress::pause_failed(const std::string& id, const std::string& why) {
   Ledger::Ticket ticket = 0;
   {
     const Change locked(*this);
-    JobEntry& target = entry(id);
+    JobEntry& target = jobs_.at(id);
     if (target.job.state() != v1::JOB_STATE_PAUSING) return;  // cancelled meanwhile
-    target.hold_back();
-    base::move_to(target.job, v1::JOB_STATE_RUNNING);
-    target.job.clear_pause_code();
-    ticket = save(target);
-    add_job_event(target, ticket);
+    ticket = alter(target, [&] {
+      base::move_to(target.job, v1::JOB_STATE_RUNNING);
+      target.job.clear_pause_code();
+    });
   }
-  ledger_.wait_kept(ticket);
+  ledger().wait_kept(ticket);
   add_note(id, why);
 }
 
-JobStore::StepOrder JobStore::begin_step(const std::string& id, std::int64_t step) {
+JobProgress::StepOrder JobProgress::begin_step(const std::string& id, std::int64_t step) {
   std::unique_lock lock(mutex_);
-  JobEntry& target = entry(id);
+  JobEntry& target = jobs_.at(id);
   changed_.wait(lock, [&] { return !target.editing; });
   target.begun = step;
   return {target.config, target.config->step_limit, target.config->time_limit_seconds};
 }
-
-std::int64_t JobStore::epoch() const { return ledger_.newest_epoch(); }
 
 }  // namespace meshloom::control
