@@ -66,32 +66,19 @@ void check_spec(const v1::RunSpec& spec) {
 RunManager::RunManager(const Parts& parts)
     : parts_(parts),
       operations_(kMostResultBytes),
-      world_{
-          parts.executor,
-          parts.turn,
-          parts.store,
-          operations_,
-          parts.scheduler,
-          parts.state,
-          parts.data_dir,
-          [this](const v1::RunConfig& resolved) { return parts_.admission.model_folder(resolved); },
-          parts.uploads,
-          [this](const v1::RunConfig& resolved) {
-            return parts_.admission.hold_snapshot(resolved);
-          },
-          [this](std::int64_t bytes) { return parts_.admission.hold_upload(bytes); },
-          [this](const v1::RunConfig& resolved, v1::DataReference* reference,
-                 const train::TextProgress& progress) {
-            return parts_.admission.tokenize_reference(resolved, reference, progress);
-          },
-          [this](const v1::RunConfig& resolved, const std::vector<train::SampleStart>& starts) {
-            return parts_.admission.hold_cache(
-                cache_need(parts_.admission.prompt_limits(resolved), starts));
-          },
-          parts.uptime,
-          parts.most_upload_bytes,
-          WaitingMemory(parts.waiting),
-          parts.wait_of} {
+      world_{parts.executor,
+             parts.turn,
+             parts.store,
+             operations_,
+             parts.scheduler,
+             parts.admission,
+             parts.state,
+             parts.data_dir,
+             parts.uploads,
+             parts.uptime,
+             parts.most_upload_bytes,
+             WaitingMemory(parts.waiting),
+             parts.wait_of} {
   sweep_run_folders(parts_.state, parts_.store);
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
@@ -262,7 +249,7 @@ void RunManager::forget_oldest(const std::string& client) {
         continue;
       }
       if (item.thread.joinable()) threads.push_back(std::move(item.thread));
-      if (!item.session->has_states()) bare.push_back(number);
+      if (item.session->states().empty()) bare.push_back(number);
     }
     if (open >= kMostOpen || of_client >= kMostOpenOfClient)
       throw ResourceExhausted(

@@ -17,9 +17,6 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::int64_t kMostAhead = 10'000;  // numbers before the next one that may arrive
-constexpr std::int64_t kRemembered = 10'000;
-
 std::chrono::seconds gap_timeout_of(const v1::RunSpec& spec) {
   return std::chrono::seconds(spec.has_gap_timeout_seconds() ? spec.gap_timeout_seconds() : 60);
 }
@@ -37,20 +34,14 @@ RunSession::RunSession(RunWorld& world, v1::RunRecord record)
       ranks_(world.executor, id_),
       record_(std::move(record)),
       run_(*record_.mutable_run()),
-      sequence_(run_.next_seq(), gap_timeout_of(run_.spec())),
-      renewed_(Clock::now()) {
+      states_(world.store, world.state, world.uptime, id_),
+      weights_({world.admission, world.store, world.state, ranks_}, id_,
+               std::move(*run_.mutable_weights())),
+      queue_({world.operations, world.waiting, world.uploads, states_, world.most_upload_bytes},
+             {id_, client_}, run_.next_seq(), gap_timeout_of(run_.spec())),
+      lease_(std::make_shared<RunLease>(lease_of(run_.spec()))) {
+  run_.clear_weights();
   restore_saves();
-}
-
-std::string RunSession::operation_name(std::int64_t epoch, const std::string& key) const {
-  return fmt::format("operations/{}/{}/{}", id_, epoch, key);
-}
-
-std::int64_t RunSession::lease_left_ms() const {
-  if (has_ended()) return 0;
-  const auto left = lease_of(run_.spec()) - (Clock::now() - renewed_);
-  return std::max<std::int64_t>(
-      0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
 }
 
 v1::Run RunSession::told(const RunStore::StateRoom& states) const {
@@ -60,7 +51,7 @@ v1::Run RunSession::told(const RunStore::StateRoom& states) const {
   {
     const std::lock_guard lock(mutex_);
     seen = run_;
-    seen.set_next_seq(sequence_.next_new());
+    seen.set_next_seq(queue_.next_new());
     seen.set_lease_left_ms(lease_left_ms());
   }
   if (const std::size_t bytes = seen.spec().ByteSizeLong() + seen.resolved().ByteSizeLong();
@@ -69,8 +60,8 @@ v1::Run RunSession::told(const RunStore::StateRoom& states) const {
     seen.clear_resolved();
     seen.add_notes(fmt::format("its config of {} bytes is too large to be told", bytes));
   }
-  world_.store.tell_states(states, &seen);
-  for (v1::SavedState& state : *seen.mutable_saved()) set_expiry(state);
+  *seen.mutable_weights() = weights_.all();
+  states_.tell(states, &seen);
   if (!queued()) return seen;
   for (std::string& name : world_.turn.ahead_of(seen.name())) seen.add_ahead(std::move(name));
   if (v1::RanksWait wait = ranks_wait(); !wait.reason().empty())
@@ -84,7 +75,7 @@ v1::RanksWait RunSession::ranks_wait() const {
 
 RunSession::Holding RunSession::holding() const {
   const std::lock_guard lock(mutex_);
-  const bool kept = lease_holds_ > 0 || world_.operations.open_of(id_) > 0;
+  const bool kept = lease_->is_held() || world_.operations.open_of(id_) > 0;
   return {client_, lease_left_ms(), run_.state() == v1::RUN_STATE_READY && !end_ && !kept};
 }
 
@@ -103,22 +94,15 @@ v1::RunConfig RunSession::resolved() const {
   return run_.resolved();
 }
 
-void RunSession::check_token(const std::string& token) const {
+void RunSession::check_holder(const std::string& token) {
   const std::string digest = token_digest(token);
   const std::lock_guard lock(mutex_);
-  if (same_secret(digest, record_.token_digest())) return;
+  if (same_secret(digest, record_.token_digest())) return lease_->renew();
   throw FailedPrecondition(
       fmt::format("this is not the token of run \"{}\": send the one that CreateRun returned as "
                   "metadata \"{}\"",
                   id_, kRunTokenKey),
       "TOKEN_INVALID", {{"run", id_}});
-}
-
-bool RunSession::is_of_holder(const std::string& token) {
-  if (token.empty()) return false;
-  check_token(token);
-  renew_lease();
-  return true;
 }
 
 void RunSession::replace_token(const std::string& digest) {
@@ -127,11 +111,6 @@ void RunSession::replace_token(const std::string& digest) {
     record_.set_token_digest(digest);
   }
   persist();
-}
-
-void RunSession::renew_lease() {
-  const std::lock_guard lock(mutex_);
-  renewed_ = Clock::now();
 }
 
 v1::HeartbeatResponse RunSession::heartbeat() const {
@@ -154,19 +133,19 @@ bool RunSession::ended() const {
   return has_ended();
 }
 
-Error RunSession::recovered_error(const std::string& cause) const {
-  const auto state = newest_state();
+Error RunSession::recovered_error(const std::string& cause, std::int64_t next) const {
+  const auto state = states_.newest_readable();
   const std::string from = state ? fmt::format("from {} (step {})", state->name(), state->step())
-                           : has_states() ? "from none of its saved states, which are damaged"
-                                          : "from its initial weights";
+                           : !states_.empty() ? "from none of its saved states, which are damaged"
+                                              : "from its initial weights";
   return Aborted(fmt::format("{}; run \"{}\" begins anew {}, epoch {}, next number {}", cause, id_,
-                             from, run_.epoch(), sequence_.next_new()),
+                             from, run_.epoch(), next),
                  "RUN_RECOVERED",
                  {{"run", id_},
                   {"state", state ? state->name() : ""},
                   {"step", std::to_string(state ? state->step() : 0)},
                   {"epoch", std::to_string(run_.epoch())},
-                  {"next_seq", std::to_string(sequence_.next_new())}});
+                  {"next_seq", std::to_string(next)}});
 }
 
 void RunSession::check_not_ended() const {
@@ -183,7 +162,7 @@ void RunSession::check_not_ended_locked() const {
         fmt::format("run \"{}\" is being saved, then it is closed: {}", id_, cause.message()),
         "LEASE_ENDING", {{"run", id_}});
   const bool lease = cause.info().reason() == kLeaseEnded;
-  const auto state = newest_state();
+  const auto state = states_.newest_readable();
   throw FailedPrecondition(fmt::format("run \"{}\" is closed{}", id_,
                                        cause.message().empty() ? "" : ": " + cause.message()),
                            lease ? kLeaseEnded : "RUN_CLOSED",
@@ -196,57 +175,18 @@ void RunSession::check_open(std::int64_t epoch) const {
   check_not_ended_locked();
   if (epoch == run_.epoch()) return;
   if (epoch > 0 && epoch < run_.epoch())
-    throw recovered_error(fmt::format("epoch {} has ended", epoch));
+    throw recovered_error(fmt::format("epoch {} has ended", epoch), queue_.next_new());
   throw InvalidArgument(fmt::format("epoch {} is not the run's, which is {}", epoch, run_.epoch()),
                         "EPOCH_UNKNOWN", {{"field", "id.epoch"}});
 }
 
-void RunSession::refuse_used(std::int64_t seq, const std::string& digest) const {
-  const auto known = digests_.find(seq);
-  if (known != digests_.end() && known->second != digest)
-    throw InvalidArgument(
-        fmt::format("number {} of run \"{}\" was given to another verb", seq, id_),
-        "SEQUENCE_REUSED", {{"field", "id.seq"}, {"run", id_}});
-  throw FailedPrecondition(fmt::format("number {} of run \"{}\" is used up; the next one is {}",
-                                       seq, id_, sequence_.next_new()),
-                           "SEQUENCE_USED",
-                           {{"run", id_}, {"next_seq", std::to_string(sequence_.next_new())}});
-}
-
 v1::Operation RunSession::submit(Verb::Request request) {
-  const v1::VerbId id = id_of(request);
-  const std::string digest = digest_of(request);
-  const std::size_t bytes = bytes_of(request);
+  VerbQueue::Arrival arrival(std::move(request));
   const std::lock_guard lock(mutex_);
-  if (auto saved = finished_save(request)) return *std::move(saved);
-  check_open(id.epoch());
-  if (id.seq() < 1 || id.seq() - sequence_.next() > kMostAhead)
-    throw InvalidArgument(fmt::format("number {} is out of range: the next one is {}, at most {} "
-                                      "may be ahead of it",
-                                      id.seq(), sequence_.next_new(), kMostAhead),
-                          "SEQUENCE_INVALID", {{"field", "id.seq"}});
-  const std::string name = operation_name(id.epoch(), std::to_string(id.seq()));
-  if (sequence_.used_up(id.seq())) {
-    const auto known = digests_.find(id.seq());
-    if (known != digests_.end() && known->second == digest && world_.operations.has(name))
-      return world_.operations.get(name);
-    refuse_used(id.seq(), digest);
-  }
-  digests_[id.seq()] = digest;
-  if (digests_.size() > kRemembered) digests_.erase(digests_.begin());
-  // Where it is refused its number is used up, and nothing else is kept of it: those behind it go
-  // on.
-  const auto verb = std::make_shared<Verb>(Verb{number_of(request), ""});
-  sequence_.add(id.seq(), verb, Clock::now());
-  changed_.notify_all();
-  check_verb(request);
-  if (const auto* state = std::get_if<v1::SaveStateRequest>(&request)) check_room(*state);
-  if (const std::string upload = upload_of(request); !upload.empty())
-    world_.uploads.check_complete(run_.name(), parse_upload_name(upload));
-  WaitingMemory::Hold memory = world_.waiting.take(id_, client_, bytes);
-  v1::Operation operation = world_.operations.add(id_, name, name_of(request));
-  *verb = {std::move(request), name, std::move(memory)};
-  return operation;
+  if (auto saved = finished_save(arrival.request)) return *std::move(saved);
+  check_open(id_of(arrival.request).epoch());
+  changed_.notify_all();  // what is refused has its place in the order, too
+  return queue_.submit(std::move(arrival));
 }
 
 std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& request) const {
@@ -257,7 +197,7 @@ std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& requ
   else if (const auto* weights = std::get_if<v1::SaveWeightsRequest>(&request))
     wanted = weights_resource(id_, weights->name());
   if (wanted.empty() || id.epoch() >= run_.epoch()) return std::nullopt;
-  const std::string name = operation_name(id.epoch(), std::to_string(id.seq()));
+  const std::string name = operation_name(id_, id.epoch(), std::to_string(id.seq()));
   try {
     const Operations::Result result = world_.operations.result(name);
     if (!result) return std::nullopt;
@@ -267,16 +207,6 @@ std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& requ
   } catch (const NotFound&) {
     return std::nullopt;
   }
-}
-
-std::shared_ptr<const void> RunSession::hold_lease() {
-  const std::lock_guard lock(mutex_);
-  ++lease_holds_;
-  return {nullptr, [session = shared_from_this()](const void*) {
-            const std::lock_guard release(session->mutex_);
-            --session->lease_holds_;
-            session->renewed_ = Clock::now();
-          }};
 }
 
 void RunSession::close(const std::optional<Error>& cause) {
@@ -327,11 +257,11 @@ void RunSession::end_as(v1::RunState state) {
     const std::lock_guard lock(mutex_);
     if (!end_) end_ = End{false};  // nothing more is taken, which nobody would end
     fail_waiting(closed_error());
-    digests_.clear();
+    queue_.forget_numbers();
   }
   set_state(state);
   world_.operations.close_run(id_);
-  world_.uploads.drop_run(run_.name());
+  world_.uploads.drop_run(run_resource(id_));
   world_.freed = true;
   world_.turn.wake();  // it may wait for the ranks
 }
@@ -339,13 +269,17 @@ void RunSession::end_as(v1::RunState state) {
 void RunSession::explain_lost(std::int64_t epoch) const {
   const std::lock_guard lock(mutex_);
   if (epoch > 0 && epoch < run_.epoch())
-    throw recovered_error(fmt::format("epoch {} has ended with its operations", epoch));
+    throw recovered_error(fmt::format("epoch {} has ended with its operations", epoch),
+                          queue_.next_new());
 }
 
 std::string RunSession::waits_for(const v1::Operation& operation) const {
-  std::unique_lock lock(mutex_);
-  if (run_.state() != v1::RUN_STATE_READY) {
-    lock.unlock();
+  bool ready = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ready = run_.state() == v1::RUN_STATE_READY;
+  }
+  if (!ready) {
     const std::string reason = ranks_wait().reason();
     return reason.empty() ? "the ranks, which make the run" : "the ranks, " + reason;
   }
@@ -353,10 +287,7 @@ std::string RunSession::waits_for(const v1::Operation& operation) const {
   const auto slash = operation.name().rfind('/');
   std::from_chars(operation.name().data() + slash + 1,
                   operation.name().data() + operation.name().size(), seq);
-  if (const auto missing = sequence_.missing(); missing && seq > *missing)
-    return fmt::format("number {}, which has not arrived", *missing);
-  return fmt::format("{} verbs before it", static_cast<std::int64_t>(in_flight_.size()) +
-                                               std::max<std::int64_t>(0, seq - sequence_.next()));
+  return queue_.waits_for(seq);
 }
 
 bool RunSession::queued() const {
@@ -370,41 +301,21 @@ void RunSession::wake() {
 }
 
 void RunSession::check_times() {
-  std::unique_lock lock(mutex_);
-  if (has_ended() || end_) return;
-  const auto now = Clock::now();
-  if (const auto gap = sequence_.gap_ends(); gap && now >= *gap) {
-    const std::int64_t missing = *sequence_.missing();
-    const auto verbs = sequence_.give_up_gap();
-    const std::int64_t next = sequence_.next();
-    // What is behind the gap may have been gradients, and what was lost in it too.
-    if (!gap_) gap_ = {missing, fmt::format("verb {} never arrived", missing)};
-    fail_verbs(verbs, Aborted(fmt::format("verb {} of run \"{}\" has not arrived in {} s; the next "
-                                          "number is {}",
-                                          missing, id_, gap_timeout_of(run_.spec()).count(), next),
-                              "SEQUENCE_GAP",
-                              {{"run", id_},
-                               {"missing_seq", std::to_string(missing)},
-                               {"next_seq", std::to_string(next)}}));
-    changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_ended() || end_) return;
+    const auto now = Clock::now();
+    if (queue_.end_gap(now)) changed_.notify_all();
+    if (!lease_->has_run_out(world_.operations.open_of(id_) > 0, now)) return;
   }
-  if (lease_holds_ > 0 || world_.operations.open_of(id_) > 0) renewed_ = now;
-  if (now - renewed_ < lease_of(run_.spec())) return;
-  lock.unlock();
   spdlog::warn("run {}: its lease has ended", id_);
-  close(FailedPrecondition(fmt::format("its lease of {} s has ended: no call came for it",
-                                       lease_of(run_.spec()).count()),
-                           kLeaseEnded, {{"run", id_}}));
-}
-
-void RunSession::fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error) {
-  const v1::ErrorDetails details = to_details(error);
-  for (const auto& verb : verbs)
-    if (!verb->operation.empty()) world_.operations.fail(verb->operation, details);
+  close(FailedPrecondition(
+      fmt::format("its lease of {} s has ended: no call came for it", lease_->length().count()),
+      kLeaseEnded, {{"run", id_}}));
 }
 
 void RunSession::fail_waiting(const Error& error) {
-  fail_verbs(sequence_.take_all(), error);
+  queue_.fail_waiting(error);
   fail_lost_samples(error);
 }
 

@@ -17,13 +17,17 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/jobs/admission.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/runs/operations.h"
+#include "daemon/control/runs/run_lease.h"
 #include "daemon/control/runs/run_sample.h"
 #include "daemon/control/runs/run_snapshot.h"
+#include "daemon/control/runs/run_states.h"
+#include "daemon/control/runs/run_weights.h"
 #include "daemon/control/runs/verb_launch.h"
-#include "daemon/control/runs/verb_sequence.h"
+#include "daemon/control/runs/verb_queue.h"
 #include "daemon/control/runs/waiting_memory.h"
 #include "daemon/control/stores/notes.h"
 #include "daemon/control/stores/run_store.h"
@@ -39,24 +43,12 @@ struct RunWorld {
   RunStore& store;
   Operations& operations;
   SampleScheduler& scheduler;
+  Admission& admission;
   const StateDir& state;
   std::filesystem::path data_dir;
-  /// As Admission::model_folder.
-  std::function<std::filesystem::path(const v1::RunConfig& resolved)> model_folder;
   TransientUploads& uploads;
-  /// As those of Admission.
-  std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved)> hold_snapshot;
-  std::function<std::shared_ptr<const void>(std::int64_t bytes)> hold_upload;
-  std::function<train::TokenizedText(const v1::RunConfig& resolved, v1::DataReference* reference,
-                                     const train::TextProgress& progress)>
-      tokenize;
-  /// The memory of keys and values of sequences. Throws ResourceExhausted (MEMORY_ESTIMATE).
-  std::function<std::shared_ptr<const void>(const v1::RunConfig& resolved,
-                                            const std::vector<train::SampleStart>& starts)>
-      hold_cache;
-  /// Seconds of all daemons on the state dir together: what the age of a state is counted by.
-  std::function<std::int64_t()> uptime;
-  /// Of uploads that verbs in flight have taken, and one more verb if none has.
+  RunStates::Uptime uptime;
+  /// As VerbQueue::Parts::most_upload_bytes.
   std::int64_t most_upload_bytes = 0;
   WaitingMemory waiting;
   /// RanksQueue::wait_of; may be empty. Asked without a mutex of a run.
@@ -89,21 +81,24 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// As ListRuns does.
   v1::Run summary() const;
   v1::RunConfig resolved() const;
-  /// Throws PermissionDenied-like FailedPrecondition (TOKEN_INVALID) unless it is the run's token.
-  void check_token(const std::string& token) const;
+  /// Renews the lease for a call that has the run's token. Throws FailedPrecondition
+  /// (TOKEN_INVALID) for another.
+  void check_holder(const std::string& token);
   /// Whether a call that needs no token is one of the client that holds the run, which renews its
   /// lease: it has the token. Without one it is another's, with a wrong one it throws as
-  /// check_token.
-  bool is_of_holder(const std::string& token);
-  /// As hold_lease, for a call of the client that holds the run (see is_of_holder); null for
+  /// check_holder.
+  bool is_of_holder(const std::string& token) {
+    if (token.empty()) return false;
+    check_holder(token);
+    return true;
+  }
+  /// As RunLease::hold, for a call of the client that holds the run (see is_of_holder); null for
   /// another's.
   std::shared_ptr<const void> hold_lease_of(const std::string& token) {
-    return is_of_holder(token) ? hold_lease() : nullptr;
+    return is_of_holder(token) ? lease_->hold() : nullptr;
   }
   /// A repeat of the creation: the token before it ends.
   void replace_token(const std::string& digest);
-  /// Whoever lets a call through that has the token does so.
-  void renew_lease();
   /// Throws FailedPrecondition (LEASE_ENDED, RUN_CLOSED) for a run that has ended or is about to,
   /// and Unavailable (LEASE_ENDING) until the state is saved that the former names.
   void check_not_ended() const;
@@ -125,18 +120,10 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// Once what has begun is done, saves the run as where its lease ends, and closes it (DRAINED).
   /// Where it cannot be saved it goes on, with a note. Closes one that has no weights yet at once.
   void drain();
-  /// Removes a saved state. Throws NotFound.
-  void delete_state(const std::string& name);
-  bool has_states() const { return world_.store.count_states(id_) > 0; }
-  /// As RunStore::list_states.
-  std::pair<std::vector<v1::SavedState>, std::int64_t> list_states(std::int64_t position,
-                                                                   int size) const;
-  /// Lets saved weights go; samples that draw from them go on. Throws NotFound (WEIGHTS_NOT_FOUND),
-  /// as the next does.
-  void delete_weights(const std::string& name);
-  v1::SavedWeights find_weights(const std::string& name) const;
-  /// The lease does not run while the result is held.
-  std::shared_ptr<const void> hold_lease();
+  /// What it has saved.
+  RunStates& states() { return states_; }
+  const RunStates& states() const { return states_; }
+  RunWeights& weights() { return weights_; }
   /// Why an operation that is not kept is gone: throws Aborted (RUN_RECOVERED) if it is of an
   /// earlier epoch.
   void explain_lost(std::int64_t epoch) const;
@@ -175,58 +162,27 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   };
   static constexpr const char* kLeaseEnded = "LEASE_ENDED";
   static constexpr const char* kNotSaved = "its last state was not saved: ";
-  using Lock = std::unique_lock<std::mutex>;
 
-  std::string operation_name(std::int64_t epoch, const std::string& key) const;
   /// What was saved before the daemon was started is told of still.
   void restore_saves();
   v1::Run told(const RunStore::StateRoom& states) const;
   v1::RanksWait ranks_wait() const;  ///< without the mutex
-  void set_expiry(v1::SavedState& state) const;
   void add_note(const std::string& note) { keep_newest_note(note, run_.mutable_notes()); }
   bool has_ended() const { return control::has_ended(run_); }
-  std::int64_t lease_left_ms() const;
+  std::int64_t lease_left_ms() const { return has_ended() ? 0 : lease_->left().count(); }
   void check_open(std::int64_t epoch) const;
-  /// Throws ResourceExhausted (STATES_FULL) for a state whose record there is no room for.
-  void check_room(const v1::SaveStateRequest& state) const;
   void check_not_ended_locked() const;
   /// The operation of an earlier epoch that has saved what `request` asks for; null: there is none.
   std::optional<v1::Operation> finished_save(const Verb::Request& request) const;
-  [[noreturn]] void refuse_used(std::int64_t seq, const std::string& digest) const;
-  Error recovered_error(const std::string& cause) const;
+  /// Its run goes on with number `next`.
+  Error recovered_error(const std::string& cause, std::int64_t next) const;
   Error closed_error() const;  ///< of what had not ended
   static Error drained_error() { return FailedPrecondition("the daemon is drained", "DRAINED"); }
-  /// That can be read, as far as is known.
-  std::optional<v1::SavedState> newest_state() const {
-    return world_.store.newest_readable_state(id_);
-  }
-  Error no_state_left() const;
   void fail_waiting(const Error& error);
-  void fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error);
   void set_state(v1::RunState state);
   void end_as(v1::RunState state);
   void persist();  ///< without the mutexes
-  v1::SavedState keep_state(v1::SavedState saved);
-  /// Of a state or of weights that nothing knows of any more. What cannot be removed is told of in
-  /// the log, and goes at the next start.
-  void remove_saved(const std::string& folder) const;
   VerbPlace place();
-  VerbPlace::Memory claim(const std::string& name) const;
-  VerbPlace::Memory claim_weights(const std::string& name);
-  using SnapshotPtr = std::shared_ptr<const RunSnapshot>;
-  VerbPlace::Memory hold_snapshot();
-  SnapshotPtr keep_snapshot(const std::string& name);
-  /// For weights on disk that a sample draws from: one for all that draw at the same time.
-  VerbPlace::Memory hold_loaded(const std::string& name);
-  v1::SavedWeights keep_weights(v1::SavedWeights saved, SnapshotPtr snapshot);
-  v1::SavedWeights keep_weights_on_disk(v1::SavedWeights saved);
-  const v1::SavedWeights* kept_weights(const std::string& name) const;  ///< null: there are none
-  /// As find_weights, with the mutex.
-  v1::SavedWeights weights_named(const std::string& name) const;
-  void erase_weights(const std::function<bool(const v1::SavedWeights&)>& which);
-  void drop_snapshots();  ///< samples that draw from them have them still
-  /// Saved weights that a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
-  v1::SavedWeights drawn_weights(const std::string& name) const;
   void check_sample(const SampleOrder& order) const;
   v1::Operation add_sample(std::int64_t epoch, const std::shared_ptr<SampleProgress>& progress);
   void begin_sample(std::int64_t epoch, const std::string& operation, SampleOrder order,
@@ -243,7 +199,6 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// The memory that drawing takes; the order draws from the weights of these names as they are
   /// now.
   void hold_memory(SampleOrder& order);
-  std::filesystem::path weights_folder(const std::string& weights) const;
 
   // The thread of drive(), and the one that collects answers.
   /// From its newest state that can be read, else as its spec says; false, with the cause, if it
@@ -252,29 +207,30 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   bool make_ready();  ///< and takes what has waited for that
   void create_on_ranks(const v1::SavedState* own);
   void skip_state(const std::string& name, const Error& damage);
-  void mark_damaged(const std::string& name, const Error& damage);
   /// The next epoch, from the newest state; verbs that wait fail. With the mutex.
   void begin_epoch(const Error& cause);
-  bool may_start() const;
-  void start_next(Lock& lock);
+  void start_next(const VerbQueue::Taken& taken);
   /// What the run holds is lost if the start of a verb fails where none can.
-  void start_safely(Lock& lock);
-  /// The gradients of verb `seq` will be missing, which a later step fails for.
-  struct Missing {
-    std::int64_t seq = 0;
-    std::string cause;
-  };
-  VerbInFlight poison(const Missing& missing);
+  void start_safely(const VerbQueue::Taken& taken);
+  VerbInFlight poison(const MissingGradients& missing);
   /// The tokens of the text that a verb names, until the run is to end. Without the mutex.
   train::TokenizedText tokenize(v1::DataReference* reference);
   void collect();
-  v1::ErrorDetails details_of(const VerbInFlight& verb, const std::exception_ptr& error);
-  bool begin_anew(Lock& lock);
+  void note_step(const VerbInFlight& verb, const v1::VerbResult& result);
+  /// What the client of the oldest verb in flight is told, which has failed.
+  v1::ErrorDetails fail_oldest(const std::exception_ptr& error);
+  enum class Act { kStart, kMake, kSave, kEnd };
+  struct Next {
+    Act act;
+    VerbQueue::Taken taken;  ///< of kStart
+  };
+  /// Waits. Where the run was lost its next epoch has begun, and it is to be made anew.
+  Next wait_for_next();
   /// Verbs in their order until the run is to end; false if it could not be made anew.
   bool carry_out();
   /// False, with a note, if it cannot be.
   bool save_last(const std::string& name, std::int64_t ttl_seconds);
-  void save_and_close(Lock& lock);
+  void save_and_close();
   /// After the last verb; `made`: the ranks have it.
   void finish(bool made);
 
@@ -286,20 +242,14 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::condition_variable changed_;
   v1::RunRecord record_;
   v1::Run& run_;  ///< of record_
-  VerbSequence sequence_;
-  std::map<std::int64_t, std::string> digests_;  ///< of verbs of this epoch, by number
-  std::deque<VerbInFlight> in_flight_;
-  bool collecting_ = false;
-  /// The first since the last optimizer step whose gradients are missing, as far as answers are
-  /// collected, which is in the order of numbers.
-  std::optional<Missing> missing_;
-  /// The first that was lost in a gap; the ranks are not told yet.
-  std::optional<Missing> gap_;
+  RunStates states_;
+  RunWeights weights_;
+  VerbQueue queue_;
+  const std::shared_ptr<RunLease> lease_;
   std::optional<Error> lost_;  ///< what the run held on the ranks is lost
   std::optional<End> end_;     ///< it is to end
   bool draining_ = false;      ///< nothing is begun before it is saved
   bool driven_ = false;        ///< the ranks may know of it
-  Clock::time_point renewed_;
   train::PromptLimits limits_;
   RunClient::BatchRules rules_;  ///< of the thread of drive()
   /// What a reference's section `data` becomes, and the tokens of its text.
@@ -320,23 +270,6 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   std::vector<WaitingSample> waiting_samples_;  ///< for the ranks, oldest first
   /// Operations of samples that found what the run held lost; the next epoch ends them.
   std::vector<std::string> lost_samples_;
-  /// Weights in memory, by their name; samples hold what they draw from as well.
-  std::map<std::string, SnapshotPtr> snapshots_;
-  std::int64_t next_snapshot_ = 1;
-  std::map<std::string, std::weak_ptr<const void>> loaded_memory_;  ///< of weights on disk
-  std::mutex loading_;  ///< while memory of weights on disk is asked for; taken before mutex_
-  std::vector<std::weak_ptr<const void>> held_memory_;  ///< of all weights, also asked for
-  struct Claims {
-    std::mutex mutex;  ///< taken after the session's
-    std::multiset<std::string> names;
-    bool has(const std::string& name) {
-      const std::lock_guard lock(mutex);
-      return names.contains(name);
-    }
-  };
-  /// Of weights that are being saved or deleted. Outlives what holds a claim.
-  const std::shared_ptr<Claims> claims_ = std::make_shared<Claims>();
-  int lease_holds_ = 0;
   std::mutex persist_mutex_;  ///< taken before the other
   bool forgotten_ = false;    ///< by persist_mutex_
 };

@@ -19,7 +19,6 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kMostInFlight = 8;
 constexpr std::int64_t kLeaseStateSeconds = std::int64_t{7} * 24 * 3600;
 constexpr const char* kStateDamaged = "STATE_DAMAGED";
 
@@ -55,8 +54,8 @@ bool RunSession::make_on_ranks() {
     while (true) {
       {
         const std::lock_guard lock(mutex_);
-        own = newest_state();
-        if (!own && has_states()) throw no_state_left();
+        own = states_.newest_readable();
+        if (!own && !states_.empty()) throw states_.none_readable();
       }
       try {
         create_on_ranks(own ? &*own : nullptr);
@@ -93,15 +92,14 @@ void RunSession::create_on_ranks(const v1::SavedState* own) {
     command.set_data_dir(world_.data_dir.string());
     command.set_dropout(run_.spec().dropout());
     if (own) {
-      command.set_state_folder((world_.state.root() / own->folder()).string());
+      command.set_state_folder(states_.folder_of(*own).string());
     } else if (!run_.spec().state().empty()) {
       command.set_without_optimizer(run_.spec().without_optimizer());
     }
   }
-  command.set_model_folder(world_.model_folder(command.config()).string());
+  command.set_model_folder(world_.admission.model_folder(command.config()).string());
   if (command.state_folder().empty() && !run_.spec().state().empty())
-    command.set_state_folder(
-        (world_.state.root() / world_.store.state(run_.spec().state()).folder()).string());
+    command.set_state_folder(states_.folder_of(world_.store.state(run_.spec().state())).string());
   texts_.clear();
   const v1::CreateRunResult made = ranks_.create(std::move(command)).get();
   const std::lock_guard lock(mutex_);
@@ -123,29 +121,15 @@ void RunSession::skip_state(const std::string& name, const Error& damage) {
       DataLoss(fmt::format("{} was skipped, since it cannot be read: {}", name, damage.what()),
                kStateDamaged, {{"run", id_}, {"state", name}});
   spdlog::error("run {}: {}", id_, cause.what());
-  mark_damaged(name, damage);
+  states_.mark_damaged(name, damage);
   {
     const std::lock_guard lock(mutex_);
-    if (newest_state()) begin_epoch(cause);
+    if (states_.newest_readable()) begin_epoch(cause);
   }
   persist();
 }
 
-bool RunSession::may_start() const {
-  const Verb* next = sequence_.front();
-  if (!next || lost_ || draining_) return false;
-  // One that was refused takes nothing, and may name anything.
-  const std::string upload = next->operation.empty() ? "" : upload_of(next->request);
-  std::int64_t taken = 0;
-  for (const VerbInFlight& other : in_flight_) taken += other.upload_bytes;
-  if (!upload.empty() && taken > 0 &&
-      taken + world_.uploads.size_of(run_.name(), parse_upload_name(upload)) >
-          world_.most_upload_bytes)
-    return false;
-  return reads_files(next->request) ? in_flight_.empty() : in_flight_.size() < kMostInFlight;
-}
-
-VerbInFlight RunSession::poison(const Missing& missing) {
+VerbInFlight RunSession::poison(const MissingGradients& missing) {
   try {
     ranks_.poison(missing.cause);
   } catch (const Error& error) {
@@ -165,14 +149,20 @@ VerbPlace RunSession::place() {
           rules_,
           world_.uploads,
           world_.store,
-          [this](v1::SavedState saved) { return keep_state(std::move(saved)); },
-          [this](const std::string& name) { return claim_weights(name); },
-          [this](const std::string& name) { return keep_snapshot(name); },
-          [this](const v1::SaveStateRequest& request) { check_room(request); },
-          world_.hold_upload,
+          [this](v1::SavedState saved) { return states_.keep(std::move(saved)); },
+          [this](const std::string& name) { return weights_.claim(name); },
+          [this](const std::string& name) { return weights_.keep_snapshot(name, resolved()); },
+          [this](const v1::SaveStateRequest& request) { states_.check_room(request); },
+          [this](std::int64_t bytes) { return world_.admission.hold_upload(bytes); },
           [this](v1::DataReference* reference) { return tokenize(reference); },
           [this](v1::SavedWeights saved, std::shared_ptr<const RunSnapshot> snapshot) {
-            return keep_weights(std::move(saved), std::move(snapshot));
+            {
+              // Answers come in the order of the verbs: this is the step behind those before it.
+              const std::lock_guard lock(mutex_);
+              saved.set_step(run_.step());
+            }
+            weights_.keep(saved, std::move(snapshot));
+            return saved;
           }};
 }
 
@@ -196,7 +186,7 @@ train::TokenizedText RunSession::tokenize(v1::DataReference* reference) {
     if (has_identity) *reference->mutable_data()->mutable_identity() = identity;
     return known.text;
   }
-  KnownText known{key, {}, world_.tokenize(resolved(), reference, alive)};
+  KnownText known{key, {}, world_.admission.tokenize_reference(resolved(), reference, alive)};
   // Losses of a verb are told by tokens alone, and these have the size of the vocabulary.
   known.text.token_bytes.clear();
   known.data = reference->data();
@@ -205,138 +195,104 @@ train::TokenizedText RunSession::tokenize(v1::DataReference* reference) {
   return texts_.emplace_back(std::move(known)).text;
 }
 
-void RunSession::start_next(Lock& lock) {
-  const auto verb = sequence_.take();
-  const bool refused = verb->operation.empty();
-  const std::optional<Missing> gap = std::exchange(gap_, std::nullopt);
-  const std::int64_t seq = id_of(verb->request).seq();
-  const VerbPlace where = place();
-  lock.unlock();
+void RunSession::start_next(const VerbQueue::Taken& taken) {
+  Verb& verb = *taken.verb;
+  const bool refused = verb.operation.empty();
+  const std::int64_t seq = id_of(verb.request).seq();
   std::vector<VerbInFlight> started;
-  if (gap) started.push_back(poison(*gap));
-  const bool skip = std::holds_alternative<v1::SkipRequest>(verb->request);
+  if (taken.gap) started.push_back(poison(*taken.gap));
+  const bool skip = std::holds_alternative<v1::SkipRequest>(verb.request);
   const auto stop = std::make_shared<VerbStop>();
   const bool begun =
-      !refused && world_.operations.begin(verb->operation, may_be_left(verb->request)
-                                                               ? [stop] { return stop->request(); }
-                                                               : std::function<bool()>());
+      !refused && world_.operations.begin(verb.operation, may_be_left(verb.request)
+                                                              ? [stop] { return stop->request(); }
+                                                              : std::function<bool()>());
   bool launched = false;
   if (begun) {
     try {
-      started.push_back(launch(ranks_, *verb, where));
+      started.push_back(launch(ranks_, verb, place()));
       launched = true;
       // Who has cancelled it meanwhile was told that its gradients do not count.
-      if (!stop->launched(started.back().stop) && adds_gradients(verb->request))
+      if (!stop->launched(started.back().stop) && adds_gradients(verb.request))
         started.push_back(
-            poison({seq, fmt::format("verb {} ({}) was cancelled", seq, name_of(verb->request))}));
+            poison({seq, fmt::format("verb {} ({}) was cancelled", seq, name_of(verb.request))}));
     } catch (...) {
-      world_.operations.fail(verb->operation, to_details(std::current_exception()));
+      world_.operations.fail(verb.operation, to_details(std::current_exception()));
     }
   }
-  if ((!launched || skip) && adds_gradients(verb->request))
-    started.push_back(poison({seq, fmt::format("verb {} ({}) {}", seq, name_of(verb->request),
+  if ((!launched || skip) && adds_gradients(verb.request))
+    started.push_back(poison({seq, fmt::format("verb {} ({}) {}", seq, name_of(verb.request),
                                                why_missing(skip, refused, begun))}));
-  lock.lock();
-  for (VerbInFlight& one : started) in_flight_.push_back(std::move(one));
-  changed_.notify_all();
+  queue_.add_in_flight(std::move(started));
 }
 
-void RunSession::start_safely(Lock& lock) {
-  const std::string operation = sequence_.front()->operation;
+void RunSession::start_safely(const VerbQueue::Taken& taken) {
+  const std::string operation = taken.verb->operation;
   try {
-    start_next(lock);
+    start_next(taken);
   } catch (...) {
     // The ranks may have a part of it, or the verb may be taken and not begun.
-    if (!lock.owns_lock()) lock.lock();
+    const std::lock_guard lock(mutex_);
     if (!lost_) lost_ = base::as_error(std::current_exception());
     if (!operation.empty()) world_.operations.fail(operation, to_details(std::current_exception()));
   }
 }
 
-v1::ErrorDetails RunSession::details_of(const VerbInFlight& verb, const std::exception_ptr& error) {
-  v1::ErrorDetails details = to_details(error);
-  if (verb.adds_gradients && !missing_)
-    missing_ = {verb.seq,
-                fmt::format("verb {} (forward_backward) failed: {}", verb.seq, details.message())};
-  if (details.info().reason() != train::kGradientsPoisoned || !missing_) return details;
-  // The ranks know a cause, and not the number that its verb has for the client.
-  const Missing first = *std::exchange(missing_, std::nullopt);  // the ranks have discarded them
-  details.set_message(fmt::format(
-      "optim_step: the gradients since the last optimizer step were discarded: {}", first.cause));
-  auto& metadata = *details.mutable_info()->mutable_metadata();
-  metadata["seq"] = std::to_string(first.seq);
-  metadata["cause"] = first.cause;
-  return details;
-}
-
 void RunSession::collect() {
-  Lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return !collecting_ || !in_flight_.empty(); });
-    if (in_flight_.empty()) return;
-    VerbInFlight& verb = in_flight_.front();  // a deque's elements stay where they are
-    lock.unlock();
-    std::optional<v1::VerbResult> result;
+  while (VerbInFlight* verb = queue_.wait_for_oldest()) {
+    const std::string operation = verb->operation;
+    std::shared_ptr<v1::VerbResult> result;
     std::exception_ptr error;
     try {
-      result = verb.finish();
+      result = std::make_shared<v1::VerbResult>(verb->finish());
     } catch (...) {
       error = std::current_exception();
     }
-    lock.lock();
-    if (error && loses_run(error) && !lost_) lost_ = base::as_error(error);
-    const std::string operation = verb.operation;
-    v1::ErrorDetails details;
-    if (error) details = details_of(verb, error);
-    // Who closes the run and a daemon that stops leave what is under way.
-    if (details.info().reason() == train::kVerbStopped && end_)
-      details = to_details(closed_error());
-    else if (details.info().reason() == train::kVerbStopped && world_.stopping)
-      details = to_details(Unavailable("the daemon is stopping", "STOPPING"));
     if (result) {
-      if (result->has_optim_step()) run_.set_step(result->optim_step().step());
-      if (verb.loaded_step) run_.set_step(*verb.loaded_step);
-      if (result->has_optim_step() || verb.drops_gradients) missing_.reset();
-      if (!verb.missing.empty() && !missing_) missing_ = {verb.seq, verb.missing};
+      note_step(*verb, *result);
+      queue_.finish_oldest(*result);
+      world_.operations.succeed(operation, std::move(result));
+    } else {
+      world_.operations.fail(operation, fail_oldest(error));
     }
-    in_flight_.pop_front();
-    lock.unlock();
-    if (result)
-      world_.operations.succeed(operation,
-                                std::make_shared<const v1::VerbResult>(std::move(*result)));
-    else
-      world_.operations.fail(operation, details);
-    lock.lock();
+    const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
 }
 
-void RunSession::begin_epoch(const Error& cause) {
-  run_.set_epoch(run_.epoch() + 1);
-  const auto state = newest_state();
-  const auto verbs = sequence_.take_all();
-  digests_.clear();
-  gap_.reset();
-  missing_.reset();
-  drop_snapshots();
-  sequence_ = VerbSequence(state ? state->next_seq() : 1, sequence_.gap_timeout());
-  run_.set_step(state ? state->step() : 0);
-  if (!end_) *run_.mutable_cause() = to_details(cause);
-  const Error recovered = recovered_error(cause.what());
-  fail_verbs(verbs, recovered);
-  fail_lost_samples(recovered);
-  add_note(fmt::format("epoch {} began: {}", run_.epoch(), cause.what()));
+void RunSession::note_step(const VerbInFlight& verb, const v1::VerbResult& result) {
+  const std::lock_guard lock(mutex_);
+  if (result.has_optim_step()) run_.set_step(result.optim_step().step());
+  if (verb.loaded_step) run_.set_step(*verb.loaded_step);
 }
 
-bool RunSession::begin_anew(Lock& lock) {
-  const Error lost = *std::exchange(lost_, std::nullopt);
-  begin_epoch(Error(lost.kind(), lost.reason(),
-                    fmt::format("its weights were lost: {}", lost.what()), lost.metadata()));
-  lock.unlock();
-  set_state(v1::RUN_STATE_RECOVERING);
-  const bool made = make_ready();
-  lock.lock();
-  return made;
+v1::ErrorDetails RunSession::fail_oldest(const std::exception_ptr& error) {
+  bool ending = false;
+  {
+    // Before the verb leaves the queue: nothing is begun behind it on weights that are lost.
+    const std::lock_guard lock(mutex_);
+    if (loses_run(error) && !lost_) lost_ = base::as_error(error);
+    ending = end_.has_value();
+  }
+  const v1::ErrorDetails details = queue_.fail_oldest(error);
+  if (details.info().reason() != train::kVerbStopped) return details;
+  // Who closes the run and a daemon that stops leave what is under way.
+  if (ending) return to_details(closed_error());
+  if (world_.stopping) return to_details(Unavailable("the daemon is stopping", "STOPPING"));
+  return details;
+}
+
+void RunSession::begin_epoch(const Error& cause) {
+  run_.set_epoch(run_.epoch() + 1);
+  const auto state = states_.newest_readable();
+  const std::int64_t next = state ? state->next_seq() : 1;
+  weights_.drop_snapshots();
+  run_.set_step(state ? state->step() : 0);
+  if (!end_) *run_.mutable_cause() = to_details(cause);
+  const Error recovered = recovered_error(cause.what(), next);
+  queue_.begin_epoch(next, recovered);
+  fail_lost_samples(recovered);
+  add_note(fmt::format("epoch {} began: {}", run_.epoch(), cause.what()));
 }
 
 bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
@@ -346,7 +302,7 @@ bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
     {
       const std::lock_guard lock(mutex_);
       saved.set_epoch(run_.epoch());
-      saved.set_next_seq(sequence_.next());
+      saved.set_next_seq(queue_.next());
       saved.set_step(run_.step());
     }
     const std::string state = fmt::format("{}-{}", name, saved.step());
@@ -354,9 +310,9 @@ bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
     saved.set_ttl_seconds(ttl_seconds);
     saved.set_create_time(base::now_rfc3339());
     saved.set_folder(saved_state_folder(id_, state, saved.epoch(), saved.next_seq()));
-    command.set_folder((world_.state.root() / saved.folder()).string());
+    command.set_folder(states_.folder_of(saved).string());
     ranks_.write_state(std::move(command)).get();
-    keep_state(std::move(saved));
+    states_.keep(std::move(saved));
     spdlog::info("run {}: saved as {}", id_, state);
     return true;
   } catch (const Error& error) {
@@ -367,23 +323,22 @@ bool RunSession::save_last(const std::string& name, std::int64_t ttl_seconds) {
   }
 }
 
-void RunSession::save_and_close(Lock& lock) {
-  lock.unlock();
+void RunSession::save_and_close() {
   const bool saved = save_last("lease", kLeaseStateSeconds);
-  lock.lock();
-  draining_ = false;
-  if (end_) {
-    end_->save = end_->save && !saved;
-  } else if (saved) {
-    end_ = End{false};
-    *run_.mutable_cause() = to_details(drained_error());
-    base::move_to(run_, v1::RUN_STATE_CLOSING);
-  } else {
-    add_note("the daemon is being drained: the run could not be saved and goes on");
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = false;
+    if (end_) {
+      end_->save = end_->save && !saved;
+    } else if (saved) {
+      end_ = End{false};
+      *run_.mutable_cause() = to_details(drained_error());
+      base::move_to(run_, v1::RUN_STATE_CLOSING);
+    } else {
+      add_note("the daemon is being drained: the run could not be saved and goes on");
+    }
   }
-  lock.unlock();
   persist();
-  lock.lock();
 }
 
 void RunSession::drive() {
@@ -400,34 +355,44 @@ void RunSession::drive() {
   finish(make_ready() && carry_out());
 }
 
+RunSession::Next RunSession::wait_for_next() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (end_ || world_.stopping || world_.executor.fatal()) return {Act::kEnd, {}};
+    const bool idle = queue_.none_in_flight();
+    if (lost_ && idle) {
+      const Error lost = *std::exchange(lost_, std::nullopt);
+      begin_epoch(Error(lost.kind(), lost.reason(),
+                        fmt::format("its weights were lost: {}", lost.what()), lost.metadata()));
+      return {Act::kMake, {}};
+    }
+    if (draining_ && idle) return {Act::kSave, {}};
+    if (!lost_ && !draining_ && queue_.may_start()) return {Act::kStart, queue_.take()};
+    changed_.wait(lock);
+  }
+}
+
 bool RunSession::carry_out() {
-  collecting_ = true;
   std::thread collector([this] { collect(); });
   const auto stop_collecting = [&](const void*) {
-    {
-      const std::lock_guard lock(mutex_);
-      collecting_ = false;
-      changed_.notify_all();
-    }
+    queue_.end_collecting();
     collector.join();  // it takes the answers of all that have begun
   };
   const std::unique_ptr<const void, decltype(stop_collecting)> joined(this, stop_collecting);
-  Lock lock(mutex_);
   bool made = true;
-  const auto over = [&] { return end_ || world_.stopping || world_.executor.fatal(); };
-  while (made && !over()) {
-    if (lost_ && in_flight_.empty())
-      made = begin_anew(lock);
-    else if (draining_ && in_flight_.empty())
-      save_and_close(lock);
-    else if (may_start())
-      start_safely(lock);
-    else
-      changed_.wait(lock);
+  while (made) {
+    const Next next = wait_for_next();
+    if (next.act == Act::kEnd) break;
+    if (next.act == Act::kMake) {
+      set_state(v1::RUN_STATE_RECOVERING);
+      made = make_ready();
+    } else if (next.act == Act::kSave) {
+      save_and_close();
+    } else {
+      start_safely(next.taken);
+    }
   }
-  // What is long ends between two micro batches.
-  for (const VerbInFlight& verb : in_flight_)
-    if (verb.stop) verb.stop();
+  queue_.stop_in_flight();  // what is long ends between two micro batches
   return made;
 }
 
@@ -446,8 +411,8 @@ void RunSession::finish(bool made) {
     if (save && (lost || !made))
       add_note(kNotSaved + std::string(lost ? "its weights were lost" : "it was not made"));
     if (end_) end_->save = false;
-    drop_snapshots();
   }
+  weights_.drop_snapshots();
   if (made) {
     try {
       ranks_.remove().get();

@@ -14,8 +14,6 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kMostSnapshots = 8;  // in memory
-
 /// As it lies in memory.
 std::size_t bytes_of_order(const SampleOrder& order) {
   // What follows what the sequence draws: its decoder, its part of the result.
@@ -39,17 +37,11 @@ std::optional<train::PromptLimits> RunSession::prompt_limits() const {
   return limits_;
 }
 
-v1::SavedWeights RunSession::drawn_weights(const std::string& name) const {
-  if (const v1::SavedWeights* saved = kept_weights(name)) return *saved;
-  throw FailedPrecondition(fmt::format("{} are not there (any more)", name), "SNAPSHOT_STALE",
-                           {{"weights", name}, {"field", "weights"}});
-}
-
 void RunSession::check_sample(const SampleOrder& order) const {
   const std::int64_t step =
       order.origin.snapshot.empty()
           ? run_.step()
-          : drawn_weights(weights_resource(id_, order.origin.snapshot)).step();
+          : weights_.drawn(weights_resource(id_, order.origin.snapshot)).step();
   if (order.weights_step && *order.weights_step != step)
     throw stale_weights(*order.weights_step, step);
   const std::int64_t longest = run_.resolved().training().seq_len();
@@ -66,32 +58,18 @@ void RunSession::check_sample(const SampleOrder& order) const {
 }
 
 void RunSession::hold_memory(SampleOrder& order) {
-  v1::RunConfig resolved;
-  {
-    const std::lock_guard lock(mutex_);
-    resolved = run_.resolved();
-  }
-  order.memory = world_.hold_cache(resolved, order.starts);
+  const v1::RunConfig resolved = this->resolved();
+  order.memory = world_.admission.hold_cache(
+      cache_need(world_.admission.prompt_limits(resolved), order.starts));
   if (order.origin.snapshot.empty()) return;
-  const std::string name = weights_resource(id_, order.origin.snapshot);
-  {
-    const std::lock_guard lock(mutex_);
-    const v1::SavedWeights saved = drawn_weights(name);
-    if (saved.storage() == v1::WEIGHTS_STORAGE_MEMORY) {
-      const SnapshotPtr& snapshot = snapshots_.at(name);
-      order.origin.snapshot = snapshot->key();
-      order.snapshot_memory = snapshot;
-      return;
-    }
-    order.origin.weights_folder = weights_folder(order.origin.snapshot);
-    order.origin.weights_step = saved.step();
-  }
-  order.snapshot_memory = hold_loaded(name);
+  RunWeights::Drawn drawn = weights_.hold(order.origin.snapshot, resolved);
+  order.origin = std::move(drawn.origin);
+  order.snapshot_memory = std::move(drawn.memory);
 }
 
 v1::Operation RunSession::add_sample(std::int64_t epoch,
                                      const std::shared_ptr<SampleProgress>& progress) {
-  const std::string name = operation_name(epoch, fmt::format("sample-{}", next_sample_++));
+  const std::string name = operation_name(id_, epoch, fmt::format("sample-{}", next_sample_++));
   return world_.operations.add(id_, name, "sample", progress);
 }
 
@@ -184,8 +162,9 @@ bool RunSession::take_lost_sample(std::int64_t epoch, const std::string& operati
     return true;
   }
   if (epoch < run_.epoch()) {
-    world_.operations.fail(operation,
-                           to_details(recovered_error(fmt::format("epoch {} has ended", epoch))));
+    world_.operations.fail(
+        operation,
+        to_details(recovered_error(fmt::format("epoch {} has ended", epoch), queue_.next_new())));
     return true;
   }
   if (!error || !loses_run(error)) return false;
@@ -201,144 +180,6 @@ void RunSession::fail_lost_samples(const Error& error) {
     world_.operations.fail(sample.operation, details);
   for (const std::string& operation : std::exchange(lost_samples_, {}))
     world_.operations.fail(operation, details);
-}
-
-VerbPlace::Memory RunSession::claim(const std::string& name) const {
-  const std::lock_guard lock(claims_->mutex);
-  claims_->names.insert(name);
-  return {nullptr, [claims = claims_, name](const void*) {
-            const std::lock_guard release(claims->mutex);
-            claims->names.erase(claims->names.find(name));
-          }};
-}
-
-VerbPlace::Memory RunSession::claim_weights(const std::string& name) {
-  const std::lock_guard lock(mutex_);
-  if (kept_weights(name) != nullptr || claims_->has(name))
-    throw AlreadyExists(fmt::format("{} exist already; choose another name", name), "WEIGHTS_EXIST",
-                        {{"weights", name}, {"field", "name"}});
-  world_.store.check_weights_room(id_);
-  return claim(name);
-}
-
-VerbPlace::Memory RunSession::hold_snapshot() {
-  const auto held = std::make_shared<VerbPlace::Memory>();
-  v1::RunConfig resolved;
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(held_memory_, [](const auto& other) { return other.expired(); });
-    if (held_memory_.size() >= kMostSnapshots)
-      throw ResourceExhausted(
-          fmt::format("run \"{}\" keeps {} weights in memory already, the most that it may; "
-                      "delete some (DeleteWeights), or wait for the samples from those deleted",
-                      id_, held_memory_.size()),
-          "TOO_MANY_SNAPSHOTS", {{"run", id_}});
-    // Counted before there is memory for it: of several that ask at once none is one too many.
-    held_memory_.push_back(held);
-    resolved = run_.resolved();
-  }
-  *held = world_.hold_snapshot(resolved);
-  return held;
-}
-
-RunSession::SnapshotPtr RunSession::keep_snapshot(const std::string& name) {
-  VerbPlace::Memory memory = hold_snapshot();
-  std::int64_t number = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    number = next_snapshot_++;
-  }
-  return std::make_shared<const RunSnapshot>(ranks_, fmt::format("{}.{}", name, number),
-                                             std::move(memory));
-}
-
-VerbPlace::Memory RunSession::hold_loaded(const std::string& name) {
-  // Of several samples of the same weights one asks for memory, which the others share.
-  const std::lock_guard one_at_a_time(loading_);
-  {
-    const std::lock_guard lock(mutex_);
-    if (auto held = loaded_memory_[name].lock()) return held;
-  }
-  VerbPlace::Memory held = hold_snapshot();
-  const std::lock_guard lock(mutex_);
-  std::erase_if(loaded_memory_, [](const auto& item) { return item.second.expired(); });
-  loaded_memory_[name] = held;
-  return held;
-}
-
-std::filesystem::path RunSession::weights_folder(const std::string& weights) const {
-  return world_.state.root() / saved_weights_folder(id_, weights);
-}
-
-v1::SavedWeights RunSession::keep_weights(v1::SavedWeights saved, SnapshotPtr snapshot) {
-  if (saved.storage() == v1::WEIGHTS_STORAGE_DISK) return keep_weights_on_disk(std::move(saved));
-  const std::lock_guard lock(mutex_);
-  // Answers come in the order of the verbs: this is the step behind those before it.
-  saved.set_step(run_.step());
-  *run_.add_weights() = saved;
-  snapshots_[saved.name()] = std::move(snapshot);
-  return saved;
-}
-
-v1::SavedWeights RunSession::keep_weights_on_disk(v1::SavedWeights saved) {
-  const std::lock_guard one(persist_mutex_);
-  {
-    const std::lock_guard lock(mutex_);
-    saved.set_step(run_.step());
-  }
-  try {
-    world_.store.put_weights(saved);
-  } catch (...) {
-    // Else the name could not be used again.
-    remove_saved(saved.folder());
-    throw;
-  }
-  const std::lock_guard lock(mutex_);
-  *run_.add_weights() = saved;
-  return saved;
-}
-
-v1::SavedWeights RunSession::find_weights(const std::string& name) const {
-  const std::lock_guard lock(mutex_);
-  return weights_named(name);
-}
-
-const v1::SavedWeights* RunSession::kept_weights(const std::string& name) const {
-  for (const v1::SavedWeights& saved : run_.weights())
-    if (saved.name() == name) return &saved;
-  return nullptr;
-}
-
-v1::SavedWeights RunSession::weights_named(const std::string& name) const {
-  if (const v1::SavedWeights* saved = kept_weights(name)) return *saved;
-  throw NotFound(fmt::format("{} do not exist", name), "WEIGHTS_NOT_FOUND", {{"weights", name}});
-}
-
-void RunSession::erase_weights(const std::function<bool(const v1::SavedWeights&)>& which) {
-  auto& all = *run_.mutable_weights();
-  all.erase(std::remove_if(all.begin(), all.end(), which), all.end());
-}
-
-void RunSession::delete_weights(const std::string& name) {
-  const std::string weights = parse_weights_name(name).weights;
-  VerbPlace::Memory claimed;
-  {
-    const std::lock_guard lock(mutex_);
-    const bool on_disk = weights_named(name).storage() == v1::WEIGHTS_STORAGE_DISK;
-    erase_weights([&](const v1::SavedWeights& saved) { return saved.name() == name; });
-    snapshots_.erase(name);
-    if (!on_disk) return;
-    claimed = claim(name);
-  }
-  world_.store.remove_weights(name);
-  std::error_code error;
-  std::filesystem::remove_all(weights_folder(weights), error);
-}
-
-void RunSession::drop_snapshots() {
-  erase_weights(
-      [](const v1::SavedWeights& saved) { return saved.storage() == v1::WEIGHTS_STORAGE_MEMORY; });
-  snapshots_.clear();
 }
 
 }  // namespace meshloom::control

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunWeights: the weights that a run has saved, in the memory of the ranks and on disk.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/control/jobs/admission.h"
+#include "daemon/control/runs/run_snapshot.h"
+#include "daemon/control/stores/run_store.h"
+#include "daemon/control/stores/state_dir.h"
+
+namespace meshloom::control {
+
+/// It is thread safe and takes its own mutexes. Admission is asked for memory, files are removed
+/// and snapshots end without the one by which readers wait; RunStore is asked with it. `resolved`
+/// is the run's config. Names are whole: "runs/RUN/weights/NAME".
+class RunWeights {
+ public:
+  using Memory = RunSnapshot::Memory;
+  using SnapshotPtr = std::shared_ptr<const RunSnapshot>;
+  using List = google::protobuf::RepeatedPtrField<v1::SavedWeights>;
+  /// These outlive it.
+  struct Parts {
+    Admission& admission;
+    RunStore& store;
+    const StateDir& dir;
+    const RunClient& ranks;
+  };
+
+  /// `run` is an id; `saved`: on disk, by an earlier daemon.
+  RunWeights(const Parts& parts, std::string run, List saved)
+      : parts_(parts), run_(std::move(run)), saved_(std::move(saved)) {}
+
+  List all() const;
+  /// Throws NotFound (WEIGHTS_NOT_FOUND).
+  v1::SavedWeights find(const std::string& name) const;
+  /// Those that a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
+  v1::SavedWeights drawn(const std::string& name) const;
+
+  /// Nobody else saves or deletes weights of this name until the result is let go. Throws
+  /// AlreadyExists (WEIGHTS_EXIST) for one that is taken, ResourceExhausted (WEIGHTS_FULL).
+  Memory claim(const std::string& name);
+  /// Begins to keep the run's weights in memory, for who calls them `weights`, a last part of a
+  /// name. Throws ResourceExhausted (TOO_MANY_SNAPSHOTS, MEMORY_ESTIMATE).
+  SnapshotPtr keep_snapshot(const std::string& weights, const v1::RunConfig& resolved);
+  /// The run has them from here on; `snapshot`: those of weights in memory. Those on disk are
+  /// durable when it returns; where it throws instead their files are gone.
+  void keep(const v1::SavedWeights& saved, SnapshotPtr snapshot);
+  /// Samples that draw from them go on. Throws as find.
+  void remove(const std::string& name);
+  /// All that are in memory; samples that draw from them have them still.
+  void drop_snapshots();
+
+  /// What a sample draws from, and what is held until it has.
+  struct Drawn {
+    RunClient::SampleOrigin origin;
+    Memory memory;
+  };
+  /// The weights that have the name (its last part) at this moment. Throws as drawn, and
+  /// ResourceExhausted as keep_snapshot where they lie on disk.
+  Drawn hold(const std::string& weights, const v1::RunConfig& resolved);
+
+ private:
+  const v1::SavedWeights* saved_as(const std::string& name) const;  ///< null: there are none
+  v1::SavedWeights named(const std::string& name) const;            ///< as find, with the mutex
+  v1::SavedWeights drawn_locked(const std::string& name) const;
+  Memory add_claim(const std::string& name) const;
+  Memory hold_snapshot(const v1::RunConfig& resolved);
+  /// One copy for all that draw from the same weights on disk at the same time.
+  Memory hold_loaded(const std::string& name, const v1::RunConfig& resolved);
+  std::filesystem::path folder_of(const std::string& weights) const;
+
+  const Parts parts_;
+  const std::string run_;
+  std::mutex loading_;  ///< while memory of weights on disk is asked for; taken before mutex_
+  mutable std::mutex mutex_;
+  List saved_;
+  /// Weights in memory, by their name; samples hold what they draw from as well.
+  std::map<std::string, SnapshotPtr> snapshots_;
+  std::int64_t next_snapshot_ = 1;
+  std::map<std::string, std::weak_ptr<const void>> loaded_memory_;  ///< of weights on disk
+  std::vector<std::weak_ptr<const void>> held_memory_;              ///< of all, also asked for
+  struct Claims {
+    std::mutex mutex;  ///< taken after mutex_
+    std::multiset<std::string> names;
+    bool has(const std::string& name) {
+      const std::lock_guard lock(mutex);
+      return names.contains(name);
+    }
+  };
+  /// Names of weights that are being saved or deleted. Outlives what holds a claim.
+  const std::shared_ptr<Claims> claims_ = std::make_shared<Claims>();
+};
+
+}  // namespace meshloom::control
