@@ -66,19 +66,19 @@ void check_spec(const v1::RunSpec& spec) {
 RunManager::RunManager(const Parts& parts)
     : parts_(parts),
       operations_(kMostResultBytes),
-      world_{parts.executor,
-             parts.turn,
-             parts.store,
-             operations_,
-             parts.scheduler,
-             parts.admission,
-             parts.state,
-             parts.data_dir,
-             parts.uploads,
-             parts.uptime,
-             parts.most_upload_bytes,
-             WaitingMemory(parts.waiting),
-             parts.wait_of} {
+      context_{parts.executor,
+               parts.turn,
+               parts.store,
+               operations_,
+               parts.scheduler,
+               parts.admission,
+               parts.state,
+               parts.data_dir,
+               parts.uploads,
+               parts.waits,
+               parts.uptime,
+               parts.most_upload_bytes,
+               WaitingMemory(parts.waiting)} {
   sweep_run_folders(parts_.state, parts_.store);
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
@@ -89,7 +89,7 @@ RunManager::RunManager(const Parts& parts)
     const std::string id = parse_run_name(record.run().name());
     const bool open = !has_ended(record.run());
     v1::RunRecord now =
-        RunSession::restarted(std::move(record), parts_.store.newest_readable_state(id));
+        RunLifecycle::restarted(std::move(record), parts_.store.newest_readable_state(id));
     if (open) parts_.store.put_kept(now);
     add(std::move(now));
   }
@@ -103,7 +103,7 @@ RunManager::~RunManager() {
 }
 
 void RunManager::add(v1::RunRecord record) {
-  const auto session = std::make_shared<RunSession>(world_, std::move(record));
+  const auto session = std::make_shared<RunSession>(context_, std::move(record));
   const std::lock_guard lock(mutex_);
   const std::int64_t number = next_number_++;
   by_id_[session->id()] = number;
@@ -115,10 +115,10 @@ void RunManager::add(v1::RunRecord record) {
 void RunManager::drive(const SessionPtr& session) {
   {
     std::unique_lock lock(mutex_);
-    started_changed_.wait(lock, [&] { return started_ || world_.stopping; });
+    started_changed_.wait(lock, [&] { return started_ || context_.stopping; });
   }
   const std::string name = run_resource(session->id());
-  const auto given_up = [&] { return world_.stopping || session->ended(); };
+  const auto given_up = [&] { return context_.stopping || session->ended(); };
   if (!parts_.turn.acquire_when_woken(name, given_up)) return;
   try {
     const auto memory = parts_.admission.hold_run(session->resolved());
@@ -126,7 +126,7 @@ void RunManager::drive(const SessionPtr& session) {
   } catch (const std::exception& error) {
     spdlog::error("run {}: {}", session->id(), error.what());
     // One that the daemon's end has caught goes on with the next.
-    if (!world_.stopping) session->give_up(base::as_error(std::current_exception()));
+    if (!context_.stopping) session->give_up(base::as_error(std::current_exception()));
   }
   parts_.turn.release(name);
 }
@@ -139,7 +139,7 @@ void RunManager::start() {
 
 void RunManager::request_stop() {
   const std::lock_guard lock(mutex_);
-  world_.stopping = true;
+  context_.stopping = true;
   started_changed_.notify_all();
   for (const auto& [number, item] : items_) item.session->wake();
   parts_.turn.wake();
@@ -208,7 +208,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
     created.run = session->view();
     return created;
   }
-  if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
+  if (context_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
   check_spec(spec);
   if (!spec.state().empty()) parts_.store.state(spec.state());
   const Admitted admitted = parts_.admission.admit_run(spec);
@@ -375,7 +375,7 @@ void RunManager::tick() {
     if (++ticks_ < kTicksOfStates) return;
     ticks_ = 0;
     collect_states();
-    if (world_.freed.exchange(false)) give_back_free_memory();
+    if (context_.freed.exchange(false)) give_back_free_memory();
   } catch (const std::exception& error) {
     spdlog::warn("runs are not looked after: {}", error.what());
   }

@@ -1,47 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunSession for clients: verbs, the lease, views.
 #include "daemon/control/runs/run_session.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
+#include <utility>
 
-#include "daemon/base/states.h"
-#include "daemon/control/net/secret.h"
-#include "daemon/control/net/status.h"
-#include "daemon/control/runs/run_token.h"
+#include "daemon/control/runs/run_driver.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
-namespace {
 
-std::chrono::seconds gap_timeout_of(const v1::RunSpec& spec) {
-  return std::chrono::seconds(spec.has_gap_timeout_seconds() ? spec.gap_timeout_seconds() : 60);
-}
-
-std::chrono::seconds lease_of(const v1::RunSpec& spec) {
-  return std::chrono::seconds(spec.has_lease_seconds() ? spec.lease_seconds() : 600);
-}
-
-}  // namespace
-
-RunSession::RunSession(RunWorld& world, v1::RunRecord record)
-    : world_(world),
-      id_(parse_run_name(record.run().name())),
-      client_(record.run().client()),
-      ranks_(world.executor, id_),
-      record_(std::move(record)),
-      run_(*record_.mutable_run()),
-      states_(world.store, world.state, world.uptime, id_),
-      weights_({world.admission, world.store, world.state, ranks_}, id_,
-               std::move(*run_.mutable_weights())),
-      queue_({world.operations, world.waiting, world.uploads, states_, world.most_upload_bytes},
-             {id_, client_}, run_.next_seq(), gap_timeout_of(run_.spec())),
-      lease_(std::make_shared<RunLease>(lease_of(run_.spec()))) {
-  run_.clear_weights();
+RunSession::RunSession(RunContext& context, v1::RunRecord record)
+    : parts_(context, record.run()), life_(parts_, std::move(record)) {
   restore_saves();
+}
+
+void RunSession::restore_saves() {
+  const auto restore = [&](const auto& saved, const char* verb, auto set) {
+    if (saved.seq() == 0) return;
+    auto result = std::make_shared<v1::VerbResult>();
+    *set(*result) = saved;
+    parts_.context.operations.restore(
+        id(), operation_name(id(), saved.epoch(), std::to_string(saved.seq())), verb,
+        std::move(result));
+  };
+  // The newest, as many as are kept of a run.
+  for (const v1::SavedState& saved : parts_.states.newest(Operations::kKept))
+    restore(saved, "save_state", [](v1::VerbResult& of) { return of.mutable_saved_state(); });
+  for (const v1::SavedWeights& saved : parts_.weights.all())
+    restore(saved, "save_weights", [](v1::VerbResult& of) { return of.mutable_saved_weights(); });
+}
+
+std::int64_t RunSession::lease_left_ms(const v1::Run& run) const {
+  return has_ended(run) ? 0 : parts_.lease->left().count();
 }
 
 v1::Run RunSession::told(const RunStore::StateRoom& states) const {
@@ -49,10 +42,11 @@ v1::Run RunSession::told(const RunStore::StateRoom& states) const {
   constexpr std::size_t kLargestConfigs = 1 << 20;
   v1::Run seen;
   {
-    const std::lock_guard lock(mutex_);
-    seen = run_;
-    seen.set_next_seq(queue_.next_new());
-    seen.set_lease_left_ms(lease_left_ms());
+    const RunLifecycle::Locked life = life_.lock();
+    seen = life.run();
+    seen.set_next_seq(parts_.queue.next_new());
+    seen.set_lease_left_ms(lease_left_ms(seen));
+    *seen.mutable_weights() = parts_.weights.all();
   }
   if (const std::size_t bytes = seen.spec().ByteSizeLong() + seen.resolved().ByteSizeLong();
       bytes > kLargestConfigs) {
@@ -60,23 +54,24 @@ v1::Run RunSession::told(const RunStore::StateRoom& states) const {
     seen.clear_resolved();
     seen.add_notes(fmt::format("its config of {} bytes is too large to be told", bytes));
   }
-  *seen.mutable_weights() = weights_.all();
-  states_.tell(states, &seen);
-  if (!queued()) return seen;
-  for (std::string& name : world_.turn.ahead_of(seen.name())) seen.add_ahead(std::move(name));
+  parts_.states.tell(states, &seen);
+  if (!life_.queued()) return seen;
+  for (std::string& name : parts_.context.turn.ahead_of(seen.name()))
+    seen.add_ahead(std::move(name));
   if (v1::RanksWait wait = ranks_wait(); !wait.reason().empty())
     *seen.mutable_wait() = std::move(wait);
   return seen;
 }
 
 v1::RanksWait RunSession::ranks_wait() const {
-  return world_.wait_of ? world_.wait_of(run_resource(id_)) : v1::RanksWait();
+  return parts_.context.waits.wait_of(run_resource(id()));
 }
 
 RunSession::Holding RunSession::holding() const {
-  const std::lock_guard lock(mutex_);
-  const bool kept = lease_->is_held() || world_.operations.open_of(id_) > 0;
-  return {client_, lease_left_ms(), run_.state() == v1::RUN_STATE_READY && !end_ && !kept};
+  const RunLifecycle::Locked life = life_.lock();
+  const bool kept = parts_.lease->is_held() || parts_.context.operations.open_of(id()) > 0;
+  return {client(), lease_left_ms(life.run()),
+          life.run().state() == v1::RUN_STATE_READY && !life.ending() && !kept};
 }
 
 v1::Run RunSession::view() const { return told({.all = 3 << 19, .with_metadata = 1 << 20}); }
@@ -89,197 +84,101 @@ v1::Run RunSession::summary() const {
   return seen;
 }
 
-v1::RunConfig RunSession::resolved() const {
-  const std::lock_guard lock(mutex_);
-  return run_.resolved();
-}
-
 void RunSession::check_holder(const std::string& token) {
-  const std::string digest = token_digest(token);
-  const std::lock_guard lock(mutex_);
-  if (same_secret(digest, record_.token_digest())) return lease_->renew();
-  throw FailedPrecondition(
-      fmt::format("this is not the token of run \"{}\": send the one that CreateRun returned as "
-                  "metadata \"{}\"",
-                  id_, kRunTokenKey),
-      "TOKEN_INVALID", {{"run", id_}});
+  life_.check_token(token);
+  parts_.lease->renew();
 }
 
-void RunSession::replace_token(const std::string& digest) {
-  {
-    const std::lock_guard lock(mutex_);
-    record_.set_token_digest(digest);
-  }
-  persist();
+bool RunSession::is_of_holder(const std::string& token) {
+  if (token.empty()) return false;
+  check_holder(token);
+  return true;
+}
+
+std::shared_ptr<const void> RunSession::hold_lease_of(const std::string& token) {
+  return is_of_holder(token) ? parts_.lease->hold() : nullptr;
 }
 
 v1::HeartbeatResponse RunSession::heartbeat() const {
   v1::HeartbeatResponse response;
   {
-    const std::lock_guard lock(mutex_);
-    check_not_ended_locked();
-    response.set_state(run_.state());
-    response.set_epoch(run_.epoch());
-    response.set_lease_left_ms(lease_left_ms());
+    const RunLifecycle::Locked life = life_.lock();
+    life.check_not_ended();
+    response.set_state(life.run().state());
+    response.set_epoch(life.run().epoch());
+    response.set_lease_left_ms(lease_left_ms(life.run()));
   }
-  if (!queued()) return response;
+  if (!life_.queued()) return response;
   if (v1::RanksWait wait = ranks_wait(); !wait.reason().empty())
     *response.mutable_wait() = std::move(wait);
   return response;
 }
 
-bool RunSession::ended() const {
-  const std::lock_guard lock(mutex_);
-  return has_ended();
-}
-
-Error RunSession::recovered_error(const std::string& cause, std::int64_t next) const {
-  const auto state = states_.newest_readable();
-  const std::string from = state ? fmt::format("from {} (step {})", state->name(), state->step())
-                           : !states_.empty() ? "from none of its saved states, which are damaged"
-                                              : "from its initial weights";
-  return Aborted(fmt::format("{}; run \"{}\" begins anew {}, epoch {}, next number {}", cause, id_,
-                             from, run_.epoch(), next),
-                 "RUN_RECOVERED",
-                 {{"run", id_},
-                  {"state", state ? state->name() : ""},
-                  {"step", std::to_string(state ? state->step() : 0)},
-                  {"epoch", std::to_string(run_.epoch())},
-                  {"next_seq", std::to_string(next)}});
-}
-
-void RunSession::check_not_ended() const {
-  const std::lock_guard lock(mutex_);
-  check_not_ended_locked();
-}
-
-void RunSession::check_not_ended_locked() const {
-  if (!has_ended() && !end_ && run_.state() != v1::RUN_STATE_CLOSING) return;
-  const v1::ErrorDetails& cause = run_.cause();
-  // A client goes on from the state that it is told, which is not there yet.
-  if (!has_ended() && end_ && end_->save)
-    throw Unavailable(
-        fmt::format("run \"{}\" is being saved, then it is closed: {}", id_, cause.message()),
-        "LEASE_ENDING", {{"run", id_}});
-  const bool lease = cause.info().reason() == kLeaseEnded;
-  const auto state = states_.newest_readable();
-  throw FailedPrecondition(fmt::format("run \"{}\" is closed{}", id_,
-                                       cause.message().empty() ? "" : ": " + cause.message()),
-                           lease ? kLeaseEnded : "RUN_CLOSED",
-                           {{"run", id_},
-                            {"state", state ? state->name() : ""},
-                            {"next_seq", std::to_string(state ? state->next_seq() : 1)}});
-}
-
-void RunSession::check_open(std::int64_t epoch) const {
-  check_not_ended_locked();
-  if (epoch == run_.epoch()) return;
-  if (epoch > 0 && epoch < run_.epoch())
-    throw recovered_error(fmt::format("epoch {} has ended", epoch), queue_.next_new());
-  throw InvalidArgument(fmt::format("epoch {} is not the run's, which is {}", epoch, run_.epoch()),
-                        "EPOCH_UNKNOWN", {{"field", "id.epoch"}});
-}
-
 v1::Operation RunSession::submit(Verb::Request request) {
   VerbQueue::Arrival arrival(std::move(request));
-  const std::lock_guard lock(mutex_);
-  if (auto saved = finished_save(arrival.request)) return *std::move(saved);
-  check_open(id_of(arrival.request).epoch());
-  changed_.notify_all();  // what is refused has its place in the order, too
-  return queue_.submit(std::move(arrival));
+  const RunLifecycle::Locked life = life_.lock();
+  if (auto saved = finished_save(arrival.request, life.run().epoch())) return *std::move(saved);
+  life.check_open(id_of(arrival.request).epoch());
+  life.wake();  // also for one that is refused: those behind it go on
+  return parts_.queue.submit(std::move(arrival));
 }
 
-std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& request) const {
-  const v1::VerbId id = id_of(request);
+std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& request,
+                                                       std::int64_t epoch) const {
+  const v1::VerbId asked = id_of(request);
   std::string wanted;
   if (const auto* state = std::get_if<v1::SaveStateRequest>(&request))
-    wanted = state_resource(id_, state->name());
+    wanted = state_resource(id(), state->name());
   else if (const auto* weights = std::get_if<v1::SaveWeightsRequest>(&request))
-    wanted = weights_resource(id_, weights->name());
-  if (wanted.empty() || id.epoch() >= run_.epoch()) return std::nullopt;
-  const std::string name = operation_name(id_, id.epoch(), std::to_string(id.seq()));
+    wanted = weights_resource(id(), weights->name());
+  if (wanted.empty() || asked.epoch() >= epoch) return std::nullopt;
+  Operations& operations = parts_.context.operations;
+  const std::string name = operation_name(id(), asked.epoch(), std::to_string(asked.seq()));
   try {
-    const Operations::Result result = world_.operations.result(name);
+    const Operations::Result result = operations.result(name);
     if (!result) return std::nullopt;
     const bool same =
         result->saved_state().name() == wanted || result->saved_weights().name() == wanted;
-    return same ? std::optional(world_.operations.get(name)) : std::nullopt;
+    return same ? std::optional(operations.get(name)) : std::nullopt;
   } catch (const NotFound&) {
     return std::nullopt;
   }
 }
 
-void RunSession::close(const std::optional<Error>& cause) {
-  bool driven = false;
+v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
+  const auto progress = RunSample::make_progress(order);
+  order.epoch = epoch;
+  order.run = std::shared_ptr<SampledRun>(shared_from_this(), &life_);
+  RunSamples& samples = parts_.samples;
+  v1::RunConfig resolved;
   {
-    const std::lock_guard lock(mutex_);
-    if (has_ended() || end_) return;
-    end_ = End{cause.has_value()};
-    run_.clear_cause();
-    if (cause) *run_.mutable_cause() = to_details(*cause);
-    driven = driven_;
-    if (driven) base::move_to(run_, v1::RUN_STATE_CLOSING);
-    changed_.notify_all();
+    const RunLifecycle::Locked life = life_.lock();
+    life.check_open(epoch);
+    if (life.run().state() != v1::RUN_STATE_READY)
+      return samples.add_waiting(std::move(order), progress);
+    samples.check(order, life.sampled_model());
+    resolved = life.run().resolved();
   }
-  // Durably, so that the next daemon does not begin it anew.
-  if (driven) return persist();
-  end_as(v1::RUN_STATE_CLOSED);  // the ranks know nothing of it
-}
-
-void RunSession::give_up(const Error& cause) {
+  samples.hold_memory(order, resolved);
+  v1::Operation operation;
   {
-    const std::lock_guard lock(mutex_);
-    if (has_ended()) return;
-    if (!end_) *run_.mutable_cause() = to_details(cause);
-    end_ = End{false};
+    const RunLifecycle::Locked life = life_.lock();
+    life.check_open(epoch);
+    operation = samples.add(order, progress);
   }
-  end_as(v1::RUN_STATE_CLOSED);
+  samples.begin(operation.name(), std::move(order), progress);
+  return operation;
 }
 
-void RunSession::drain() {
-  bool driven = false;
-  {
-    const std::lock_guard lock(mutex_);
-    driven = driven_;
-    draining_ = driven && !has_ended() && !end_;
-    changed_.notify_all();
-  }
-  if (!driven) close(drained_error());
-}
-
-Error RunSession::closed_error() const {
-  return FailedPrecondition(fmt::format("run \"{}\" was closed before", id_), "RUN_CLOSED",
-                            {{"run", id_}});
-}
-
-void RunSession::end_as(v1::RunState state) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!end_) end_ = End{false};  // nothing more is taken, which nobody would end
-    fail_waiting(closed_error());
-    queue_.forget_numbers();
-  }
-  set_state(state);
-  world_.operations.close_run(id_);
-  world_.uploads.drop_run(run_resource(id_));
-  world_.freed = true;
-  world_.turn.wake();  // it may wait for the ranks
-}
-
-void RunSession::explain_lost(std::int64_t epoch) const {
-  const std::lock_guard lock(mutex_);
-  if (epoch > 0 && epoch < run_.epoch())
-    throw recovered_error(fmt::format("epoch {} has ended with its operations", epoch),
-                          queue_.next_new());
+std::optional<train::PromptLimits> RunSession::prompt_limits() const {
+  const RunLifecycle::Locked life = life_.lock();
+  life.check_not_ended();
+  if (life.run().state() != v1::RUN_STATE_READY) return std::nullopt;
+  return life.limits();
 }
 
 std::string RunSession::waits_for(const v1::Operation& operation) const {
-  bool ready = false;
-  {
-    const std::lock_guard lock(mutex_);
-    ready = run_.state() == v1::RUN_STATE_READY;
-  }
-  if (!ready) {
+  if (life_.lock().run().state() != v1::RUN_STATE_READY) {
     const std::string reason = ranks_wait().reason();
     return reason.empty() ? "the ranks, which make the run" : "the ranks, " + reason;
   }
@@ -287,36 +186,35 @@ std::string RunSession::waits_for(const v1::Operation& operation) const {
   const auto slash = operation.name().rfind('/');
   std::from_chars(operation.name().data() + slash + 1,
                   operation.name().data() + operation.name().size(), seq);
-  return queue_.waits_for(seq);
-}
-
-bool RunSession::queued() const {
-  const std::lock_guard lock(mutex_);
-  return run_.state() == v1::RUN_STATE_QUEUED || run_.state() == v1::RUN_STATE_RECOVERING;
-}
-
-void RunSession::wake() {
-  const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  return parts_.queue.waits_for(seq);
 }
 
 void RunSession::check_times() {
   {
-    const std::lock_guard lock(mutex_);
-    if (has_ended() || end_) return;
-    const auto now = Clock::now();
-    if (queue_.end_gap(now)) changed_.notify_all();
-    if (!lease_->has_run_out(world_.operations.open_of(id_) > 0, now)) return;
+    const RunLifecycle::Locked life = life_.lock();
+    if (has_ended(life.run()) || life.ending()) return;
+    const auto now = RunLease::Clock::now();
+    if (parts_.queue.end_gap(now)) life.wake();
+    if (!parts_.lease->has_run_out(parts_.context.operations.open_of(id()) > 0, now)) return;
   }
-  spdlog::warn("run {}: its lease has ended", id_);
-  close(FailedPrecondition(
-      fmt::format("its lease of {} s has ended: no call came for it", lease_->length().count()),
-      kLeaseEnded, {{"run", id_}}));
+  spdlog::warn("run {}: its lease has ended", id());
+  close(FailedPrecondition(fmt::format("its lease of {} s has ended: no call came for it",
+                                       parts_.lease->length().count()),
+                           RunLifecycle::kLeaseEnded, {{"run", id()}}));
 }
 
-void RunSession::fail_waiting(const Error& error) {
-  queue_.fail_waiting(error);
-  fail_lost_samples(error);
+std::string RunSession::needed_state() const {
+  const RunLifecycle::Locked life = life_.lock();
+  return has_ended(life.run()) || parts_.states.newest_readable() ? "" : life.run().spec().state();
 }
+
+void RunSession::collect_states(const std::set<std::string>& needed) {
+  std::string own;
+  if (!life_.ended())
+    if (const auto newest = parts_.states.newest_readable()) own = newest->name();
+  parts_.states.remove_expired(own, needed);
+}
+
+void RunSession::drive() { RunDriver(parts_, life_).drive(); }
 
 }  // namespace meshloom::control

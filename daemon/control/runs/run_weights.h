@@ -39,6 +39,8 @@ class RunWeights {
       : parts_(parts), run_(std::move(run)), saved_(std::move(saved)) {}
 
   List all() const;
+  /// The absolute folder of those on disk, by the last part of their name.
+  std::filesystem::path folder_of(const std::string& weights) const;
   /// Throws NotFound (WEIGHTS_NOT_FOUND).
   v1::SavedWeights find(const std::string& name) const;
   /// Those that a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
@@ -75,7 +77,6 @@ class RunWeights {
   Memory hold_snapshot(const v1::RunConfig& resolved);
   /// One copy for all that draw from the same weights on disk at the same time.
   Memory hold_loaded(const std::string& name, const v1::RunConfig& resolved);
-  std::filesystem::path folder_of(const std::string& weights) const;
 
   const Parts parts_;
   const std::string run_;
