@@ -13,16 +13,16 @@
 
 namespace meshloom::control {
 
-/// Any thread may call any method; none waits for more than a mutex. The references may be to what
-/// is made after it: it begins to look when it is asked.
+/// Any thread may call any method; none waits for more than a mutex. What it refers to may
+/// be made after it, and is looked at when it is asked.
 class RanksQueue final : public RanksWaits {
  public:
   RanksQueue(const RanksTurn& turn, const JobStore& jobs, const RunManager& runs,
              const DrainStore& drain)
       : turn_(turn), jobs_(jobs), runs_(runs), drain_(drain) {}
 
-  /// "jobs/NAME", "runs/NAME" or "evaluations/N", which waits. There is a reason also where nothing
-  /// comes before it in a daemon that is drained.
+  /// The name is "jobs/NAME", "runs/NAME" or "evaluations/N", and waits. A daemon that is drained
+  /// gives a reason also where nothing comes before it.
   v1::RanksWait wait_of(const std::string& name) const override;
   /// Sets job->wait() of a job that waits.
   void tell(v1::Job* job) const;

@@ -23,7 +23,7 @@ namespace meshloom::control {
 class RanksWaits {
  public:
   virtual ~RanksWaits() = default;
-  /// Without a reason for one that nothing comes before.
+  /// There is no reason where nothing comes before the run.
   virtual v1::RanksWait wait_of(const std::string& name) const = 0;
 };
 

@@ -17,8 +17,8 @@
 
 namespace meshloom::control {
 
-/// It is thread safe and takes its own mutexes. With the one by which the run's state is read it
-/// calls the parts of the run, so that a verb or a sample is taken in the epoch that it was checked
+/// It is thread safe and takes its own mutexes. The parts of the run are called with the one by
+/// which the state is read, so that a verb or a sample is taken in the epoch that it was checked
 /// in; RunStore is given the record without it.
 class RunLifecycle final : public SampledRun {
  public:
@@ -26,15 +26,15 @@ class RunLifecycle final : public SampledRun {
   static constexpr const char* kStateDamaged = "STATE_DAMAGED";
   static constexpr const char* kNotSaved = "its last state was not saved: ";
 
-  /// `record`: durable already, and as restarted() made it after a restart of the daemon.
+  /// The record is durable already; after a restart of the daemon restarted() has made it.
   RunLifecycle(RunParts& parts, v1::RunRecord record);
 
-  /// What a record becomes when the daemon that wrote it has ended: the next epoch of a run that
-  /// has not ended, from its last saved state.
-  /// `newest`: of its saved states, that can be read.
+  /// Returns what a record becomes when the daemon that wrote it has ended: the next epoch of a run
+  /// that has not ended, from `newest`, the last of its saved states that can be read.
   static v1::RunRecord restarted(v1::RunRecord record, const std::optional<v1::SavedState>& newest);
 
-  /// While one has it, nothing of the run changes.
+  /// Nothing of the run changes while one is there. Whoever has one calls no other method of it
+  /// but closed_error().
   class Locked {
    public:
     const v1::Run& run() const { return life_.run_; }
@@ -43,7 +43,8 @@ class RunLifecycle final : public SampledRun {
     /// Throws FailedPrecondition (LEASE_ENDED, RUN_CLOSED) for a run that has ended or is about
     /// to, and Unavailable (LEASE_ENDING) until the state is saved that the former names.
     void check_not_ended() const { life_.check_not_ended(); }
-    /// The same, and Aborted (RUN_RECOVERED) for an earlier epoch, InvalidArgument (EPOCH_UNKNOWN).
+    /// Throws as check_not_ended, and Aborted (RUN_RECOVERED) for an earlier epoch, InvalidArgument
+    /// (EPOCH_UNKNOWN) for one that has not begun.
     void check_open(std::int64_t epoch) const { life_.check_open(epoch); }
     RunSamples::Model sampled_model() const;
     void wake() const { life_.changed_.notify_all(); }  ///< as RunLifecycle::wake
@@ -63,11 +64,11 @@ class RunLifecycle final : public SampledRun {
   void replace_token(const std::string& digest);
   /// Throws Aborted (RUN_RECOVERED) for an earlier epoch.
   void explain_lost(std::int64_t epoch) const;
-  /// As RunSession's.
+  // RunSession says what these do.
   void close(const std::optional<Error>& cause);
   void give_up(const Error& cause);
   void drain();
-  /// What whoever drives the run waits for may have changed.
+  /// wait_for_next() looks again.
   void wake() const;
   /// Its record is written no more.
   void forget();
@@ -80,12 +81,12 @@ class RunLifecycle final : public SampledRun {
   void set_state(v1::RunState state);
   /// The ranks have the run.
   void set_made(const v1::CreateRunResult& made);
-  /// Why it is to end, unless that is known.
+  /// Says why the run ends, unless that is known.
   void set_cause(const Error& cause);
   void add_note(const std::string& note);
-  /// What the ranks have of it is lost.
+  /// The ranks have lost what they had of it: the first error becomes the cause.
   void lose(const std::exception_ptr& error);
-  /// The next epoch from the newest state, if there is one that can be read: what waits fails.
+  /// Begins the next epoch if a state is left that can be read. What waits fails.
   void skip_damaged(const Error& cause);
   void persist();
   void set_step(std::int64_t step);
@@ -98,7 +99,7 @@ class RunLifecycle final : public SampledRun {
   /// Waits until there is something to do. Where the run was lost its next epoch has begun, and it
   /// is to be made anew.
   Next wait_for_next();
-  /// After kSave.
+  /// Ends what kSave has begun.
   void end_drain(bool saved);
   struct Ending {
     bool closed = false;  ///< else the daemon stops, or the run cannot be made

@@ -19,7 +19,7 @@ namespace meshloom::control {
 /// The parts refer to each other and to the context, which outlives them. Each has locks of its
 /// own; none calls the lifecycle.
 struct RunParts {
-  /// Of a run as the journal has it, with its weights.
+  /// `run` is as the journal has it, with its weights.
   RunParts(RunContext& shared, const v1::Run& run);
   RunParts(const RunParts&) = delete;
   RunParts& operator=(const RunParts&) = delete;

@@ -20,9 +20,9 @@ namespace meshloom::control {
 class SampledRun {
  public:
   virtual ~SampledRun() = default;
-  /// Asked before the operation of an epoch ends, with its error if there is one: true if the run
-  /// ends it instead, since what the sample was to be drawn from is lost. Any thread may call it;
-  /// takes the run's mutex.
+  /// A sample asks before its operation of an epoch ends, with the error if there is one. True if
+  /// the run ends it instead, since what it was to be drawn from is lost. Any thread may call it;
+  /// it takes the run's mutex.
   virtual bool end_lost_sample(std::int64_t epoch, const std::string& operation,
                                const std::exception_ptr& error) = 0;
 };

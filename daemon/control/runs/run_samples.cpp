@@ -14,7 +14,7 @@
 namespace meshloom::control {
 namespace {
 
-/// As it lies in memory.
+/// Counts what lies in memory.
 std::size_t bytes_of_order(const SampleOrder& order) {
   // What follows what the sequence draws: its decoder, its part of the result.
   constexpr std::size_t kProgress = 1024;

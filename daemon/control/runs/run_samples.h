@@ -51,24 +51,25 @@ class RunSamples {
   /// Throws FailedPrecondition (WEIGHTS_STALE, SNAPSHOT_STALE), InvalidArgument for what Forward
   /// cannot take.
   void check(const SampleOrder& order, const Model& model) const;
-  /// An operation of the order's epoch, which waits. Throws ResourceExhausted (RESULTS_FULL).
+  /// Makes an operation of the order's epoch, which waits. Throws ResourceExhausted (RESULTS_FULL).
   v1::Operation add(const SampleOrder& order, const ProgressPtr& progress);
-  /// The same, and the sample waits until it is taken. Throws ResourceExhausted (VERBS_FULL), too.
+  /// Makes one of a sample that waits until it is taken. Throws ResourceExhausted (RESULTS_FULL,
+  /// VERBS_FULL).
   v1::Operation add_waiting(SampleOrder order, const ProgressPtr& progress);
-  /// Those that wait, oldest first; some may have been cancelled.
+  /// Returns what waits, oldest first; some may have been cancelled.
   std::vector<Waiting> take_waiting();
-  /// The memory that drawing takes; the order draws from the weights of its name as they are now.
-  /// Throws ResourceExhausted, SNAPSHOT_STALE.
+  /// Gives the order the memory that drawing takes, and the weights that have its name now. Throws
+  /// ResourceExhausted, FailedPrecondition (SNAPSHOT_STALE).
   void hold_memory(SampleOrder& order, const v1::RunConfig& resolved);
   /// Begins to draw for an operation, which fails with what is thrown.
   void begin(const std::string& operation, SampleOrder order, const ProgressPtr& progress);
-  /// The operation of a sample that has found the weights lost: it ends with fail().
+  /// The sample of this operation has found the weights lost: it ends with fail().
   void add_lost(const std::string& operation);
-  /// All that wait, and all that are lost.
+  /// Fails all that wait, and all that are lost.
   void fail(const Error& error);
 
  private:
-  /// For one more that waits, with the mutex.
+  /// Counts one more that waits. The mutex is held.
   WaitingMemory::Hold hold_waiting(const SampleOrder& order);
   v1::Operation add_locked(const SampleOrder& order, const ProgressPtr& progress);
 

@@ -29,9 +29,9 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   const std::string& id() const { return parts_.id; }
   /// The name of the client that made it.
   const std::string& client() const { return parts_.client; }
-  /// As GetRun tells it.
+  /// What GetRun returns.
   v1::Run view() const;
-  /// As ListRuns does.
+  /// What ListRuns returns of it.
   v1::Run summary() const;
   v1::RunConfig resolved() const { return life_.lock().run().resolved(); }
   /// Renews the lease for a call that has the run's token. Throws FailedPrecondition
@@ -41,7 +41,7 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   /// lease: it has the token. Without one it is another's, with a wrong one it throws as
   /// check_holder.
   bool is_of_holder(const std::string& token);
-  /// As RunLease::hold, for a call of the client that holds the run (see is_of_holder); null for
+  /// Holds the lease for a call of the client that holds the run (is_of_holder); null for
   /// another's.
   std::shared_ptr<const void> hold_lease_of(const std::string& token);
   /// A repeat of the creation: the token before it ends.

@@ -35,19 +35,19 @@ class RunStates {
   std::optional<v1::SavedState> newest_readable() const {
     return store_.newest_readable_state(run_);
   }
-  /// Oldest first: the newest `most` of them.
+  /// Returns the newest `most` of them, oldest first.
   std::vector<v1::SavedState> newest(std::size_t most) const;
-  /// As RunStore::list_states.
+  /// Returns a page as RunStore::list_states does.
   std::pair<std::vector<v1::SavedState>, std::int64_t> list(std::int64_t position, int size) const;
-  /// As RunStore::tell_states.
+  /// Fills in a run as RunStore::tell_states does.
   void tell(const RunStore::StateRoom& room, v1::Run* run) const;
   /// Throws ResourceExhausted (STATES_FULL) for a state whose record there is no room for.
   void check_room(const v1::SaveStateRequest& state) const;
-  /// The absolute folder of one.
+  /// The folder is absolute.
   std::filesystem::path folder_of(const v1::SavedState& state) const {
     return dir_.root() / state.folder();
   }
-  /// What a run fails with whose states are all damaged (STATES_DAMAGED).
+  /// A run fails with it whose states are all damaged (STATES_DAMAGED).
   Error none_readable() const;
 
   /// Makes a state that the ranks have written durable, in the place of one of its name, and
@@ -55,15 +55,15 @@ class RunStates {
   v1::SavedState keep(v1::SavedState saved);
   /// It is skipped from here on. Nothing happens if there is none.
   void mark_damaged(const std::string& name, const Error& damage);
-  /// With its files. Throws NotFound.
+  /// Its files go, too. Throws NotFound.
   void remove(const std::string& name);
   /// Removes those whose time to live is over, but for `own` and those that `needed` names.
   void remove_expired(const std::string& own, const std::set<std::string>& needed);
 
  private:
   void set_expiry(v1::SavedState& state) const;
-  /// Files that nothing knows of any more. What cannot be removed is told of in the log, and goes
-  /// at the next start.
+  /// Nothing knows of the folder any more. What cannot be removed is named in the log, and goes at
+  /// the next start.
   void remove_files(const std::string& folder) const;
 
   RunStore& store_;

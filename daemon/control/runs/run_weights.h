@@ -18,8 +18,8 @@
 
 namespace meshloom::control {
 
-/// It is thread safe and takes its own mutexes. Admission is asked for memory, files are removed
-/// and snapshots end without the one by which readers wait; RunStore is asked with it. `resolved`
+/// It is thread safe and takes its own mutexes. Admission is asked for memory, weights become
+/// durable, files are removed and snapshots end without the one by which readers wait. `resolved`
 /// is the run's config. Names are whole: "runs/RUN/weights/NAME".
 class RunWeights {
  public:
@@ -39,11 +39,11 @@ class RunWeights {
       : parts_(parts), run_(std::move(run)), saved_(std::move(saved)) {}
 
   List all() const;
-  /// The absolute folder of those on disk, by the last part of their name.
+  /// The folder is absolute; `weights` is the last part of a name.
   std::filesystem::path folder_of(const std::string& weights) const;
   /// Throws NotFound (WEIGHTS_NOT_FOUND).
   v1::SavedWeights find(const std::string& name) const;
-  /// Those that a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
+  /// Finds what a sample is to draw from. Throws FailedPrecondition (SNAPSHOT_STALE).
   v1::SavedWeights drawn(const std::string& name) const;
 
   /// Nobody else saves or deletes weights of this name until the result is let go. Throws
@@ -57,7 +57,7 @@ class RunWeights {
   void keep(const v1::SavedWeights& saved, SnapshotPtr snapshot);
   /// Samples that draw from them go on. Throws as find.
   void remove(const std::string& name);
-  /// All that are in memory; samples that draw from them have them still.
+  /// Nothing is kept in memory from here on; samples that draw from such weights have them still.
   void drop_snapshots();
 
   /// What a sample draws from, and what is held until it has.
@@ -65,7 +65,7 @@ class RunWeights {
     RunClient::SampleOrigin origin;
     Memory memory;
   };
-  /// The weights that have the name (its last part) at this moment. Throws as drawn, and
+  /// Holds the weights that have the name (its last part) at this moment. Throws as drawn, and
   /// ResourceExhausted as keep_snapshot where they lie on disk.
   Drawn hold(const std::string& weights, const v1::RunConfig& resolved);
 

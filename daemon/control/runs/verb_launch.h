@@ -66,10 +66,10 @@ class VerbStop {
 class VerbRun {
  public:
   virtual ~VerbRun() = default;
-  /// As Admission::tokenize_reference, by the thread that launches.
+  /// Does what Admission::tokenize_reference does. The thread that launches calls it.
   virtual train::TokenizedText tokenize(v1::DataReference* reference) = 0;
-  /// Weights that the ranks have saved, with the step that the run stands at. Called by the thread
-  /// that calls VerbInFlight::finish.
+  /// Fills in the step at which the ranks have saved weights. Whoever calls VerbInFlight::finish
+  /// calls it.
   virtual v1::SavedWeights at_step(v1::SavedWeights saved) const = 0;
 };
 

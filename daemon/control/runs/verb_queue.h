@@ -55,7 +55,7 @@ class VerbQueue {
       : parts_(parts), run_(std::move(run)), sequence_(next, gap_timeout) {}
 
   // --- For clients.
-  /// What a client has sent. Made before locks are taken: a large one takes its time.
+  /// A verb that has arrived. Make it before locks are taken: a large one takes its time.
   struct Arrival {
     explicit Arrival(Verb::Request sent)
         : digest(digest_of(sent)), bytes(bytes_of(sent)), request(std::move(sent)) {}
@@ -68,9 +68,9 @@ class VerbQueue {
   /// FailedPrecondition (SEQUENCE_USED), ResourceExhausted. One that is refused for more than its
   /// number has used that up.
   v1::Operation submit(Arrival arrival);
-  std::int64_t next() const;      ///< as VerbSequence
-  std::int64_t next_new() const;  ///< as VerbSequence
-  /// What verb `seq` waits for besides the ranks, in words.
+  std::int64_t next() const;      ///< VerbSequence::next
+  std::int64_t next_new() const;  ///< VerbSequence::next_new
+  /// Says in words what verb `seq` waits for beside the ranks.
   std::string waits_for(std::int64_t seq) const;
   /// Gives a gap up whose time is over: what waits behind it fails with SEQUENCE_GAP. False if
   /// there is none.
@@ -90,7 +90,7 @@ class VerbQueue {
     std::shared_ptr<Verb> verb;
     std::optional<MissingGradients> gap;  ///< in front of it; the ranks are to be told
   };
-  /// Where may_start().
+  /// Only where may_start() is true, by the thread that has asked.
   Taken take();
   void add_in_flight(std::vector<VerbInFlight> begun);
   /// Asks the ranks to leave what can be left before its end.
