@@ -6,7 +6,7 @@
 namespace meshloom::control {
 namespace {
 
-class RunSamplesTest : public StoredRunTest {
+class WaitingSamplesTest : public StoredRunTest {
  protected:
   static SampleOrder order(std::size_t prompt = 2) {
     SampleOrder order;
@@ -32,7 +32,7 @@ class RunSamplesTest : public StoredRunTest {
   RunSamples samples_{{operations_, waiting_, scheduler_, admission_, weights_}, "r", "tester"};
 };
 
-TEST_F(RunSamplesTest, ThoseThatWaitAreTakenOnceInTheirOrder) {
+TEST_F(WaitingSamplesTest, ThoseThatWaitAreTakenOnceInTheirOrder) {
   const std::string first = add_waiting(order()).name(), second = add_waiting(order()).name();
   EXPECT_EQ(first, "operations/r/1/sample-1");
   EXPECT_EQ(second, "operations/r/1/sample-2");
@@ -43,7 +43,7 @@ TEST_F(RunSamplesTest, ThoseThatWaitAreTakenOnceInTheirOrder) {
   EXPECT_TRUE(samples_.take_waiting().empty());
 }
 
-TEST_F(RunSamplesTest, ThoseThatWereCancelledMakeRoom) {
+TEST_F(WaitingSamplesTest, ThoseThatWereCancelledMakeRoom) {
   const std::string large = add_waiting(order(10'000)).name();
   EXPECT_EQ(reason_of([&] { add_waiting(order(10'000)); }), "VERBS_FULL");
   operations_.cancel(large);
@@ -51,7 +51,7 @@ TEST_F(RunSamplesTest, ThoseThatWereCancelledMakeRoom) {
   EXPECT_EQ(samples_.take_waiting().size(), 1u);
 }
 
-TEST_F(RunSamplesTest, WhatWaitsAndWhatIsLostFailTogether) {
+TEST_F(WaitingSamplesTest, WhatWaitsAndWhatIsLostFailTogether) {
   const std::string waiting = add_waiting(order()).name();
   const SampleOrder drawn = order();
   const std::string lost = samples_.add(drawn, RunSample::make_progress(drawn)).name();
@@ -64,7 +64,7 @@ TEST_F(RunSamplesTest, WhatWaitsAndWhatIsLostFailTogether) {
   EXPECT_TRUE(samples_.take_waiting().empty());
 }
 
-TEST_F(RunSamplesTest, ChecksTheStepOfTheWeightsAndWhatForwardCanTake) {
+TEST_F(WaitingSamplesTest, ChecksTheStepOfTheWeightsAndWhatForwardCanTake) {
   const RunSamples::Model model{.step = 3, .context_length = 64, .seq_len = 4};
   EXPECT_NO_THROW(samples_.check(order(), model));
   SampleOrder stale = order();
@@ -84,7 +84,7 @@ TEST_F(RunSamplesTest, ChecksTheStepOfTheWeightsAndWhatForwardCanTake) {
   EXPECT_THROW(samples_.check(exact, model), InvalidArgument);
 }
 
-TEST_F(RunSamplesTest, MemoryIsThatOfTheWeightsThatHaveTheName) {
+TEST_F(WaitingSamplesTest, MemoryIsThatOfTheWeightsThatHaveTheName) {
   v1::SavedWeights saved;
   saved.set_name(weights_resource("r", "a"));
   saved.set_storage(v1::WEIGHTS_STORAGE_MEMORY);

@@ -6,7 +6,7 @@
 namespace meshloom::control {
 namespace {
 
-class RunStatesTest : public StoredRunTest {
+class KeptStatesTest : public StoredRunTest {
  protected:
   std::vector<std::string> names() {
     std::vector<std::string> names;
@@ -18,7 +18,7 @@ class RunStatesTest : public StoredRunTest {
   RunStates states_{store_, dir_, [this] { return now_; }, "r"};
 };
 
-TEST_F(RunStatesTest, AStateInThePlaceOfAnotherTakesItsFilesAway) {
+TEST_F(KeptStatesTest, AStateInThePlaceOfAnotherTakesItsFilesAway) {
   EXPECT_TRUE(states_.empty());
   const v1::SavedState first = state("a", 1), second = state("a", 2);
   EXPECT_EQ(states_.keep(first).saved_at(), 1000);
@@ -31,7 +31,7 @@ TEST_F(RunStatesTest, AStateInThePlaceOfAnotherTakesItsFilesAway) {
   EXPECT_TRUE(has_files(second.folder())) << "it is its own successor";
 }
 
-TEST_F(RunStatesTest, TheNewestAreToldOldestFirst) {
+TEST_F(KeptStatesTest, TheNewestAreToldOldestFirst) {
   for (int seq = 1; seq <= 3; ++seq) states_.keep(state(std::to_string(seq), seq));
   const auto newest = states_.newest(2);
   ASSERT_EQ(newest.size(), 2u);
@@ -39,7 +39,7 @@ TEST_F(RunStatesTest, TheNewestAreToldOldestFirst) {
   EXPECT_EQ(newest[1].seq(), 3);
 }
 
-TEST_F(RunStatesTest, ADamagedStateIsSkippedAndNamedOnceNoneIsLeft) {
+TEST_F(KeptStatesTest, ADamagedStateIsSkippedAndNamedOnceNoneIsLeft) {
   states_.keep(state("a", 1));
   states_.keep(state("b", 2));
   states_.mark_damaged(state_resource("r", "b"), DataLoss("half of it is there"));
@@ -55,14 +55,14 @@ TEST_F(RunStatesTest, ADamagedStateIsSkippedAndNamedOnceNoneIsLeft) {
   states_.mark_damaged(state_resource("r", "unknown"), DataLoss("nothing happens"));
 }
 
-TEST_F(RunStatesTest, RemovesWithFiles) {
+TEST_F(KeptStatesTest, RemovesWithFiles) {
   const v1::SavedState saved = states_.keep(state("a", 1));
   states_.remove(saved.name());
   EXPECT_FALSE(has_files(saved.folder()));
   EXPECT_EQ(reason_of([&] { states_.remove(saved.name()); }), "STATE_NOT_FOUND");
 }
 
-TEST_F(RunStatesTest, ThoseWhoseTimeIsOverGoUnlessTheyAreNeeded) {
+TEST_F(KeptStatesTest, ThoseWhoseTimeIsOverGoUnlessTheyAreNeeded) {
   for (const std::string name : {"forever", "old", "own", "needed", "young"}) {
     v1::SavedState saved = state(name, 1);
     saved.set_ttl_seconds(name == "forever" ? 0 : name == "young" ? 61 : 60);
