@@ -88,7 +88,6 @@ class RunLifecycle final : public SampledRun {
   void lose(const std::exception_ptr& error);
   /// Begins the next epoch if a state is left that can be read. What waits fails.
   void skip_damaged(const Error& cause);
-  void persist();
   void set_step(std::int64_t step);
   enum class Act { kStart, kMake, kSave, kEnd };
   struct Next {
@@ -116,7 +115,9 @@ class RunLifecycle final : public SampledRun {
     bool save = false;  ///< first
   };
 
-  // With the mutex.
+  void persist();  ///< without the mutexes
+
+  // The mutex is held.
   bool has_ended() const { return control::has_ended(run_); }
   void note(const std::string& text) { keep_newest_note(text, run_.mutable_notes()); }
   void check_not_ended() const;
