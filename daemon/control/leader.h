@@ -102,9 +102,9 @@ class Leader final : private RankHub::Observer {
   GenerateServiceImpl generate_service_;  ///< what follows calls its streams
   SourceCache sources_;
   SampleScheduler scheduler_;
+  RanksQueue queue_;
   RunManager runs_;
   Drain drain_;
-  RanksQueue queue_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;

@@ -194,7 +194,7 @@ DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,
   }
   const WeightsName parsed = parse_weights_name(name);
   const auto run = runs_.find(parsed.run);
-  const v1::SavedWeights saved = run->find_weights(name);
+  const v1::SavedWeights saved = run->weights().find(name);
   if (saved.storage() != v1::WEIGHTS_STORAGE_DISK)
     throw FailedPrecondition(
         fmt::format("{} are in memory: save weights on disk to download them", name),

@@ -118,8 +118,7 @@ grpc::Status OperationServiceImpl::CancelOperation(grpc::ServerContext* context,
                                                    v1::CancelOperationResponse* response) {
   return guarded("CancelOperation", *request, [&] {
     const auto run = runs_.find(runs_.operations().run_of(request->name()));
-    run->check_token(metadata_of(*context, kRunTokenKey));
-    run->renew_lease();
+    run->check_holder(metadata_of(*context, kRunTokenKey));
     *response->mutable_operation() = runs_.operations().cancel(request->name());
   });
 }

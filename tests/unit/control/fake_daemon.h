@@ -66,12 +66,11 @@ class FakeDaemon {
                            [this](const grpc::ServerContextBase& context, const std::string& run) {
                              return run_service_.hold_lease(context, run);
                            }}),
-        runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
-               uploads_.transients(), [&plan] { return plan.uptime.load(); },
-               options.most_upload_bytes, options.waiting,
-               [this](const std::string& name) { return queue_.wait_of(name); }}),
-        drain_(drain_store_, turn_, store_, runs_),
         queue_(turn_, store_, runs_, drain_store_),
+        runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
+               uploads_.transients(), queue_, [&plan] { return plan.uptime.load(); },
+               options.most_upload_bytes, options.waiting}),
+        drain_(drain_store_, turn_, store_, runs_),
         run_service_(runs_),
         operation_service_(runs_),
         checkpoint_service_(store_, runs_, state_, options.downloads) {
@@ -165,9 +164,9 @@ class FakeDaemon {
   SampleScheduler scheduler_;
   UploadStore uploads_;  ///< for transient ones
   UploadServiceImpl upload_service_;
+  RanksQueue queue_;
   RunManager runs_;
   Drain drain_;
-  RanksQueue queue_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;
