@@ -3,10 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace meshloom {
-class ExecutionContext;
+class HostUploads;
 }
 
 namespace meshloom::nn {
@@ -26,7 +27,9 @@ struct HostBatch {
   std::vector<std::int64_t> positions;  ///< [B,T]
 };
 
-/// The tensors of a batch that has rows: labels are [B,T] where each token has one.
-Batch to_batch(ExecutionContext& context, const HostBatch& host);
+/// The tensors of a batch that has rows, plain: labels are [B,T] where each token has one.
+Batch to_batch(HostUploads& uploads, const HostBatch& host);
+/// The tokens at `places` of [B,T], row-major and as many of each row, in their order.
+HostBatch some_tokens(const HostBatch& host, std::span<const std::int64_t> places);
 
 }  // namespace meshloom::nn

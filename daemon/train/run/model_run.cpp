@@ -209,7 +209,7 @@ void ModelRun::run_micro_batch(const BatchCall& call, std::size_t k, const Tenso
 ModelRun::ForwardResult ModelRun::forward_micro_batch(const BatchCall& call,
                                                       const TokenBatch& batch, const Tensor& loss,
                                                       std::vector<float>& log_probs) {
-  const nn::Batch tensors = nn::to_batch(context_, batch);
+  const nn::Batch tensors = state_->place(batch);
   const nn::ForwardOptions options = forward_options(batch.first_sample, call.dropout);
   nn::Model& model = state_->model();
   const auto add_share = [&](const Tensor& share) {
@@ -298,11 +298,11 @@ ForwardResults ModelRun::forward(const BatchCall& call) {
     const nn::ForwardOptions options = forward_options(batch.first_sample, call.dropout);
     if (call.log_probs) {
       results.log_probs[k] = to_log_probs(read_result(context_, DType::kFloat32, [&] {
-        return state_->model().token_losses(nn::to_batch(context_, batch), options);
+        return state_->model().token_losses(state_->place(batch), options);
       }));
     } else {
       const HostValues loss = read_result(context_, DType::kFloat64, [&] {
-        return state_->model().loss(nn::to_batch(context_, batch), call.scale, options);
+        return state_->model().loss(state_->place(batch), call.scale, options);
       });
       if (mesh_->leads_samples()) results.loss += loss.as<double>().front();
     }
