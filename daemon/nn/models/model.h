@@ -26,7 +26,7 @@ struct Batch {
   Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
   Tensor label_weights;        ///< float32 [B,S] (weighted_loss alone)
   /// What document_ids say, from the host; null: not known.
-  std::shared_ptr<const planner::DocumentRows> document_rows;
+  std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
 };
 
 /// The places of a batch's tensors among what the hooks of a model are given.

@@ -44,7 +44,7 @@ std::vector<std::int64_t> positions_of(std::int64_t rows, std::int64_t length) {
 /// The layouts of tensors [B,S] and [B,S,K] of a batch.
 class BatchLayouts {
  public:
-  explicit BatchLayouts(const BatchSharding& sharding, planner::DimOrderPtr order)
+  BatchLayouts(const BatchSharding& sharding, planner::DimOrderPtr order)
       : engine_(sharding.engine), mesh_dim_(sharding.mesh_dim), order_(std::move(order)) {}
 
   SpecPtr whole(const Shape& shape) const {
