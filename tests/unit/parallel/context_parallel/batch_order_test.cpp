@@ -176,12 +176,18 @@ TEST(HostBatchOverRanks, MovesNothingBackAndPositionsOnce) {
       return calls;
     };
     calls_of_step(false);
+    std::size_t in_use = 0;
     for (int step = 0; step < 3; ++step) {
       auto with = calls_of_step(true), without = calls_of_step(false);
       // Ids and labels are checked by reading.
       EXPECT_EQ(with["copy_to_host"], without["copy_to_host"]);
       EXPECT_EQ(without["copy_from_host"], 0) << "a plan of the same layouts is kept";
       EXPECT_EQ(with["copy_from_host"], 1) << "the positions of a batch's blocks";
+      const std::size_t now = context.allocator().stats().bytes_in_use;
+      if (step > 0) {
+        EXPECT_EQ(now, in_use) << "the plans of a batch go with its documents";
+      }
+      in_use = now;
     }
   });
 }
