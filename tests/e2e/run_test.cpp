@@ -68,7 +68,7 @@ class RunE2e : public DaemonTest {
                                     true);
     std::vector<v1::LossBatch> all;
     for (int step = 0; step < kRunSteps; ++step) {
-      const train::HostBatch host = loader.load(step * kBatch, 0).front();
+      const train::TokenBatch host = loader.load(step * kBatch, 0).front();
       v1::LossBatch& batch = all.emplace_back();
       batch.set_loss("cross_entropy");
       batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);

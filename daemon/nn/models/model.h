@@ -4,13 +4,13 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "daemon/nn/kv_cache.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/nn/module.h"
 #include "daemon/tensor/ops/loss.h"
+#include "planner/attention/document_rows.h"
 #include "planner/plan/activation_checkpoint.h"
 
 namespace meshloom::nn {
@@ -25,6 +25,28 @@ struct Batch {
   Tensor position_ids;         ///< int64 [B,S]
   Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
   Tensor label_weights;        ///< float32 [B,S] (weighted_loss alone)
+  /// What document_ids say, from the host; null: not known.
+  std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
+};
+
+/// The places of a batch's tensors among what the hooks of a model are given.
+struct BatchInput {
+  enum Place : std::size_t {
+    kInputIds,
+    kLabels,
+    kAttentionMask,
+    kTokenTypeIds,
+    kPositionIds,
+    kDocumentIds,
+    kLabelWeights,
+    kCount
+  };
+};
+
+/// The documents that attention of a batch stays in.
+struct BatchDocuments {
+  Tensor ids;
+  std::shared_ptr<const planner::DocumentRows> rows;
 };
 
 using planner::ActivationCheckpoint;
@@ -47,7 +69,7 @@ struct ForwardOptions {
 };
 
 /// The functions that take a batch run the model's own hooks around it (Module::add_hook), which
-/// are given the batch's tensors in the order of `input_names`, then the results.
+/// are given the batch's tensors in the order of BatchInput, then the results.
 class Model : public Module {
  public:
   using Module::Module;
@@ -80,7 +102,7 @@ class Model : public Module {
   /// together.
   void share_caches(const CacheRanks& ranks) { cache_ranks_ = ranks; }
 
-  std::vector<std::string> input_names() const override;
+  std::span<const std::string_view> input_names() const override;
 
  protected:
   const CacheRanks& cache_ranks() const { return cache_ranks_; }

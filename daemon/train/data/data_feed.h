@@ -18,7 +18,7 @@ namespace meshloom::train {
 
 /// The micro batches of a rank, and the labels and work of all ranks' together.
 struct FedBatch {
-  std::vector<HostBatch> micro_batches;
+  std::vector<TokenBatch> micro_batches;
   std::int64_t labels = 0;
   BatchWork work;
 };
@@ -49,7 +49,7 @@ class DataFeed {
   /// FailedPrecondition if there are no such data. No collectives.
   std::int64_t validation_batches(const std::string& set, std::int64_t first,
                                   std::int64_t batches) const;
-  std::vector<HostBatch> validation_batch(const std::string& set, std::int64_t index) const;
+  std::vector<TokenBatch> validation_batch(const std::string& set, std::int64_t index) const;
 
  private:
   const BatchLoader& validation(const std::string& set) const;

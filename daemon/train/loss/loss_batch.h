@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "daemon/nn/models/model_config.h"
+#include "daemon/train/data/token_batch.h"
 #include "daemon/train/loss/losses.h"
 #include "v1/step.pb.h"
 
@@ -48,22 +49,6 @@ inline std::int64_t micro_batch_size_of(const v1::LossBatch& batch, std::int64_t
   return batch.has_micro_batch_size() ? batch.micro_batch_size() : of_run;
 }
 
-/// One micro batch of a rank: data side by side, padded at the end to the longest. Padding has
-/// ignored labels, weight 0, and where there are documents one of its own.
-struct TokenBatch {
-  std::int64_t rows = 0;         ///< B; may be 0
-  std::int64_t first_datum = 0;  ///< among the data that the rank has
-  std::int64_t first_sample =
-      0;                     ///< index of row 0 among the samples since the last optimizer step
-  std::int64_t length = 0;   ///< T
-  std::int64_t targets = 1;  ///< K
-  std::vector<std::int64_t> inputs;     ///< [B,T]
-  std::vector<std::int64_t> labels;     ///< [B,T,K]
-  std::vector<float> weights;           ///< [B,T], of cross_entropy with K = 1; else empty
-  std::vector<std::int64_t> documents;  ///< [B,T] or empty
-  std::vector<std::int64_t> positions;  ///< [B,T] or empty
-};
-
 struct BatchSplit {
   std::int64_t samples = 0;           ///< of the batch on all ranks
   std::int64_t micro_batch_size = 1;  ///< samples of a rank at once
@@ -74,8 +59,10 @@ struct BatchSplit {
 };
 
 /// Rank `rank`'s micro batches, as many on every rank and possibly without rows (BatchPlan: the
-/// samples and their order are the same on every mesh). `batch` has the data of all ranks, or those
-/// of this one (rank_part).
+/// samples and their order are the same on every mesh): data side by side, padded at the end to the
+/// longest. Padding has ignored labels, weight 0, and where there are documents one of its own.
+/// Weights are those of cross_entropy with one target a token. `batch` has the data of all ranks,
+/// or those of this one (rank_part).
 std::vector<TokenBatch> split_batch(const v1::LossBatch& batch, const BatchSplit& split,
                                     std::int64_t rank);
 

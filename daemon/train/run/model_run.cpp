@@ -38,22 +38,6 @@ void add_value(const Tensor& sum, const Tensor& value) {
                            sum.view(), wide.view());
 }
 
-nn::Batch to_batch(ExecutionContext& context, const TokenBatch& host) {
-  const Shape shape = {host.rows, host.length};
-  const auto tensor = [&](const auto& values) {
-    return values.empty() ? Tensor() : from_values(context, shape, std::span(values));
-  };
-  Shape labels = shape;
-  if (host.targets > 1) labels.push_back(host.targets);
-  nn::Batch batch;
-  batch.input_ids = tensor(host.inputs);
-  batch.labels = from_values(context, labels, std::span<const std::int64_t>(host.labels));
-  batch.position_ids = tensor(host.positions);
-  batch.document_ids = tensor(host.documents);
-  batch.label_weights = tensor(host.weights);
-  return batch;
-}
-
 /// What `forward` makes, on the host after one wait for the device. Throws what its ops found wrong
 /// in values.
 template <typename Forward>
@@ -160,9 +144,7 @@ nn::ForwardOptions ModelRun::forward_options(std::int64_t first_sample, bool dro
   return options;
 }
 
-template <typename RowsOf, typename Forward>
-DeferredChecks ModelRun::add_gradients(std::size_t micro_batches, bool last, const RowsOf& rows_of,
-                                       const Forward& forward) {
+LogProbs ModelRun::forward_backward(const BatchCall& call) {
   if (pending_ && pending_->summed)
     throw FailedPrecondition(
         "forward_backward: the gradients of the step before were not used yet; call optim_step");
@@ -170,12 +152,15 @@ DeferredChecks ModelRun::add_gradients(std::size_t micro_batches, bool last, con
     state_->optimizer().zero_grad();
     state_->data_parallel().begin_step();
   }
+  LogProbs log_probs(call.micro_batches.size());
   DeferredChecks checks;
   const Tensor loss = zeros(context_, {1}, DType::kFloat64);
   {
     const DeferChecksGuard defer(context_, checks);
-    for (std::size_t k = 0; k < micro_batches; ++k)
-      run_micro_batch(rows_of(k), last && k + 1 == micro_batches, [&] { return forward(k, loss); });
+    for (std::size_t k = 0; k < log_probs.size(); ++k) {
+      if (call.before) call.before(k);
+      run_micro_batch(call, k, loss, log_probs[k]);
+    }
   }
   const PhaseTimer timer(phases_, "reduce");
   checks.spoil(loss);
@@ -183,14 +168,17 @@ DeferredChecks ModelRun::add_gradients(std::size_t micro_batches, bool last, con
       ->enqueue_wait(context_.kernel_context().stream);
   if (!pending_) pending_ = Pending{zeros(context_, {1}, DType::kFloat64), {}, false};
   add_value(pending_->loss, loss);
-  pending_->summed = last;
-  return checks;
+  pending_->summed = call.last;
+  if (!call.log_probs) pending_->checks.push_back(std::move(checks));
+  return log_probs;
 }
 
-template <typename Forward>
-void ModelRun::run_micro_batch(std::int64_t rows, bool last, const Forward& forward) {
+void ModelRun::run_micro_batch(const BatchCall& call, std::size_t k, const Tensor& loss,
+                               std::vector<float>& log_probs) {
+  const TokenBatch& batch = call.micro_batches[k];
+  const bool last = call.last && k + 1 == call.micro_batches.size();
   parallel::DataParallel& data_parallel = state_->data_parallel();
-  if (rows == 0) {
+  if (batch.rows == 0) {
     data_parallel.take_part(last);
     if (last) state_->sum_partial_gradients();
     return;
@@ -199,7 +187,7 @@ void ModelRun::run_micro_batch(std::int64_t rows, bool last, const Forward& forw
   data_parallel.begin_forward(true);
   {
     const PhaseTimer timer(phases_, "forward");
-    result = forward();
+    result = forward_micro_batch(call, batch, loss, log_probs);
   }
   // A drill (run.debug) fails here.
   const v1::DebugConfig& drill = config_.debug();
@@ -218,47 +206,27 @@ void ModelRun::run_micro_batch(std::int64_t rows, bool last, const Forward& forw
   if (last) state_->sum_partial_gradients();
 }
 
-void ModelRun::forward_backward(const StepBatch& batch) {
-  DeferredChecks checks = add_gradients(
-      batch.micro_batches.size(), batch.last,
-      [&](std::size_t k) { return batch.micro_batches[k].rows; },
-      [&](std::size_t k, const Tensor& loss_sum) -> ForwardResult {
-        const HostBatch& micro = batch.micro_batches[k];
-        const nn::Batch tensors = to_batch(context_, micro, batch.seq_len);
-        Tensor loss = state_->model().loss(tensors, 1.0f / static_cast<float>(batch.labels),
-                                           forward_options(micro.first_sample, true));
-        if (mesh_->leads_samples()) add_value(loss_sum, loss);
-        return {std::move(loss), {}};
-      });
-  pending_->checks.push_back(std::move(checks));
-}
-
-LogProbs ModelRun::forward_backward(const TokenCall& call) {
-  LogProbs log_probs(call.micro_batches.size());
-  add_gradients(
-      call.micro_batches.size(), false,
-      [&](std::size_t k) {
-        if (call.before) call.before(k);
-        return call.micro_batches[k].rows;
-      },
-      [&](std::size_t k, const Tensor& loss) {
-        return forward_tokens(call.micro_batches[k], call, loss, log_probs[k]);
-      });
-  return log_probs;
-}
-
-ModelRun::ForwardResult ModelRun::forward_tokens(const TokenBatch& batch, const TokenCall& call,
-                                                 const Tensor& loss,
-                                                 std::vector<float>& log_probs) {
-  const nn::Batch tensors = to_batch(context_, batch);
+ModelRun::ForwardResult ModelRun::forward_micro_batch(const BatchCall& call,
+                                                      const TokenBatch& batch, const Tensor& loss,
+                                                      std::vector<float>& log_probs) {
+  const nn::Batch tensors = state_->place(batch);
   const nn::ForwardOptions options = forward_options(batch.first_sample, call.dropout);
+  nn::Model& model = state_->model();
+  const auto add_share = [&](const Tensor& share) {
+    if (mesh_->leads_samples()) add_value(loss, share);
+  };
+  if (!call.log_probs) {
+    Tensor sum = model.loss(tensors, call.scale, options);
+    add_share(sum);
+    return {std::move(sum), {}};
+  }
   if (!call.loss) {
-    ops::WeightedLoss result = state_->model().weighted_loss(tensors, call.scale, options);
-    if (mesh_->leads_samples()) add_value(loss, result.sum);
+    ops::WeightedLoss result = model.weighted_loss(tensors, call.scale, options);
+    add_share(result.sum);
     log_probs = to_log_probs(result.losses);
     return {std::move(result.sum), {}};
   }
-  Tensor losses = state_->model().token_losses(tensors, options);
+  Tensor losses = model.token_losses(tensors, options);
   log_probs = to_log_probs(losses);
   LossOfLogProbs result = call.loss(batch, log_probs);
   // The op gives losses, -log p.
@@ -315,11 +283,11 @@ StepResult ModelRun::optim_step(double lr, double max_norm, double factor) {
   return result;
 }
 
-LogProbs ModelRun::forward(const TokenCall& call) {
+ForwardResults ModelRun::forward(const BatchCall& call) {
   const NoGradGuard no_grad(context_);
   parallel::DataParallel& data_parallel = state_->data_parallel();
-  LogProbs log_probs(call.micro_batches.size());
-  for (std::size_t k = 0; k < log_probs.size(); ++k) {
+  ForwardResults results{LogProbs(call.micro_batches.size()), 0.0};
+  for (std::size_t k = 0; k < call.micro_batches.size(); ++k) {
     const TokenBatch& batch = call.micro_batches[k];
     if (call.before) call.before(k);
     if (batch.rows == 0) {
@@ -327,29 +295,20 @@ LogProbs ModelRun::forward(const TokenCall& call) {
       continue;
     }
     data_parallel.begin_forward(false);
-    log_probs[k] = to_log_probs(read_result(context_, DType::kFloat32, [&] {
-      return state_->model().token_losses(to_batch(context_, batch),
-                                          forward_options(batch.first_sample, call.dropout));
-    }));
+    const nn::ForwardOptions options = forward_options(batch.first_sample, call.dropout);
+    if (call.log_probs) {
+      results.log_probs[k] = to_log_probs(read_result(context_, DType::kFloat32, [&] {
+        return state_->model().token_losses(state_->place(batch), options);
+      }));
+    } else {
+      const HostValues loss = read_result(context_, DType::kFloat64, [&] {
+        return state_->model().loss(state_->place(batch), call.scale, options);
+      });
+      if (mesh_->leads_samples()) results.loss += loss.as<double>().front();
+    }
     data_parallel.end_forward();
   }
-  return log_probs;
-}
-
-LossSum ModelRun::forward(const HostBatch& batch, std::int64_t seq_len) {
-  const NoGradGuard no_grad(context_);
-  parallel::DataParallel& data_parallel = state_->data_parallel();
-  if (batch.rows == 0) {
-    data_parallel.take_part_forward();
-    return {};
-  }
-  data_parallel.begin_forward(false);
-  const HostValues loss = read_result(context_, DType::kFloat64, [&] {
-    return state_->model().loss(to_batch(context_, batch, seq_len), 1.0f, {});
-  });
-  data_parallel.end_forward();
-  if (!mesh_->leads_samples()) return {};
-  return {loss.as<double>().front(), static_cast<double>(batch.counted), batch.bytes};
+  return results;
 }
 
 }  // namespace meshloom::train

@@ -24,19 +24,6 @@
 
 namespace meshloom::train {
 
-/// What one forward_backward computes: this rank's micro batches, as many on every rank, and equal
-/// on ranks that share samples.
-struct StepBatch {
-  std::vector<HostBatch> micro_batches;
-  std::int64_t seq_len = 0;
-  /// Losses and gradients are divided by this: the labels of the whole optimizer step over all
-  /// ranks, so that a label counts the same whichever rank and micro batch it is in.
-  std::int64_t labels = 0;
-  /// No other batch comes before optim_step: gradients are summed while backward runs. Else they
-  /// are summed by optim_step. A step's numbers are the same within rounding.
-  bool last = false;
-};
-
 /// Of one optimizer step, the same on every rank.
 struct StepResult {
   double loss = 0.0;  ///< of all its batches over all ranks
@@ -51,21 +38,38 @@ struct LossOfLogProbs {
 using LossFunction =
     std::function<LossOfLogProbs(const TokenBatch&, std::span<const float> log_probs)>;
 
-/// A batch whose loss is told by token: this rank's micro batches, as many on every rank, and equal
-/// on ranks that share samples.
-struct TokenCall {
+/// What one forward_backward or forward computes: this rank's micro batches, as many on every rank,
+/// and equal on ranks that share samples.
+struct BatchCall {
   std::vector<TokenBatch> micro_batches;
-  float scale = 1.0f;    ///< of the gradients and of the loss that optim_step returns
+  /// Of gradients and loss. A job divides by the labels of the whole optimizer step over all ranks,
+  /// so that a label counts the same whichever rank and micro batch it is in.
+  float scale = 1.0f;
   bool dropout = false;  ///< drawn by (optimizer step, TokenBatch::first_sample)
-  /// Null: the sum of weights * -log-prob, which is computed together with its gradient. Must not
-  /// throw: other ranks would wait.
-  LossFunction loss;
+  /// No other batch comes before optim_step: gradients are summed while backward runs. Else they
+  /// are summed by optim_step. A step's numbers are the same within rounding.
+  bool last = false;
+  /// The host is given the log-probs of labels, for which the device is waited for in every micro
+  /// batch; the caller has checked ids and labels. Without them nothing is waited for, and what ops
+  /// find wrong in values is thrown by optim_step.
+  bool log_probs = false;
+  /// Asked with log_probs alone. Null: the sum of -log-prob, with log_probs times each label's
+  /// weight, which is computed together with its gradient. Must not throw: other ranks would wait.
+  LossFunction loss = {};
   /// Called on every rank before each micro batch; may throw what all ranks throw alike.
   std::function<void(std::size_t micro_batch)> before = {};
 };
 
-/// Of this rank's micro batches, [B,T,K] each; those of ranks that share samples are equal.
+/// Of this rank's micro batches, [B,T,K] each; those of ranks that share samples are equal. Nothing
+/// where they were not asked for.
 using LogProbs = std::vector<std::vector<float>>;
+
+struct ForwardResults {
+  LogProbs log_probs;
+  /// Without log_probs: of this rank's share, so that summed over ranks it is that of the batch.
+  /// The ranks that share samples leave it to one of them.
+  double loss = 0.0;
+};
 
 /// Every rank of the mesh calls the same verbs in the same order. What a verb throws on one rank
 /// alone is for the caller to bring to all (run_in_step).
@@ -103,13 +107,9 @@ class ModelRun {
                      const std::vector<CarriedFile>& carried);
 
   // --- Training
-  /// Adds the gradients of a batch to those since the last optim_step. Waits for no value of the
-  /// device. Throws FailedPrecondition after a batch that was announced as the last.
-  void forward_backward(const StepBatch& batch);
-  /// The same of a batch whose loss is told by token, never as the last one; the caller has checked
-  /// ids and labels. Waits for the device in every micro batch. Returns the bits that
-  /// forward(TokenCall) returns.
-  LogProbs forward_backward(const TokenCall& call);
+  /// Adds the gradients of a batch to those since the last optim_step. The log-probs have the bits
+  /// that forward gives. Throws FailedPrecondition after a batch that was announced as the last.
+  LogProbs forward_backward(const BatchCall& call);
   bool has_gradients() const { return pending_.has_value(); }
   /// Those since the last optim_step are as if they had never been computed.
   void drop_gradients() {
@@ -126,11 +126,9 @@ class ModelRun {
   /// exports, samples, a description.
   ModelState& state() { return *state_; }
 
-  /// The loss of this rank's share of a batch: summed over ranks it is that of the batch. The ranks
-  /// that share samples leave it to one of them.
-  LossSum forward(const HostBatch& batch, std::int64_t seq_len);
-  /// Log-probs alone; call.loss is not asked.
-  LogProbs forward(const TokenCall& call);
+  /// Waits for the device in every micro batch. A loss function is not asked, and weights count in
+  /// no loss.
+  ForwardResults forward(const BatchCall& call);
 
  private:
   /// What forward_backward left for optim_step.
@@ -147,16 +145,12 @@ class ModelRun {
   };
 
   nn::ForwardOptions forward_options(std::int64_t first_sample, bool dropout) const;
-  /// Forward and backward of micro batches, of which `rows_of(k)` says whether this rank has any:
-  /// `forward(k, loss)` computes number k and adds this rank's share of the loss to `loss` (float64
-  /// [1]). Returns what the ops have left to be checked.
-  template <typename RowsOf, typename Forward>
-  DeferredChecks add_gradients(std::size_t micro_batches, bool last, const RowsOf& rows_of,
-                               const Forward& forward);
-  template <typename Forward>
-  void run_micro_batch(std::int64_t rows, bool last, const Forward& forward);
-  ForwardResult forward_tokens(const TokenBatch& batch, const TokenCall& call, const Tensor& loss,
-                               std::vector<float>& log_probs);
+  /// Forward and backward of micro batch `k`, which may have no rows. This rank's share of the loss
+  /// is added to `loss` (float64 [1]).
+  void run_micro_batch(const BatchCall& call, std::size_t k, const Tensor& loss,
+                       std::vector<float>& log_probs);
+  ForwardResult forward_micro_batch(const BatchCall& call, const TokenBatch& batch,
+                                    const Tensor& loss, std::vector<float>& log_probs);
   /// Fills in what the model knows.
   void describe(Manifest& manifest) const;
   /// Of a step that changed nothing because loss or norm is NaN or infinite: throws the reason.

@@ -35,6 +35,8 @@ class ModelState {
   ModelState(ExecutionContext&, const nn::ModelConfig&, const ModelStateOptions&, RunMesh& mesh);
 
   nn::Model& model() { return *model_; }
+  /// As ParallelModel's: what model() is to be given of a batch.
+  nn::Batch place(const nn::HostBatch& host) { return tensor_model_->place(host); }
   Optimizer& optimizer() { return *optimizer_; }
   parallel::DataParallel& data_parallel() { return *data_parallel_; }
   /// Once a step, after data_parallel() has summed the gradients: they are the global ones then.

@@ -160,17 +160,16 @@ BatchWork RankRun::forward_backward(const TrainingBatch& batch) {
   snapshots_->use(nullptr);
   begin_gradients();
   try {
-    StepBatch step;
     FedBatch fed;
     {
       const PhaseTimer timer(model_->phases(), "data");
       fed = data.training_batch(batch.first_sample, world_, model_->mesh().leads_samples());
     }
-    step.micro_batches = std::move(fed.micro_batches);
-    step.labels = fed.labels;
-    step.seq_len = config_.training().seq_len();
-    step.last = true;
-    model_->forward_backward(step);
+    BatchCall call;
+    call.micro_batches = std::move(fed.micro_batches);
+    call.scale = 1.0f / static_cast<float>(fed.labels);
+    call.dropout = call.last = true;
+    model_->forward_backward(call);
     // Own data is reduced as a batch that tells the labels of its step.
     v1::LossBatch reduction;
     reduction.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);
@@ -191,7 +190,7 @@ v1::LossOutput RankRun::forward(const v1::LossBatch& batch, const WholeBatch& wh
 std::vector<LossSum> RankRun::forward(const ValidationBatches& batches) {
   const DataFeed& data = own_data("forward");
   snapshots_->use(nullptr);
-  return validation_losses(*model_, data, batches, config_.training().seq_len(), world_);
+  return validation_losses(*model_, data, batches, world_);
 }
 
 StepOutput RankRun::optim_step(const v1::OptimStepParams& params) {
@@ -343,15 +342,16 @@ v1::LossOutput RankRun::run_call(const v1::LossBatch& batch, const WholeBatch& w
   split.first_sample = window_.samples();
   split.documents = model_->model_config().architecture == nn::Architecture::kBert ||
                     balances_documents(config_.plan());
-  TokenCall call;
+  BatchCall call;
   call.micro_batches = split_batch(batch, split, model_->mesh().data().rank());
   call.scale = GradientWindow::scale(batch);
   call.dropout = dropout;
+  call.log_probs = true;
   // One target a token and weights: the loss has an op of its own.
   if (!loss.weighted() || whole.several_targets) call.loss = loss_function(loss, batch);
   StopPoints stops(world_, options_.stopped, call.micro_batches.size());
   call.before = [&](std::size_t micro_batch) { stops.before(micro_batch); };
-  const LogProbs mine = backward ? model_->forward_backward(call) : model_->forward(call);
+  const LogProbs mine = backward ? model_->forward_backward(call) : model_->forward(call).log_probs;
   const auto log_probs = gather_log_probs(model_->mesh(), batch, split, call.micro_batches, mine);
   v1::LossOutput output;
   run_agreed(world_, [&] {

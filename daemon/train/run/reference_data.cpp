@@ -24,9 +24,9 @@ constexpr const char* kField = kReferenceField;
 constexpr std::size_t kMostOpened = 8;  // of a run at once
 
 /// A row of what a loader gives, as a client would have sent it.
-v1::Datum datum_of(const HostBatch& host, std::int64_t row, std::int64_t seq_len) {
+v1::Datum datum_of(const TokenBatch& host, std::int64_t row) {
   v1::Datum datum;
-  const auto begin = row * seq_len, end = begin + seq_len;
+  const auto begin = row * host.length, end = begin + host.length;
   const auto label = host.labels.begin();
   const bool all_count = std::find(label + begin, label + end, kIgnoredLabel) == label + end;
   for (std::int64_t t = begin; t < end; ++t) {
@@ -107,12 +107,10 @@ void ReferenceData::read_data(const v1::DataReference& reference, const Opened& 
                               v1::LossBatch& batch) const {
   const BatchLoader loader(opened.dataset, {split.samples, split.micro_batch_size, split.ranks},
                            config_.training().seed(), true);
-  const std::int64_t seq_len = opened.dataset->options().seq_len;
   const std::int64_t position =
       reference.epoch() * opened.dataset->size() + reference.first_sample();
-  for (const HostBatch& host : loader.load(position, place))
-    for (std::int64_t row = 0; row < host.rows; ++row)
-      *batch.add_data() = datum_of(host, row, seq_len);
+  for (const TokenBatch& host : loader.load(position, place))
+    for (std::int64_t row = 0; row < host.rows; ++row) *batch.add_data() = datum_of(host, row);
 }
 
 ReferenceData::Samples ReferenceData::read(const v1::LossBatch& given, const RunMesh& mesh,

@@ -9,21 +9,21 @@
 namespace meshloom::train {
 
 std::vector<LossSum> validation_losses(ModelRun& model, const DataFeed& data,
-                                       const ValidationBatches& batches, std::int64_t seq_len,
+                                       const ValidationBatches& batches,
                                        comm::ProcessGroup& world) {
   std::vector<LossSum> sums(
       static_cast<std::size_t>(data.validation_batches(batches.set, batches.first, batches.count)));
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    std::vector<HostBatch> parts;
+    BatchCall call;
     run_agreed(world, [&] {
-      parts = data.validation_batch(batches.set, batches.first + static_cast<std::int64_t>(i));
+      call.micro_batches =
+          data.validation_batch(batches.set, batches.first + static_cast<std::int64_t>(i));
     });
-    for (const HostBatch& part : parts) {
-      const LossSum share = model.forward(part, seq_len);
-      sums[i].loss += share.loss;
-      sums[i].labels += share.labels;
-      sums[i].bytes += share.bytes;
-      if (!model.mesh().leads_samples()) continue;
+    sums[i].loss = model.forward(call).loss;
+    if (!model.mesh().leads_samples()) continue;
+    for (const TokenBatch& part : call.micro_batches) {
+      sums[i].labels += static_cast<double>(part.counted);
+      sums[i].bytes += part.bytes;
       for (const std::int64_t length : part.spans) sums[i].tokens += static_cast<double>(length);
     }
   }

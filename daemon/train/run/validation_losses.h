@@ -2,7 +2,6 @@
 // Losses of a run's own data on its model as it is.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "daemon/comm/process_group.h"
@@ -12,10 +11,8 @@
 
 namespace meshloom::train {
 
-/// As Run::forward of such batches, whose samples have `seq_len` tokens at most. Every rank of the
-/// world calls it.
+/// As Run::forward of such batches. Every rank of the world calls it.
 std::vector<LossSum> validation_losses(ModelRun& model, const DataFeed& data,
-                                       const ValidationBatches& batches, std::int64_t seq_len,
-                                       comm::ProcessGroup& world);
+                                       const ValidationBatches& batches, comm::ProcessGroup& world);
 
 }  // namespace meshloom::train

@@ -128,10 +128,10 @@ const FencedMesh kMeshes[] = {
     {"fsdp", {1, 2}, false, 14},
     {"tp", {1, 1, 2}, false, 17},
     {"tp_sequence", {1, 1, 2, true}, false, 27},
-    {"cp", {1, 1, 1, false, 2}, false, 25},
-    {"cp_documents", {1, 1, 1, false, 2}, true, 110},
+    {"cp", {1, 1, 1, false, 2}, false, 13},
+    {"cp_documents", {1, 1, 1, false, 2}, true, 15},
     {"dp_tp", {2, 1, 2}, false, 19},
-    {"fsdp_cp", {1, 2, 1, false, 2}, false, 33},
+    {"fsdp_cp", {1, 2, 1, false, 2}, false, 21},
 };
 
 class FencedMeshes : public FencedRunTest, public ::testing::WithParamInterface<FencedMesh> {};

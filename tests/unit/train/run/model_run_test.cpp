@@ -39,10 +39,13 @@ class ModelRunTest : public RunFixture {
     std::unique_ptr<ModelRun> run;
     std::int64_t batch_size = 0, position = 0;
 
-    StepBatch next(comm::ProcessGroup& world) {
+    BatchCall next(comm::ProcessGroup& world) {
       FedBatch fed = feed->training_batch(position, world, run->mesh().leads_samples());
       position += batch_size;
-      return {std::move(fed.micro_batches), 0, fed.labels, true};
+      return {.micro_batches = std::move(fed.micro_batches),
+              .scale = 1.0f / static_cast<float>(fed.labels),
+              .dropout = true,
+              .last = true};
     }
   };
   Fed make(comm::ProcessGroup& world, ExecutionContext& context, const v1::RunConfig& c) const {
@@ -67,13 +70,13 @@ class ModelRunTest : public RunFixture {
       testing::TestContext context;
       Fed fed = make(world, context, c);
       for (int i = 0; i < 3; ++i) {
-        StepBatch step = fed.next(world);
-        step.seq_len = c.training().seq_len();
+        const BatchCall step = fed.next(world);
         if (announced) {
           fed.run->forward_backward(step);
         } else {
-          for (HostBatch& micro : step.micro_batches)
-            fed.run->forward_backward({{micro}, step.seq_len, step.labels, false});
+          for (const TokenBatch& micro : step.micro_batches)
+            fed.run->forward_backward(
+                {.micro_batches = {micro}, .scale = step.scale, .dropout = true});
         }
         const StepResult result = fed.run->optim_step(1e-2, 1.0);
         EXPECT_EQ(fed.run->step(), i + 1);
@@ -120,8 +123,7 @@ TEST_F(ModelRunTest, AStepReadsTheDeviceOnce) {
       ExecutionContext context(options);
       Fed fed = make(world, context, c);
       for (int i = 0; i < 2; ++i) {
-        StepBatch step = fed.next(world);
-        step.seq_len = c.training().seq_len();
+        const BatchCall step = fed.next(world);
         reads(backend);
         fed.run->forward_backward(step);
         EXPECT_EQ(reads(backend), 0) << "forward_backward";
@@ -132,14 +134,9 @@ TEST_F(ModelRunTest, AStepReadsTheDeviceOnce) {
   }
 }
 
-/// The tokens of a micro batch, as a client sends them.
-TokenBatch tokens_of(const HostBatch& batch, std::int64_t seq_len) {
-  TokenBatch tokens;
-  tokens.rows = batch.rows;
-  tokens.length = seq_len;
-  tokens.inputs = batch.inputs;
-  tokens.labels = batch.labels;
-  return tokens;
+/// A micro batch as validation has it, or (with log-probs) as a client sends it.
+BatchCall call_of(const TokenBatch& batch, bool log_probs) {
+  return {.micro_batches = {batch}, .log_probs = log_probs};
 }
 
 TEST_F(ModelRunTest, ABatchThatIsOnlyEvaluatedReadsTheDeviceOnce) {
@@ -153,12 +150,11 @@ TEST_F(ModelRunTest, ABatchThatIsOnlyEvaluatedReadsTheDeviceOnce) {
       options.backend = &backend;
       ExecutionContext context(options);
       Fed fed = make(world, context, c);
-      const std::int64_t seq_len = c.training().seq_len();
-      const HostBatch batch = fed.next(world).micro_batches.front();
-      TokenCall call;
-      call.micro_batches = {tokens_of(batch, seq_len), tokens_of(batch, seq_len)};
+      const TokenBatch batch = fed.next(world).micro_batches.front();
+      BatchCall call = call_of(batch, true);
+      call.micro_batches.push_back(batch);
       reads(backend);
-      fed.run->forward(batch, seq_len);
+      fed.run->forward(call_of(batch, false));
       EXPECT_EQ(reads(backend), 1) << "a validation batch";
       fed.run->forward(call);
       EXPECT_EQ(reads(backend), 2) << "two micro batches";
@@ -171,30 +167,25 @@ TEST_F(ModelRunTest, EvaluationNamesAnIdThatTheModelDoesNotHaveAndNoLossThatIsNo
   testing::run_ranks(1, [&](comm::ProcessGroup& world) {
     testing::TestContext context;
     Fed fed = make(world, context, c);
-    const std::int64_t seq_len = c.training().seq_len();
-    const HostBatch good = fed.next(world).micro_batches.front();
-    const double before = fed.run->forward(good, seq_len).loss;
-    HostBatch bad = good;
+    const TokenBatch good = fed.next(world).micro_batches.front();
+    const double before = fed.run->forward(call_of(good, false)).loss;
+    TokenBatch bad = good;
     bad.inputs[3] = 1'000'000;
-    TokenCall call;
-    call.micro_batches = {tokens_of(bad, seq_len)};
-    for (const auto& evaluate : std::initializer_list<std::function<void()>>{
-             [&] { fed.run->forward(bad, seq_len); }, [&] { fed.run->forward(call); }}) {
+    for (const bool log_probs : {false, true}) {
       try {
-        evaluate();
+        fed.run->forward(call_of(bad, log_probs));
         ADD_FAILURE() << "an id outside the vocabulary was taken";
       } catch (const InvalidArgument& error) {
         EXPECT_THAT(error.what(), HasSubstr("embedding: id at element 3 is 1000000, outside [0, "));
       }
     }
-    EXPECT_EQ(fed.run->forward(good, seq_len).loss, before);
+    EXPECT_EQ(fed.run->forward(call_of(good, false)).loss, before);
     // A model that has diverged has no loss, and its ids are right.
     for (const nn::NamedParameter& p : fed.run->state().optimizer().parameters())
       copy_into(p.parameter->value.detach(),
                 full(context, p.parameter->value.shape(), NAN, p.parameter->value.dtype()));
-    EXPECT_TRUE(std::isnan(fed.run->forward(good, seq_len).loss));
-    call.micro_batches = {tokens_of(good, seq_len)};
-    EXPECT_TRUE(std::isnan(fed.run->forward(call)[0][0]));
+    EXPECT_TRUE(std::isnan(fed.run->forward(call_of(good, false)).loss));
+    EXPECT_TRUE(std::isnan(fed.run->forward(call_of(good, true)).log_probs[0][0]));
   });
 }
 
@@ -207,10 +198,9 @@ TEST_F(ModelRunTest, AnIdThatTheModelDoesNotHaveChangesNothing) {
     testing::run_ranks(m.ranks(), [&](comm::ProcessGroup& world) {
       testing::TestContext context;
       Fed fed = make(world, context, c);
-      StepBatch step = fed.next(world);
-      step.seq_len = c.training().seq_len();
-      const HostBatch good = step.micro_batches.front();
-      const double before = fed.run->forward(good, step.seq_len).loss;
+      BatchCall step = fed.next(world);
+      const TokenBatch good = step.micro_batches.front();
+      const double before = fed.run->forward(call_of(good, false)).loss;
       const bool bad = m.tp > 1 || world.rank() == m.ranks() - 1;  // ranks of tp share samples
       if (bad) step.micro_batches.front().inputs[3] = 1'000'000;
       const auto verbs = [&] {
@@ -225,7 +215,7 @@ TEST_F(ModelRunTest, AnIdThatTheModelDoesNotHaveChangesNothing) {
       }
       EXPECT_EQ(fed.run->step(), 0);
       if (m.ranks() == 1 || m.dp > 1) {  // other meshes have lost their groups with the failure
-        EXPECT_EQ(fed.run->forward(good, step.seq_len).loss, before);
+        EXPECT_EQ(fed.run->forward(call_of(good, false)).loss, before);
       }
     });
   }
@@ -237,8 +227,7 @@ TEST_F(ModelRunTest, VerbsOutOfOrderAreRefused) {
     const v1::RunConfig c = on({2, 1, 1});
     Fed fed = make(world, context, c);
     EXPECT_THROW(fed.run->optim_step(1e-2, 1.0), FailedPrecondition);
-    StepBatch step = fed.next(world);
-    step.seq_len = c.training().seq_len();
+    const BatchCall step = fed.next(world);
     fed.run->forward_backward(step);
     EXPECT_TRUE(fed.run->has_gradients());
     EXPECT_THROW(fed.run->forward_backward(step), FailedPrecondition);

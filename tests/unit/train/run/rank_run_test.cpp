@@ -35,7 +35,7 @@ class RankRunTest : public SteppedFixture {
     const RunData data = open_run_data(resolved, model, folder_.path());
     const std::int64_t batch = resolved.training().global_batch_size();
     const BatchLoader loader(data.training, {batch, batch, 1}, resolved.training().seed(), true);
-    const HostBatch host = loader.load(step * batch, 0).front();
+    const TokenBatch host = loader.load(step * batch, 0).front();
     const std::int64_t length = resolved.training().seq_len();
     v1::LossBatch result;
     result.set_loss("cross_entropy");

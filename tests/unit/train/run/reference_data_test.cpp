@@ -75,7 +75,7 @@ class ReferenceDataTest : public SteppedFixture {
     const BatchLoader loader(data.training, {read.samples(), read.samples(), 1},
                              static_cast<std::uint64_t>(seed), true);
     const std::int64_t position = read.epoch() * data.training->size() + read.first_sample();
-    const HostBatch host = loader.load(position, 0).front();
+    const TokenBatch host = loader.load(position, 0).front();
     v1::LossBatch batch = given;
     batch.clear_reference();
     for (std::int64_t row = 0; row < host.rows; ++row) {
