@@ -20,7 +20,8 @@ JobFile load_job_file(const std::filesystem::path& path);
 /// The same of text; `name` is the file as the user knows it.
 JobFile parse_job_file(const std::string& text, const std::string& name);
 
-/// Of a daemon's file; `name` is the file as the user knows it. Throws as read_yaml.
+/// Reads a daemon's config from the text of its file; `name` is the file as the user knows it.
+/// Throws as read_yaml.
 v1::DaemonConfig parse_daemon_config(const std::string& text, const std::string& name);
 
 }  // namespace meshloom::base

@@ -37,7 +37,7 @@ class InputFile {
   class Source {
    public:
     virtual ~Source() = default;
-    /// As InputFile::read_stripes; may be called by several threads at once.
+    /// Reads the stripes as InputFile::read_stripes does; several threads may call it at once.
     virtual void read(const Stripes& stripes, std::span<std::byte> out) const = 0;
   };
   InputFile(std::filesystem::path path, std::uint64_t size, std::shared_ptr<const Source> source)
