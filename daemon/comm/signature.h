@@ -55,7 +55,8 @@ std::string to_string(const Signature&);
 
 /// `shares` are those of all ranks; or all of the data, if every rank has all.
 Signature make_signature(CollectiveKind, DType, std::span<const TensorView> shares);
-/// Of a collective in which a rank knows its own shares alone, or that has no data.
+/// Makes the signature of a collective in which a rank knows its own shares alone, or that has no
+/// data.
 Signature make_signature(CollectiveKind, DType, int root = -1);
 
 /// Thrown if a message belongs to another collective than the receive that it met.

@@ -73,8 +73,8 @@ class SegmentDirectory {
   GatheredSegments gather(ProcessGroup& group, const SegmentPiece& mine);
   /// The same before there is a group. Throws what the exchange throws.
   GatheredSegments gather(PeerExchange& group, const SegmentPiece& mine);
-  /// As gather(), but each rank keeps what it sees, whatever the others see. Owners hold their
-  /// segments until all have come back from it.
+  /// Does what gather() does, but each rank keeps what it sees, whatever the others see. Owners
+  /// hold their segments until all have come back from it.
   ReachedSegments reach(PeerExchange& group, const SegmentPiece& mine);
 
   /// Without the other ranks: a segment that a peer of an earlier gather() has told of. Null, and
