@@ -17,9 +17,9 @@ namespace meshloom::dtensor {
 struct Decided {
   planner::OpId op;
   planner::OpAttributes attributes;
-  /// Of each input: from the layout it comes with to the one the local op takes it in, and back
-  /// from how the op leaves the gradient to how that of a tensor in `from` is held, unless the
-  /// tensor says otherwise. All null for one that is left out.
+  /// Each input goes from the layout that it comes with to the one that the local op takes it in,
+  /// and its gradient back from how the op leaves the gradient to how that of a tensor in `from` is
+  /// held, unless the tensor says otherwise. All null for one that is left out.
   std::vector<RedistributeSpecs> uses;
   planner::ShardingDecision decision;
   planner::OpAttributes local_attributes;
