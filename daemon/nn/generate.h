@@ -101,8 +101,8 @@ class Generation {
     std::size_t unfed() const { return tokens.size() - fed; }
   };
 
-  /// Those of the next pass: one with more than a token to be fed, else all whose turn it is. What
-  /// has filled its context and goes on is to be fed the last half of it anew.
+  /// Chooses the sequences of the next pass: one with more than a token to be fed, else all whose
+  /// turn it is. What has filled its context and goes on is to be fed the last half of it anew.
   std::vector<std::size_t> next_pass();
   /// Runs the pass of the sequences `rows`. Returns the logits of their next tokens, [rows,
   /// vocabulary] in float32; none after a part of a prompt.
