@@ -21,9 +21,9 @@ using DocumentRows = std::vector<DocumentRow>;
 /// Reads the document ids of a batch once for its loader, all layers and all passes.
 class DocumentReader {
  public:
-  /// Of `ids`, int64 [B,S] without a layout. The first call for a tensor waits for the device;
-  /// tensors with the same memory get the same rows for as long as its storage lives, so ids must
-  /// not be written to after that: other documents are another tensor.
+  /// Returns the rows of `ids`, int64 [B,S] without a layout. The first call for a tensor waits for
+  /// the device; tensors with the same memory get the same rows for as long as its storage lives,
+  /// so ids must not be written to after that: other documents are another tensor.
   std::shared_ptr<const DocumentRows> rows(const Tensor& ids);
   /// How often the device was read.
   std::int64_t reads() const { return reads_; }
