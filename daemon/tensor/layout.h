@@ -76,9 +76,9 @@ Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& eng
 Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine);
 /// How the gradient of a tensor with a layout is held.
 planner::SpecPtr gradient_spec(const Tensor& x);
-/// Of a leaf that is used with its gradient recorded: the layout in which that gradient is held, if
-/// this use gives it in `of_use`. Throws FailedPrecondition naming both if no plan has set it and
-/// uses before this one gave another: which it is must not depend on their order.
+/// Returns the layout in which the gradient of a leaf is held. The leaf is used with its gradient
+/// recorded, and this use gives it in `of_use`. Throws FailedPrecondition naming both if no plan
+/// has set it and uses before this one gave another: which it is must not depend on their order.
 const planner::SpecPtr& hold_gradient(TensorLayout& leaf, const planner::SpecPtr& of_use);
 /// The local tensor of one with a layout, else the tensor itself.
 inline const Tensor& local_of(const Tensor& x) { return x.has_layout() ? x.layout()->local : x; }
