@@ -44,8 +44,8 @@ class PipelineTokenizer : public Tokenizer {
                      Budget& budget) const override;
   Template around() const override { return around_; }
   TextCuts cuts() const override { return cuts_; }
-  /// Of byte-level BPE, and of BPE with bytes as SentencePiece has them: of the text as the
-  /// normalizer leaves it.
+  /// Knows the bytes for byte-level BPE, and for BPE with bytes as SentencePiece has them: those of
+  /// the text as the normalizer leaves it.
   std::vector<std::uint32_t> token_bytes() const override;
   TokenId end() const override { return all_tokens_.end(); }
   std::optional<TokenId> find(std::string_view token) const override {

@@ -86,7 +86,7 @@ class Value {
   std::optional<std::int64_t> integer() const;
   /// Levels of objects in it, which end at namespaces and macros.
   int depth() const;
-  /// Of its type, as Python calls it.
+  /// Returns the name of its type, as Python calls it.
   const char* type_name() const;
 
  private:
