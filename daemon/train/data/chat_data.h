@@ -44,7 +44,7 @@ std::int64_t seconds_now();
 /// What makes texts of the lines of a config with data.chat.
 struct ChatSetup {
   text::ChatReading reading;
-  /// Of everything that decides about the texts.
+  /// This text tells apart everything that decides about the texts.
   std::string identity;
   std::string origin;       ///< ChatData.template
   bool tells_time = false;  ///< the template asks for it

@@ -37,7 +37,7 @@ class ChatScan {
   /// Behind the last token.
   void close(std::int64_t end);
 
-  /// Those with a token to learn, in order, and what became of the others.
+  /// Returns the texts with a token to learn, in order; cuts() tells what became of the others.
   const std::vector<ChatRange>& texts() const { return texts_; }
   const ChatCuts& cuts() const { return cuts_; }
   /// Which of them each sample has, packed whole (pack_texts).

@@ -26,7 +26,7 @@ std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& n
 std::string check_same_data(const v1::DataIdentity& before, const v1::DataIdentity& now,
                             bool allow_changed, const std::string& whose);
 
-/// As a checkpoint's manifest holds it.
+/// Returns the identity as a checkpoint's manifest holds it.
 std::string to_json_text(const v1::DataIdentity& identity);
 /// Throws DataLoss for text that is none.
 v1::DataIdentity data_identity_from_json(const std::string& text);

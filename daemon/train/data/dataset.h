@@ -88,7 +88,7 @@ class Dataset {
 
  private:
   RowCounts read_chat(std::int64_t sample, const Row& row) const;
-  /// Of those at `begin` and later.
+  /// Checks that `tokens`, which stand at `begin` and later, are in the vocabulary.
   void check_vocabulary(std::int64_t begin, std::span<const std::int64_t> tokens) const;
   /// Tokens of a sample behind its inputs: the last one's label.
   std::int64_t tokens_behind() const { return options_.masked && options_.keep_rest ? 0 : 1; }

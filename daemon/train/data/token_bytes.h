@@ -21,7 +21,8 @@ class TokenBytes {
   explicit TokenBytes(double each) : each_(each) {}
 
   bool known() const { return by_token_ != nullptr || each_ > 0.0; }
-  /// Of the labels that count, those that are not below 0; 0 where it is not known.
+  /// Returns the bytes of the labels that count, which are those not below 0; 0 where it is not
+  /// known.
   double of(std::span<const std::int64_t> labels) const;
 
  private:
@@ -29,8 +30,8 @@ class TokenBytes {
   double each_ = 0.0;
 };
 
-/// Of a stream whose tokens are bytes, or were made of text by this program, whose files say how
-/// much it was; not known for others.
+/// Returns the mean for a stream whose tokens are bytes, or were made of text by this program,
+/// whose files say how much it was; not known for others.
 TokenBytes mean_token_bytes(const TokenStream& stream);
 
 }  // namespace meshloom::train

@@ -32,7 +32,7 @@ class HfFolder {
 
   /// The last part of the path, for messages.
   const std::string& label() const { return label_; }
-  /// As config.json says, which may tie what the weights do not (see model_config).
+  /// Returns the config of config.json, which may tie what the weights do not (see model_config).
   const nn::ModelConfig& config() const { return config_; }
 
   /// Whether the output head is another one than the embedding, though config.json ties them: both

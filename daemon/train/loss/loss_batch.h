@@ -37,10 +37,10 @@ struct WholeBatch {
   std::int64_t samples = 0;
   std::int64_t counted_tokens = 0;  ///< as in losses.h, of all data
   bool several_targets = false;     ///< some datum has more than one target a token
-  /// Of a batch that names text: where its tokens are; null for other data.
+  /// A batch that names text has its tokens here; null for other data.
   std::shared_ptr<const TokenizedText> text = nullptr;
 };
-/// Of a batch that was checked and has all of its data.
+/// Describes a batch that was checked and has all of its data.
 WholeBatch whole_batch(const TokenLoss& loss, const v1::LossBatch& batch);
 
 /// Its own, else the run's.

@@ -98,7 +98,7 @@ class Optimizer {
   /// none if all hold all.
   std::vector<StateTensor> state(const std::vector<planner::SpecPtr>& specs = {}) const;
   void refresh_working_copies();
-  /// As before the first step.
+  /// Sets all moments to 0, as they are before the first step.
   void reset_moments();
   /// float32 master of parameter i.
   const Tensor& master(std::size_t i) const { return masters_[i]; }
@@ -113,11 +113,12 @@ class Optimizer {
     Tensor step;               ///< int64
   };
 
-  /// Of parameter i on this rank; undefined if there is none or it is empty.
+  /// Returns the gradient of parameter i on this rank; undefined if there is none or it is empty.
   Tensor gradient(std::size_t i) const;
   void place_groups();
   float weight_decay(std::size_t i) const;
-  /// Of a slot of lr_factors_. Parameters without a gradient are left out.
+  /// Returns the parameters of a slot of lr_factors_, as kernels step them. Parameters without a
+  /// gradient are left out.
   std::vector<kernels::OptimizerTensor> tensors_to_step(std::size_t slot) const;
 
   ExecutionContext& context_;

@@ -26,7 +26,8 @@ class GradientWindow {
   void add(const v1::LossBatch& batch, std::int64_t samples, std::int64_t tokens);
   /// Targets of all calls that count.
   std::int64_t counted() const { return counted_; }
-  /// Of the loss of all calls, reduced as their gradients are: its mean over these targets.
+  /// Returns the mean over counted() targets of the loss of all calls, given that loss reduced as
+  /// their gradients are.
   double mean_of(double reduced) const;
   /// By which a call multiplies its gradients at once.
   static float scale(const v1::LossBatch& batch);

@@ -37,7 +37,7 @@ struct StepBatch {
   bool last = false;
 };
 
-/// Of one optimizer step, the same on every rank.
+/// StepResult belongs to one optimizer step, and is the same on every rank.
 struct StepResult {
   double loss = 0.0;  ///< of all its batches over all ranks
   float norm = 0.0f;  ///< of the gradients, before clipping
@@ -64,7 +64,8 @@ struct TokenCall {
   std::function<void(std::size_t micro_batch)> before = {};
 };
 
-/// Of this rank's micro batches, [B,T,K] each; those of ranks that share samples are equal.
+/// LogProbs has the log-probs of this rank's micro batches, [B,T,K] each; those of ranks that share
+/// samples are equal.
 using LogProbs = std::vector<std::vector<float>>;
 
 /// Every rank of the mesh calls the same verbs in the same order. What a verb throws on one rank
@@ -91,8 +92,8 @@ class ModelRun {
   /// that. `data_dir` and `model_folder` as in RunOptions.
   void initialize(const std::filesystem::path& data_dir, const std::filesystem::path& model_folder,
                   base::Disk& disk, std::vector<std::string>* notes);
-  /// Those of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin
-  /// anew. Gradients are dropped.
+  /// Loads the state of a checkpoint that fits (resume_check.h). Without `with_optimizer` moments
+  /// and step begin anew. Gradients are dropped.
   void load_state(const CheckpointReader& checkpoint, bool with_optimizer = true);
   /// Writes a checkpoint of this step. `manifest` has what the caller knows of the training (data
   /// position, tokens); what the model knows is filled in. Returns its folder.
@@ -111,7 +112,7 @@ class ModelRun {
   /// forward(TokenCall) returns.
   LogProbs forward_backward(const TokenCall& call);
   bool has_gradients() const { return pending_.has_value(); }
-  /// Those since the last optim_step are as if they had never been computed.
+  /// Drops the gradients since the last optim_step, as if they had never been computed.
   void drop_gradients() {
     pending_.reset();
     phases_.clear();  // optim_step, which would have read them, may never come
@@ -159,7 +160,7 @@ class ModelRun {
                                std::vector<float>& log_probs);
   /// Fills in what the model knows.
   void describe(Manifest& manifest) const;
-  /// Of a step that changed nothing because loss or norm is NaN or infinite: throws the reason.
+  /// Throws the reason why a step changed nothing: its loss or norm is NaN or infinite.
   [[noreturn]] void refuse(const StepResult& result, const Pending& pending);
 
   comm::ProcessGroup& world_;

@@ -45,7 +45,7 @@ class ModelState {
   /// One line per kind of parameter: how the ranks of the mesh hold it, and why fully_shard shards
   /// it so (describe_parameters).
   std::string description() const;
-  /// As ParallelModel's.
+  /// Reserves workspace as ParallelModel::reserve_workspace does.
   void reserve_workspace(std::int64_t bytes) { tensor_model_->reserve_workspace(bytes); }
   /// Patterns of the plan that match nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return tensor_model_->warnings(); }

@@ -52,7 +52,7 @@ class Run {
   virtual DataSize data_size() const { return {}; }
   /// Forward and backward; zeros: not known.
   virtual nn::ModelFlops flops() const { return {}; }
-  /// That of the checkpoint that a job began with.
+  /// Returns the progress of the checkpoint that a job began with.
   virtual JobProgress job_progress() const { return {}; }
   /// A verb has failed after it began to overwrite the weights: they are undefined on this rank,
   /// and the run is to be deleted.

@@ -12,8 +12,8 @@
 
 namespace meshloom::train {
 
-/// As Run::forward of such batches, whose samples have `seq_len` tokens at most. Every rank of the
-/// world calls it.
+/// Returns what Run::forward returns for these batches, whose samples have `seq_len` tokens at
+/// most. Every rank of the world calls it.
 std::vector<LossSum> validation_losses(ModelRun& model, const DataFeed& data,
                                        const ValidationBatches& batches, std::int64_t seq_len,
                                        comm::ProcessGroup& world);
