@@ -54,7 +54,7 @@ class DimOrder {
   IndexRanges part(int index, std::int64_t row) const;
   std::int64_t part_size(int index) const;
   std::int64_t largest_part() const { return largest_part_; }
-  /// Of what the parts hold: equal however the order was made.
+  /// Returns a digest of what the parts hold, which is equal however the order was made.
   std::uint64_t digest() const { return digest_; }
   /// The digest but for the dim that rows lie in.
   std::uint64_t lists_digest() const { return lists_digest_; }

@@ -29,7 +29,7 @@ struct RowLists {
 /// goes block by block.
 class LocalPart {
  public:
-  /// Of a tensor without dims: one element.
+  /// Makes the part of a tensor without dims, which is one element.
   LocalPart() = default;
   /// One list per dim. `rows` names the dims that have one per row instead; lists that are the same
   /// in every held row become the dim's own. The row dim of an entry is the dim of none.

@@ -17,7 +17,7 @@ struct ParameterSpec {
   /// If a rank holds it whole, it computes a share of its gradient only (its part of the
   /// sequence; a bias that counts once): the gradient is held as summands.
   bool summands = false;
-  /// Of the dim that is sharded: its stretches, and how many features stay together in each.
+  /// The dim that is sharded has `groups` stretches, and `unit` features stay together in each.
   int groups = 1;
   std::int64_t unit = 1;
 };

@@ -27,7 +27,8 @@ class StepCost {
  public:
   StepCost(const SearchSpace& space, const RedistributeOptions& options);
 
-  /// Of a step from `state` to `next`, whose largest local tensors have `elements` and `result`.
+  /// Returns the seconds of a step from `state` to `next`, whose largest local tensors have
+  /// `elements` and `result` elements.
   double seconds(StepKind kind, const DimList& dims, const LayoutState& state, double elements,
                  const LayoutState& next, double result) const;
   double seconds(const LayoutState& state, const Move& move) const {
