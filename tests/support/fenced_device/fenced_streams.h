@@ -52,7 +52,7 @@ class FencedStreams {
   FencedStreams& operator=(const FencedStreams&) = delete;
 
   Stream open_stream();
-  /// Of this device, open. Runs everything, as finish() does.
+  /// Ends an open stream of this device. Runs everything, as finish() does.
   void end_stream(const Stream& stream) noexcept;
 
   /// Gives the context's stream a call. Throws InternalError where it is no open stream of this
