@@ -56,7 +56,7 @@ class Client {
     runs_->GetRun(&context, request, &response);
     return response.run();
   }
-  /// As ListRuns tells it, which renews no lease.
+  /// Returns the run's state as ListRuns tells it, which renews no lease.
   v1::RunState state() {
     grpc::ClientContext context;
     v1::ListRunsResponse response;

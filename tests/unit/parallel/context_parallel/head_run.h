@@ -143,7 +143,7 @@ testing::AttentionResults join_heads(const std::vector<testing::AttentionHead>& 
   return all;
 }
 
-/// Of O, lse, dQ, dK and dV the largest.
+/// Returns the largest shares of O, lse, dQ, dK and dV.
 inline testing::ErrorShare worst_share(const testing::AttentionResults& seen,
                                        const testing::AttentionResults& one_rank,
                                        const testing::AttentionResults& exact, DType dtype) {
