@@ -17,7 +17,7 @@ struct JobFile {
 
 /// Checks spelling and types; values are checked by the server, which knows the ranks and the data.
 JobFile load_job_file(const std::filesystem::path& path);
-/// The same of text; `name` is the file as the user knows it.
+/// Reads the text of a job file as load_job_file does; `name` is the file as the user knows it.
 JobFile parse_job_file(const std::string& text, const std::string& name);
 
 /// Reads a daemon's config from the text of its file; `name` is the file as the user knows it.
