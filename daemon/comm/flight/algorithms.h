@@ -97,8 +97,8 @@ class Algorithms {
   /// call. Every rank calls it, right after a barrier.
   virtual std::unique_ptr<Algorithms> split(const std::vector<std::vector<int>>& parts,
                                             std::uint64_t key) = 0;
-  /// After a recovery, with no collective left: nothing that was sent before arrives any more.
-  /// Every member calls it.
+  /// Begins anew after a recovery, with no collective left: nothing that was sent before arrives
+  /// any more. Every member calls it.
   virtual void renew() = 0;
   /// Collectives that were given up may still write to memory that they were lent: it is neither
   /// used again nor freed.

@@ -22,7 +22,7 @@ void check_summands(const char* op, const Tensor& first_a, const Tensor& first_b
 /// `out`, where given, is that dtype or float32 in the place of a narrower one.
 void check_plain_dtypes(const char* op, const Tensor& a, const Tensor& b,
                         const std::optional<DType>& out);
-/// sum or avg.
+/// Checks that the operation is sum or avg.
 void check_reduce_op(const char* op, ReduceOp reduce_op);
 
 /// Checks dtypes and scales of a scaled product, where A is `a` [.., K] and B is `b` [K, N].
