@@ -32,14 +32,14 @@ struct Decided {
   std::unique_ptr<Decided> next;          ///< of the same hash
 };
 
-/// By op, layouts (their addresses) and attributes. Used by one thread; entries stay where they
-/// are.
+/// DecisionCache finds decisions by op, layouts (their addresses) and attributes. Used by one
+/// thread; entries stay where they are.
 class DecisionCache {
  public:
   /// Layouts of the inputs; null if left out.
   using Specs = std::span<const planner::DTensorSpec* const>;
 
-  /// Null if there is none.
+  /// Returns null if there is none.
   const Decided* find(planner::OpId op, Specs specs, const planner::OpAttributes& attributes) const;
   const Decided& insert(std::unique_ptr<Decided> decided);
   std::size_t size() const { return size_; }
