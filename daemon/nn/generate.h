@@ -52,8 +52,8 @@ struct GeneratedToken {
   std::size_t sequence = 0;
   std::int64_t id = 0;
   FinishReason finish = FinishReason::kNone;  ///< of its sequence's last
-  /// By token_log_prob: of the model's own softmax, and at the temperature that it was drawn with;
-  /// 0 unless they were asked for.
+  /// These are by token_log_prob: that of the model's own softmax, and that at the temperature that
+  /// it was drawn with; 0 unless they were asked for.
   float log_prob = 0.0f, tempered_log_prob = 0.0f;
 
   bool last() const { return finish != FinishReason::kNone; }

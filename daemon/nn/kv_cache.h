@@ -67,7 +67,8 @@ class KvCache {
   /// with a window those that one of the S queries sees; sharded by position where ranks share
   /// them.
   KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);
-  /// After every layer has appended S positions. Throws InvalidArgument beyond max_length.
+  /// Moves on by `positions`, which every layer has appended. Throws InvalidArgument beyond
+  /// max_length.
   void advance(std::int64_t positions);
   /// Throws InvalidArgument unless so many more positions fit.
   void check_room(std::int64_t positions) const;

@@ -32,7 +32,7 @@ class RopeTable {
   }
   /// Returns the rows of the positions below `positions`, or of more, in a sequence of `length`.
   RopeRows rows(std::int64_t positions, std::int64_t length);
-  /// Row i: that position alone.
+  /// Returns one row for each of `positions`, which depends on that position alone.
   RopeRows rows(std::span<const RopePosition> positions) const;
 
  private:

@@ -79,7 +79,7 @@ ModelConfig parse_hf_config(const std::string& json);
 /// What is to be told where a model has weights, whose shapes speak: its notes, and which keys of
 /// its config.json nothing reads.
 std::vector<std::string> config_notes(const ModelConfig&);
-/// For a model that is made of its config alone. Throws InvalidArgument naming the first of
+/// Guards a model that is made of its config alone. Throws InvalidArgument naming the first of
 /// unread_keys, and what may be meant.
 void refuse_unread_keys(const ModelConfig&);
 /// A config.json that transformers 4 and 5 load. `dtype` is that of the weights beside it.

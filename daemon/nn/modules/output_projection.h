@@ -34,7 +34,7 @@ class OutputProjection : public Module {
   /// ops::linear_token_losses: labels [..] or [.., K].
   Tensor token_losses(const Tensor& hidden, const Tensor& labels) const;
 
-  /// By vocabulary: each rank has the logits of its tokens.
+  /// Shards by vocabulary: each rank has the logits of its tokens.
   std::optional<FeatureSharding> column_sharding() const override;
 
  private:
