@@ -52,10 +52,10 @@ class DataParallel {
   /// Why fully_shard shards that one, or none (ShardChoice::reason); empty without fully_shard.
   virtual std::string shard_reason(std::size_t) const { return {}; }
 
-  /// Before the first micro batch of a step: the sums start over.
+  /// Is called before the first micro batch of a step: the sums start over.
   virtual void begin_step() {}
   virtual void begin_forward(bool /*backward_follows*/) {}
-  /// After a forward without backward.
+  /// Is called after a forward without backward.
   virtual void end_forward() {}
   /// `last`: of the step.
   virtual void begin_backward(bool /*last*/) {}

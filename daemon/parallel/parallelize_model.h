@@ -50,8 +50,8 @@ class ParallelModel {
   ParallelModel& operator=(const ParallelModel&) = delete;
 
   nn::Model& model() const { return model_; }
-  /// In the order of the model's parameters. Of some gradients the ranks hold summands after
-  /// backward (tensor_parallel/partial_gradients.h).
+  /// Returns the parameters in the order of the model's parameters. Of some gradients the ranks
+  /// hold summands after backward (tensor_parallel/partial_gradients.h).
   const std::vector<LocalParameter>& local_parameters() const { return parameters_; }
   std::vector<nn::NamedParameter> named_local_parameters() const;
   /// Takes and touches memory for what products that are fused exchange, of so many bytes on each
