@@ -32,7 +32,7 @@ class WordCounts {
   /// How often the words were there that are forgotten.
   std::int64_t forgotten() const { return forgotten_; }
 
-  /// In any order; the texts live as long as nothing is added or forgotten.
+  /// Returns the words in any order; the texts live as long as nothing is added or forgotten.
   std::vector<CountedWord> words() const;
 
  private:
