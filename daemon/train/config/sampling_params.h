@@ -49,7 +49,8 @@ struct PromptLimits {
   /// The model's folder says here what its sequences end with, and what a request to generate
   /// leaves out.
   GenerationConfig generation = {};
-  /// With which a text of the model begins: its bos, else its eos; nothing where it names neither.
+  /// A text of the model begins with this token: its bos, else its eos; nothing where it names
+  /// neither.
   std::optional<std::int64_t> beginning = std::nullopt;
   /// run.device of the run's resolved config, where its keys and values are; empty: on the host.
   std::string device = {};

@@ -20,9 +20,9 @@ v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokeniz
 /// if both are known.
 std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& now);
 
-/// Empty if they are the same; a note if they differ and may. Else throws FailedPrecondition
-/// (DATA_CHANGED) that names the differences. `whose` says where `before` comes from: "checkpoint
-/// step-20".
+/// Returns an empty text if they are the same; a note if they differ and may. Else throws
+/// FailedPrecondition (DATA_CHANGED) that names the differences. `whose` says where `before` comes
+/// from: "checkpoint step-20".
 std::string check_same_data(const v1::DataIdentity& before, const v1::DataIdentity& now,
                             bool allow_changed, const std::string& whose);
 

@@ -13,9 +13,9 @@ namespace meshloom::train {
 
 class TokenBytes {
  public:
-  /// Not known.
+  /// Makes an object that knows no bytes.
   TokenBytes() = default;
-  /// By token id; others stand for none.
+  /// Takes bytes by token id; other tokens stand for none.
   explicit TokenBytes(std::vector<std::uint32_t> by_token);
   /// The mean of some text: each token stands for so many.
   explicit TokenBytes(double each) : each_(each) {}

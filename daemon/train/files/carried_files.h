@@ -13,7 +13,7 @@ namespace meshloom::train {
 /// All files that go along with a model have at most so many bytes together.
 inline constexpr std::uint64_t kMostCarriedBytes = std::uint64_t{256} << 20;
 
-/// In memory: what becomes of the file later is no matter of what is saved.
+/// A CarriedFile is held in memory: what becomes of the file later is no matter of what is saved.
 struct CarriedFile {
   std::string name, bytes;
 };

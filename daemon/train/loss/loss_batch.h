@@ -43,7 +43,7 @@ struct WholeBatch {
 /// Describes a batch that was checked and has all of its data.
 WholeBatch whole_batch(const TokenLoss& loss, const v1::LossBatch& batch);
 
-/// Its own, else the run's.
+/// Returns the batch's own micro_batch_size, else the run's.
 inline std::int64_t micro_batch_size_of(const v1::LossBatch& batch, std::int64_t of_run) {
   return batch.has_micro_batch_size() ? batch.micro_batch_size() : of_run;
 }

@@ -42,7 +42,7 @@ struct OptimizerValues {
   double momentum = 0.0;  ///< not 0 only if the settings' is not, which decides about its buffers
 };
 
-/// From a resolved config.
+/// Makes the settings of a resolved config.
 OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig&);
 
 /// If parameters are shards: which of them count in the global gradient norm on this rank, so
@@ -66,7 +66,7 @@ class Optimizer {
             std::vector<Tensor> masters = {}, NormGroup norm_group = {});
 
   const OptimizerSettings& settings() const { return settings_; }
-  /// From the next step on.
+  /// Sets values that count from the next step on.
   void set_values(const OptimizerValues& values);
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   /// Whether parameter i is subject to the weight decay of the settings.

@@ -57,8 +57,8 @@ struct TokenCall {
   std::vector<TokenBatch> micro_batches;
   float scale = 1.0f;    ///< of the gradients and of the loss that optim_step returns
   bool dropout = false;  ///< drawn by (optimizer step, TokenBatch::first_sample)
-  /// Null: the sum of weights * -log-prob, which is computed together with its gradient. Must not
-  /// throw: other ranks would wait.
+  /// If it is null, the loss is the sum of weights * -log-prob, which is computed together with its
+  /// gradient. Must not throw: other ranks would wait.
   LossFunction loss;
   /// Called on every rank before each micro batch; may throw what all ranks throw alike.
   std::function<void(std::size_t micro_batch)> before = {};
@@ -123,8 +123,8 @@ class ModelRun {
   /// ids or labels that the model does not have: the parameters are then untouched, on all ranks,
   /// the gradients gone.
   StepResult optim_step(double lr, double max_norm, double factor = 1.0);
-  /// For what is asked of the model or its optimizer between steps: values, whole parameters,
-  /// exports, samples, a description.
+  /// Gives access for what is asked of the model or its optimizer between steps: values, whole
+  /// parameters, exports, samples, a description.
   ModelState& state() { return *state_; }
 
   /// The loss of this rank's share of a batch: summed over ranks it is that of the batch. The ranks

@@ -15,7 +15,7 @@
 
 namespace meshloom::train {
 
-/// By group (the mesh dims it spans, "world") and collective.
+/// GroupCounters are by group (the mesh dims it spans, "world") and collective.
 using GroupCounters = std::map<std::pair<std::string, std::string>, comm::CommCounter>;
 
 /// The mesh dims dp, fsdp, cp and tp over all ranks of the world, row-major in this order.
