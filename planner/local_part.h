@@ -74,7 +74,7 @@ struct Box {
 
   bool operator==(const Box&) const = default;
 };
-/// In a fixed order that every rank finds alike.
+/// Boxes are in a fixed order that every rank finds alike.
 using Boxes = std::vector<Box>;
 
 /// What part `from` and part `to` of one global tensor share; row-major over the ranges of `to`,

@@ -28,7 +28,7 @@ struct ShardedFeatures {
   bool whole = false;  ///< too few units: every rank has all
   int groups = 1;
   std::int64_t unit = 1;  ///< so many features stay together
-  /// By mesh dim, null for the ceil rule.
+  /// The orders are by mesh dim, null for the ceil rule.
   std::vector<DimOrderPtr> orders = {};
 };
 

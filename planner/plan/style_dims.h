@@ -19,7 +19,7 @@ class StyleDims {
   StyleDims(MeshPtr mesh, const std::string& name);
 
   const MeshPtr& mesh() const { return mesh_; }
-  /// Ascending.
+  /// Returns the acting dims, ascending.
   const std::vector<int>& acting() const { return acting_; }
   int count() const { return static_cast<int>(acting_.size()); }
   /// Returns how many parts a tensor has that is sharded along all acting dims.

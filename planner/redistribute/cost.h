@@ -47,7 +47,7 @@ class StepCost {
     return {rates_[dim_mask].sent * (1.0 - 1.0 / links_[dim_mask].ranks), copied_};
   }
 
-  /// At least this much over the group of `dim_mask`, whatever the layouts are.
+  /// Returns what a step costs at least over the group of `dim_mask`, whatever the layouts are.
   double least_seconds(StepKind kind, unsigned dim_mask, double elements, double result) const {
     return seconds(kind, dim_mask, elements, result, true);
   }

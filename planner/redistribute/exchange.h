@@ -29,7 +29,7 @@ StepMembers crossing_members(const RedistributeStep& step);
 /// list the boxes between them alike, in the same order.
 struct RankExchange {
   std::vector<Shape> before, after;  ///< of every member's local tensor
-  /// By member.
+  /// The boxes are by member.
   ///   kAllGather      receives: all of a member's tensor, this one's own included
   ///   kReduceScatter  sends: what a member gets of the sum, this one's own included
   ///   kAllToAll, kSendRecv  both; empty for this member itself
