@@ -37,7 +37,7 @@ namespace meshloom::kernels {
 class Workspace {
  public:
   virtual ~Workspace() = default;
-  /// At least `bytes`, aligned to 64. A second call within one op replaces the first span.
+  /// Returns at least `bytes`, aligned to 64. A second call within one op replaces the first span.
   virtual std::span<std::byte> reserve(std::size_t bytes) = 0;
 };
 
