@@ -44,7 +44,7 @@ class LocalJob {
   /// Returns the seconds of each phase of the last step.
   const std::map<std::string, double>& phase_seconds() const { return output_.phase_seconds; }
 
-  /// On the next global batch; on the same one again if its step has failed.
+  /// Computes gradients of the next global batch; of the same one again if its step has failed.
   void forward_backward() {
     if (!next_) next_ = course_->next();
     train::run_in_step(world_, [&] { work_ = run_->forward_backward(next_->batch); });

@@ -59,7 +59,7 @@ class FencedStreams {
   /// device, and where AccessRecords refuses `uses`; then nothing is queued.
   void push(const kernels::KernelContext& context, const char* call,
             std::span<const MemoryUse> uses, Work work);
-  /// Behind all that the stream was given so far.
+  /// Returns the mark behind all that the stream was given so far.
   StreamMark mark(const Stream& stream);
   /// What the stream is given later runs when the mark has come.
   void wait_mark(const Stream& stream, const StreamMark& mark);
