@@ -435,7 +435,8 @@ class FakeSteppedRun final : public FakeRunBase {
   }
 
  private:
-  /// For the time that it takes, unless it is stopped meanwhile. The other ranks follow rank 0.
+  /// Sleeps for the time that computing takes, unless it is stopped meanwhile. The other ranks
+  /// follow rank 0.
   void compute() const {
     if (!writes_) return;
     const auto end = std::chrono::steady_clock::now() + plan_.step_time.load();
@@ -487,7 +488,7 @@ class FakeFactory final : public RunFactory {
   int rank_;
 };
 
-/// For a SourceCache.
+/// Loads a sampler for a SourceCache.
 inline std::unique_ptr<train::Sampler> load_fake_sampler(FakePlan& plan,
                                                          const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder)) throw NotFound("no model in " + folder.string());

@@ -39,7 +39,7 @@ class Client {
     }
     return status;
   }
-  /// Another client, of the same run, that does not have its token.
+  /// Returns another client, of the same run, that does not have its token.
   Client stranger() const {
     Client other(channel_);
     other.run_ = run_;
@@ -149,7 +149,7 @@ class Client {
     v1::CloseRunResponse response;
     return runs_->CloseRun(&context, request, &response);
   }
-  /// Without a token, as the client called client_.
+  /// Closes the run by force without a token, as the client called client_.
   grpc::Status close_by_force() {
     v1::CloseRunRequest request;
     request.set_name(run_.name());
