@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # scripts/lint.sh fails if one of its parts finds something, names the part, and still runs the others. Stand-ins for
-# the tools: one has a finding in every file that holds the word FAULTY. The
-# part comments needs no tool.
+# the tools: one has a finding in every file that holds the word FAULTY. The part comments needs no tool.
 set -euo pipefail
 # shellcheck source=tests/house/assert.sh
 . "$(dirname "$0")/assert.sh"
