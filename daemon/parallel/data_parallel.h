@@ -62,7 +62,7 @@ class DataParallel {
   virtual void end_backward() {}
   /// Does the collectives of the rest of a micro batch, with zero gradients.
   virtual void take_part(bool /*last*/) {}
-  /// The same for a forward without backward.
+  /// Does the collectives of a forward without backward.
   virtual void take_part_forward() {}
   /// Ends a step none of whose micro batches was announced as the last.
   virtual void sum_gradients() {}
