@@ -23,7 +23,8 @@ struct Conversation {
   /// The messages are as a chat template takes them: objects whose role and content are texts and
   /// come first, and without keys that are null. A prompt and an instruction are a user's turn.
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  /// The same as plain text, of kinds without messages: what comes before the answer.
+  /// Kinds without messages have their conversation as plain text, too: what comes before the
+  /// answer.
   std::string plain_prompt = {};
   std::string plain_answer = {};
   bool has_lone_surrogates = false;  ///< U+FFFD stands for halves of surrogate pairs in the line
