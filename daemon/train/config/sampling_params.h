@@ -84,11 +84,12 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where = {},
                                         const text::StopCheck& stop = {});
-/// The same of text alone, whose field is `field`.
+/// Returns the tokens of text alone as prompt_tokens does; its field is `field`.
 std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
                                              const std::string& field,
                                              const text::StopCheck& stop = {});
-/// The same of text that spells out all its special tokens: none stand around it.
+/// Returns, as text_prompt_tokens does, the tokens of text that spells out all its special tokens:
+/// none stand around it.
 std::vector<std::int64_t> rendered_prompt_tokens(const std::string& text,
                                                  const PromptLimits& limits,
                                                  const std::string& field,

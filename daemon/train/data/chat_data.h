@@ -70,8 +70,9 @@ void resolve_chat_tokens(v1::DataConfig& data, const text::FolderTokenizer& toke
 void check_first_chat_lines(const text::DocumentFile& file, const text::ChatReading& reading,
                             std::chrono::steady_clock::time_point until);
 
-/// The same of all lines of all files of a resolved config, until `until` at most, but for files
-/// that are known to be sound; adds those that it found so. Nothing where it has no chat.
+/// Renders, as check_first_chat_lines does, all lines of all files of a resolved config, until
+/// `until` at most, but for files that are known to be sound; adds those that it found so. Nothing
+/// where it has no chat.
 void check_chat_lines(const v1::RunConfig& resolved, const std::filesystem::path& folder,
                       const std::filesystem::path& data_dir,
                       std::chrono::steady_clock::time_point until, SoundLines& sound);

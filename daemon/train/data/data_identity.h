@@ -11,8 +11,8 @@ namespace meshloom::train {
 
 /// Reads the first and last MiB of every file, less of each if there are very many.
 v1::DataIdentity identify(const TokenStream& stream);
-/// The same for text whose tokens are made by `tokenizer` (DataIdentity.tokenizer); `tokens` stays
-/// 0.
+/// Identifies, as identify() does a stream, text whose tokens are made by `tokenizer`
+/// (DataIdentity.tokenizer); `tokens` stays 0.
 v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokenizer,
                                base::Disk& disk = base::own_disk());
 

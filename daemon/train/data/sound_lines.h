@@ -21,7 +21,8 @@ class SoundLines {
   /// Returns the key of a file as it lies on the disk at this moment, and of what decides whether a
   /// line of it is taken.
   static std::string key(const text::DocumentFile& file, const text::DocumentReading& reading);
-  /// The same of conversations, which are taken as `setup` says (ChatSetup::identity).
+  /// Returns the key of a file of conversations, which are taken as `setup` says
+  /// (ChatSetup::identity).
   static std::string key(const text::DocumentFile& file, const std::string& setup);
 
   bool has(const std::string& key) const;

@@ -40,7 +40,8 @@ class SafetensorsFile {
 
   /// Fills `out` with a tensor's bytes from `offset`, counted inside the tensor. Throws IoError.
   void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
-  /// The same with stripes, whose offset is counted inside the tensor too.
+  /// Fills `out`, as read() does, with the bytes of stripes, whose offset is counted inside the
+  /// tensor too.
   void read_stripes(const SafetensorsEntry& entry, base::Stripes stripes,
                     std::span<std::byte> out) const;
   /// Whether another host has the file.
@@ -84,8 +85,8 @@ class SafetensorsWriter {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   /// The data of the next entry, on the host: contiguous, of its dtype and shape.
   void write(const TensorView& tensor);
-  /// The same in pieces: the next bytes of the entry, no more than it still lacks. An entry without
-  /// bytes takes an empty piece.
+  /// Writes the data of an entry in pieces: the next bytes of the entry, no more than it still
+  /// lacks. An entry without bytes takes an empty piece.
   void write_part(std::span<const std::byte> bytes);
   /// Calls fsync and closes the file, after the last write().
   void close();

@@ -73,7 +73,7 @@ class TokenStream {
   /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream. Throws IoError
   /// naming the file if it was cut since it was opened, or cannot be read.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
-  /// The same of conversations, with the bits of text/learned_tokens.h.
+  /// Reads, as read() does, the tokens of conversations, with the bits of text/learned_tokens.h.
   void read_chat(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:

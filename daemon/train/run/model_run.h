@@ -99,7 +99,7 @@ class ModelRun {
   /// position, tokens); what the model knows is filled in. Returns its folder.
   std::filesystem::path save_state(const CheckpointLocation& location, Manifest manifest,
                                    const std::vector<CarriedFile>& carried);
-  /// The same at exactly `folder` (write_checkpoint_at).
+  /// Writes a checkpoint as save_state does, but at exactly `folder` (write_checkpoint_at).
   void save_state_at(const std::filesystem::path& folder, Manifest manifest,
                      const std::vector<CarriedFile>& carried);
 
@@ -107,9 +107,9 @@ class ModelRun {
   /// Adds the gradients of a batch to those since the last optim_step. Waits for no value of the
   /// device. Throws FailedPrecondition after a batch that was announced as the last.
   void forward_backward(const StepBatch& batch);
-  /// The same of a batch whose loss is told by token, never as the last one; the caller has checked
-  /// ids and labels. Waits for the device in every micro batch. Returns the bits that
-  /// forward(TokenCall) returns.
+  /// Adds, as for a StepBatch, the gradients of a batch whose loss is told by token, never as the
+  /// last one; the caller has checked ids and labels. Waits for the device in every micro batch.
+  /// Returns the bits that forward(TokenCall) returns.
   LogProbs forward_backward(const TokenCall& call);
   bool has_gradients() const { return pending_.has_value(); }
   /// Drops the gradients since the last optim_step, as if they had never been computed.
