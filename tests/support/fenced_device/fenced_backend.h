@@ -61,7 +61,7 @@ class FencedBackend final : public kernels::Backend {
   DType fast_dtype(std::int64_t channels) const override;
 
   // --- Memory
-  /// Of all kinds; kSymmetric is the device's own, which peers cannot map.
+  /// Makes sources of all kinds; kSymmetric is the device's own, which peers cannot map.
   std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) override;
   kernels::DeviceMemory memory() const override { return memory_.size(); }
   std::shared_ptr<OwnedStream> make_stream(Device device) override;
