@@ -10,7 +10,7 @@
 
 namespace meshloom::base {
 
-/// In [low, high], or [low, high) if `high_open`, and finite.
+/// Refuses a value that is not finite or not in [low, high], or [low, high) if `high_open`.
 inline void check_range(const std::string& field, double value, double low, double high,
                         bool high_open = false) {
   const bool ok =
@@ -23,7 +23,7 @@ inline void check_at_most(const std::string& field, std::int64_t value, std::int
   if (value > most) refuse_field(field, "must be at most {}, got {}", most, value);
 }
 
-/// At least `low`, and so small that products of sizes stay inside 63 bits.
+/// Refuses a count below `low`, or so large that products of sizes would not stay inside 63 bits.
 inline void check_count(const std::string& field, std::int64_t value, std::int64_t low) {
   constexpr std::int64_t kMaxSize = std::int64_t{1} << 40;
   if (value < low) refuse_field(field, "must be at least {}, got {}", low, value);

@@ -114,7 +114,7 @@ class Module {
       if (hook.after) hook.after(outputs);
     return outputs;
   }
-  /// The same for one tensor in and one out.
+  /// Calls `forward` between the hooks with one tensor in and one out.
   template <typename Forward>
   Tensor call(const Tensor& input, Forward&& forward) const {
     if (hooks_.empty()) return forward(input);

@@ -57,8 +57,8 @@ class ParallelModel {
   /// mesh and has rows: over cp this rank's tokens with their layouts, else all of them. The way of
   /// those who have their batches on the host: plain tensors go whole to every rank of cp.
   nn::Batch place(const nn::HostBatch& host);
-  /// In the order of the model's parameters. Of some gradients the ranks hold summands after
-  /// backward (tensor_parallel/partial_gradients.h).
+  /// Returns the parameters in the order of the model's. Of some gradients the ranks hold summands
+  /// after backward (tensor_parallel/partial_gradients.h).
   const std::vector<LocalParameter>& local_parameters() const { return parameters_; }
   std::vector<nn::NamedParameter> named_local_parameters() const;
   /// Takes and touches memory for what products that are fused exchange, of so many bytes on each

@@ -64,22 +64,24 @@ class Tensor {
   bool is_leaf() const;
   /// The node that made this tensor, or null.
   const std::shared_ptr<autograd::Node>& grad_fn() const;
-  /// For leaves that require a gradient: where it is collected (autograd/leaf_grad.h), else null.
+  /// Returns where the gradient of a leaf that requires one is collected (autograd/leaf_grad.h),
+  /// else null.
   const std::shared_ptr<autograd::LeafGrad>& leaf_grad() const;
   /// The collected gradient (float32; float64 of float64), or undefined. Same shape as the tensor;
   /// of a tensor with a layout it has that of gradient_spec.
   Tensor grad() const;
-  /// The same data without the graph.
+  /// Returns the same data without the graph.
   Tensor detach() const;
 
-  /// For tests and host code: the one element as double. Throws InvalidArgument unless numel is 1.
+  /// Returns the one element as double, for tests and host code. Throws InvalidArgument unless
+  /// numel is 1.
   double item() const;
   /// All elements in row-major order, converted.
   std::vector<double> to_vector() const;
 
   const std::shared_ptr<TensorImpl>& impl() const { return impl_; }
   bool has_layout() const;
-  /// Null for a plain tensor.
+  /// Returns null for a plain tensor.
   const std::shared_ptr<TensorLayout>& layout() const;
 
  private:

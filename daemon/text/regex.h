@@ -42,7 +42,7 @@ class Regex {
   void for_each_match(std::string_view text,
                       const std::function<void(std::size_t begin, std::size_t end)>& body,
                       Budget& budget, const char* part) const;
-  /// The same with a budget for the text.
+  /// Finds the matches with a budget for the text.
   void for_each_match(std::string_view text,
                       const std::function<void(std::size_t begin, std::size_t end)>& body) const {
     Budget budget = Budget::of_text(text.size());

@@ -85,7 +85,7 @@ class LayoutPass {
   PassTensorPtr apply(const ArgumentRule& rule, const PassTensorPtr& tensor);
 
   void note(PassCollective collective) { collectives_.push_back(std::move(collective)); }
-  /// Those since the last call, in order.
+  /// Takes the collectives that were noted since the last call, in order.
   std::vector<PassCollective> take() { return std::exchange(collectives_, {}); }
 
  private:

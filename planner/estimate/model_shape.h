@@ -58,7 +58,7 @@ void check_model_shape(const ModelShape& model);
 /// parameter of the embedding alone.
 struct ModelModules {
   std::string block_prefix;  ///< "transformer.h"
-  /// Those of `block` are named as behind "PREFIX.LAYER."; "" is the block itself.
+  /// Modules of `block` have the names that stand behind "PREFIX.LAYER."; "" is the block itself.
   std::vector<ModuleShape> before, block, after;
 };
 
@@ -66,7 +66,8 @@ struct ModelModules {
 /// heads of a key-value head) that are never sharded.
 ModelModules model_modules(const ModelShape& model);
 
-/// Of a module of layer `layer`, or if it is negative of one outside the layers.
+/// Returns the full name of a module of layer `layer`, or of one outside the layers if that is
+/// negative.
 std::string full_name(const ModelModules& modules, const std::string& module, std::int64_t layer);
 
 /// The names of all parameters of all layers, in order.

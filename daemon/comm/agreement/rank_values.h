@@ -12,7 +12,7 @@
 
 namespace meshloom::comm {
 
-/// In place, element by element, over the ranks of the group, which all call it.
+/// Reduces `values` in place, element by element, over the ranks of the group, which all call it.
 void all_reduce(ProcessGroup& group, std::span<double> values, ReduceOp op);
 
 /// Equally many values of every rank, by rank. All ranks of the group call it.

@@ -28,7 +28,8 @@ void rethrow_comm_error(const std::exception_ptr& error);
 /// error.
 std::string encode_error(const std::exception_ptr& error, int rank);
 [[noreturn]] void rethrow_encoded(const std::string& text);
-/// The same for an error that one rank of several met: text and metadata ("failed_rank") say which.
+/// Throws as rethrow_encoded does an error that one rank of several met: text and metadata
+/// ("failed_rank") say which.
 [[noreturn]] void rethrow_failed_alone(const std::string& text, int rank);
 
 /// Whether the error was thrown by one of these, so that all ranks throw it.

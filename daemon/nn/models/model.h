@@ -78,7 +78,8 @@ class Model : public Module {
   /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss.
   /// While recording, backward with gradient 1 must follow.
   Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options);
-  /// The same with each token's loss times its label_weights in the sum; labels come shifted.
+  /// Computes what loss() does with each token's loss times its label_weights in the sum; labels
+  /// come shifted.
   ops::WeightedLoss weighted_loss(const Batch& batch, float grad_scale,
                                   const ForwardOptions& options);
   /// float32, of labels' shape: -log p of each label, which come shifted
@@ -93,9 +94,10 @@ class Model : public Module {
   /// Appends input_ids [1,S] to the cache and returns the logits of the last position [1,V],
   /// float32. Records no gradient. Throws InvalidArgument if the cache has no room for S more.
   Tensor decode(const Tensor& input_ids, KvCache& cache);
-  /// The same for the next id of each of B sequences, input_ids [B,1], each with a cache of its own
-  /// and at a position of its own. A row of the logits [B,V] has the bits that decoding its
-  /// sequence alone gives. Throws InvalidArgument unless there is one cache for each row.
+  /// Decodes, as with one cache, the next id of each of B sequences, input_ids [B,1], each with a
+  /// cache of its own and at a position of its own. A row of the logits [B,V] has the bits that
+  /// decoding its sequence alone gives. Throws InvalidArgument unless there is one cache for each
+  /// row.
   Tensor decode(const Tensor& input_ids, KvCaches caches);
 
   /// The caches of make_cache share their positions over these ranks from now on, which decode

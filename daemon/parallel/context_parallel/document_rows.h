@@ -15,9 +15,9 @@ namespace meshloom::parallel {
 /// and passes of a batch. A batch that was made on the host needs no reader.
 class DocumentReader {
  public:
-  /// Of `ids`, int64 [B,S] without a layout. The first call for a tensor waits for the device;
-  /// tensors with the same memory get the same rows for as long as its storage lives, so ids must
-  /// not be written to after that: other documents are another tensor.
+  /// Returns the rows of `ids`, int64 [B,S] without a layout. The first call for a tensor waits for
+  /// the device; tensors with the same memory get the same rows for as long as its storage lives,
+  /// so ids must not be written to after that: other documents are another tensor.
   std::shared_ptr<const planner::DocumentRows> rows(const Tensor& ids);
   /// How often the device was read.
   std::int64_t reads() const { return reads_; }

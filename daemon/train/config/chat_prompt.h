@@ -31,8 +31,8 @@ void add_chat(PromptLimits& limits, const std::filesystem::path& folder,
 /// `tokenizer` is the folder of the job's tokenizer. Throws as find_chat_source.
 void set_chat_of_job(PromptLimits& limits, const v1::DataConfig& data,
                      const std::filesystem::path& tokenizer, const std::filesystem::path& data_dir);
-/// The same of a job that was submitted: a template that is gone since is no error before somebody
-/// gives a conversation.
+/// Does for a job that was submitted what set_chat_of_job does: a template that is gone since is no
+/// error before somebody gives a conversation.
 void add_chat_of_job(PromptLimits& limits, const v1::DataConfig& data,
                      const std::filesystem::path& tokenizer, const std::filesystem::path& data_dir);
 
@@ -54,7 +54,7 @@ struct ChatPrompt {
 /// what the template refuses (text::ChatTemplate::render), and as text_prompt_tokens.
 ChatPrompt chat_prompt(const v1::Conversation& chat, const PromptLimits& limits,
                        const std::string& where, const text::StopCheck& stop = {});
-/// The same of what a user says first.
+/// Makes the prompt of what a user says first, and throws as chat_prompt does.
 ChatPrompt user_prompt(const std::string& text, const PromptLimits& limits,
                        const std::string& field, const text::StopCheck& stop = {});
 

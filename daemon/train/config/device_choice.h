@@ -61,7 +61,7 @@ bool has_device_memory(const std::string& resolved);
 /// The device of a rank. Throws NeedsOtherDevices if the rank's host has none.
 Device device_of_rank(const std::string& resolved, const HostDevices& host, int local_rank);
 
-/// That of rank 0.
+/// Returns the device of rank 0, which is the CPU if `world` is empty.
 Device device_of_rank_zero(const std::string& resolved, const WorldDevices& world);
 
 struct UsedDevice {

@@ -26,12 +26,13 @@ struct GenerationConfig {
   std::vector<std::string> notes;  ///< of what it gives beside them that cannot be used
 };
 
-/// Of a folder, which may be empty or without the file. `vocab_size` is the model's.
+/// Reads the file of a folder, which may be an empty path or have no such file. `vocab_size` is the
+/// model's.
 GenerationConfig read_generation_config(const std::filesystem::path& folder,
                                         std::int64_t vocab_size);
 
-/// Of the folder that the model which a config names comes from; `model_folder` is that of
-/// run.model.name. Throws as source_folder.
+/// Reads the file of the folder that the model which a config names comes from; `model_folder` is
+/// that of run.model.name. Throws as source_folder.
 GenerationConfig find_generation_config(const v1::ModelSource& source,
                                         const std::filesystem::path& data_dir,
                                         const std::filesystem::path& model_folder,

@@ -35,7 +35,7 @@ void resolve_step(v1::TrainingConfig& training, double default_max_norm);
 void resolve_settings(v1::RunConfig& config, const std::filesystem::path& data_dir,
                       const std::filesystem::path& model_folder);
 
-/// Of BERT: fill_masked_tokens, before resolve_data checks that they are there.
+/// Calls fill_masked_tokens for BERT, before resolve_data checks that its tokens are there.
 void fill_masked_lm(v1::RunConfig& config, const nn::ModelConfig& model,
                     const std::filesystem::path& tokenizer, text::TokenizerCache& opened);
 /// Fills in the defaults of a section `data` and checks it; `field` is its path in messages.

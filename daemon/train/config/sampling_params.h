@@ -46,25 +46,27 @@ struct PromptLimits {
   std::shared_ptr<const ChatOfModel> chat = nullptr;
   std::string no_chat = {};
   text::NamedTokens named_tokens = {};  ///< of the tokenizer, which a template may speak of
-  /// Of the model's folder: what its sequences end with, and what a request to generate leaves out.
+  /// The model's folder says here what its sequences end with, and what a request to generate
+  /// leaves out.
   GenerationConfig generation = {};
-  /// With which a text of the model begins: its bos, else its eos; nothing where it names neither.
+  /// A text of the model begins with this token: its bos, else its eos; nothing where it names
+  /// neither.
   std::optional<std::int64_t> beginning = std::nullopt;
   /// run.device of the run's resolved config, where its keys and values are; empty: on the host.
   std::string device = {};
   /// What to say of a model's weights and config.json to whoever draws from its folder.
   std::vector<std::string> notes = {};
 
-  /// Of keys and values of a sequence of so many tokens.
+  /// Returns the bytes of keys and values of a sequence of so many tokens.
   std::int64_t sequence_cache_bytes(std::int64_t tokens) const;
   bool is_bytes() const {
     return tokenizer == nullptr && no_tokenizer.empty() && vocab_size == kByteVocabulary;
   }
   bool has_text() const { return tokenizer != nullptr || is_bytes(); }
 };
-/// Of a model in float32 on one rank.
+/// Returns the limits of a model in float32 on one rank.
 PromptLimits prompt_limits(const nn::ModelConfig& config);
-/// Of a run.
+/// Returns the limits of a run, whose dtype, mesh and device `resolved` gives.
 PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& resolved);
 
 /// Adds the chat template of a folder, and its tokenizer, unless the folder (it may be empty) has
@@ -82,11 +84,12 @@ std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where = {},
                                         const text::StopCheck& stop = {});
-/// The same of text alone, whose field is `field`.
+/// Returns the tokens of text alone as prompt_tokens does; its field is `field`.
 std::vector<std::int64_t> text_prompt_tokens(const std::string& text, const PromptLimits& limits,
                                              const std::string& field,
                                              const text::StopCheck& stop = {});
-/// The same of text that spells out all its special tokens: none stand around it.
+/// Returns, as text_prompt_tokens does, the tokens of text that spells out all its special tokens:
+/// none stand around it.
 std::vector<std::int64_t> rendered_prompt_tokens(const std::string& text,
                                                  const PromptLimits& limits,
                                                  const std::string& field,

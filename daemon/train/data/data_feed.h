@@ -32,7 +32,7 @@ class DataFeed {
 
   const v1::DataIdentity& identity() const { return identity_; }
   std::int64_t training_samples() const { return training_ ? training_->dataset().size() : 0; }
-  /// Of what is trained on, where it is conversations.
+  /// Returns the cuts of what is trained on, where it is conversations.
   std::optional<ChatCuts> chat_cuts() const;
   /// From here on validations are of whole windows, as those of older jobs: the last tokens of
   /// packed data, which fill none, are left out. Returns whether there are such tokens.

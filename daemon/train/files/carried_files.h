@@ -10,10 +10,10 @@
 
 namespace meshloom::train {
 
-/// Of all files that go along with a model.
+/// All files that go along with a model have at most so many bytes together.
 inline constexpr std::uint64_t kMostCarriedBytes = std::uint64_t{256} << 20;
 
-/// In memory: what becomes of the file later is no matter of what is saved.
+/// A CarriedFile is held in memory: what becomes of the file later is no matter of what is saved.
 struct CarriedFile {
   std::string name, bytes;
 };
@@ -22,8 +22,8 @@ struct CarriedFile {
 CarriedFile read_carried_file(const std::filesystem::path& path,
                               std::uint64_t most = kMostCarriedBytes);
 
-/// Those that can be read and have at most kMostCarriedBytes together; a line in `notes` for each
-/// of the others: no training has to end for them.
+/// Reads the files that can be read and have at most kMostCarriedBytes together, and adds a line to
+/// `notes` for each of the others: no training has to end for them.
 std::vector<CarriedFile> read_carried_files(std::span<const std::filesystem::path> paths,
                                             std::vector<std::string>& notes);
 

@@ -13,16 +13,17 @@ namespace meshloom::train {
 /// missing. `go_on` as for digest_of_file.
 void verify_file(const std::filesystem::path& folder, const ManifestFile& file,
                  const std::function<void()>& go_on = {});
-/// The same for files of tensors: share, share + shares, share + 2 shares, ...
+/// Verifies files of tensors as verify_file does: share, share + shares, share + 2 shares, ...
 void verify_tensor_files(const std::filesystem::path& folder, const Manifest& manifest,
                          int share = 0, int shares = 1, const std::function<void()>& go_on = {});
-/// The same for the files that go along, such as a tokenizer's.
+/// Verifies the files that go along, such as a tokenizer's, as verify_file does.
 void verify_other_files(const std::filesystem::path& folder, const Manifest& manifest,
                         const std::function<void()>& go_on = {});
-/// The same for all files.
+/// Verifies all files of the manifest as verify_file does.
 void verify_files(const std::filesystem::path& folder, const Manifest& manifest,
                   const std::function<void()>& go_on = {});
-/// The same by their sizes alone, so that none is read.
+/// Checks all files of the manifest as verify_files does, but by their sizes alone, so that none is
+/// read.
 void check_file_sizes(const std::filesystem::path& folder, const Manifest& manifest);
 
 }  // namespace meshloom::train

@@ -31,10 +31,10 @@ class Digest {
 };
 
 std::string digest_of(std::span<const std::byte> bytes);
-/// Of a file's first and last `window` bytes, of all if it has no more.
+/// Returns the digest of a file's first and last `window` bytes, or of all if it has no more.
 std::string digest_of_ends(const base::InputFile& file, std::uint64_t window);
-/// Of a whole file, read piece by piece. `go_on`, if given, is called before each piece, so that
-/// what it throws ends the reading. Throws as base::InputFile.
+/// Returns the digest of a whole file, read piece by piece. `go_on`, if given, is called before
+/// each piece, so that what it throws ends the reading. Throws as base::InputFile.
 std::string digest_of_file(const std::filesystem::path& path,
                            const std::function<void()>& go_on = {});
 

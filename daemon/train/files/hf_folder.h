@@ -32,7 +32,7 @@ class HfFolder {
 
   /// The last part of the path, for messages.
   const std::string& label() const { return label_; }
-  /// As config.json says, which may tie what the weights do not (see model_config).
+  /// Returns the config of config.json, which may tie what the weights do not (see model_config).
   const nn::ModelConfig& config() const { return config_; }
 
   /// Whether the output head is another one than the embedding, though config.json ties them: both
@@ -53,7 +53,7 @@ class HfFolder {
   bool has(const std::string& parameter) const { return find(parameter) != nullptr; }
   /// Copies a parameter into `dst`, converting its dtype. The shapes must be equal.
   void read(const std::string& parameter, const Tensor& dst) const;
-  /// The same for a piece of a parameter whose whole shape is `whole`.
+  /// Copies a piece of a parameter, whose whole shape is `whole`, into `dst`, converting its dtype.
   void read(const std::string& parameter, const Shape& whole, const Piece& piece, const Tensor& dst,
             HostBlocks& blocks) const;
 
@@ -119,10 +119,10 @@ inline constexpr const char* kValueOverflows = "VALUE_OVERFLOWS";
 /// IoError.
 void save_hf_folder(const std::filesystem::path& folder, const nn::ModelConfig& config,
                     const std::vector<NamedTensor>& tensors, const HfSaveOptions& options = {});
-/// The same, one parameter after the other.
+/// Writes a folder as save_hf_folder of tensors does, one parameter after the other.
 void save_hf_folder(const std::filesystem::path& folder, const nn::ModelConfig& config,
                     const std::vector<HfParameter>& parameters, const HfSaveOptions& options = {});
-/// The same with a model's own parameters.
+/// Writes a folder as save_hf_folder of tensors does, of a model's own parameters.
 void save_hf_folder(const std::filesystem::path& folder, nn::Model& model,
                     const HfSaveOptions& options = {});
 

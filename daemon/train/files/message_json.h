@@ -8,7 +8,7 @@
 
 namespace meshloom::train {
 
-/// With the names of the fields as in the .proto.
+/// Writes JSON with the names of the fields as in the .proto.
 std::string message_to_json(const google::protobuf::Message& message);
 /// The other way round; keys that are not known are left out. What is wrong with the text, empty if
 /// nothing is.

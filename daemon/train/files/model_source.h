@@ -29,9 +29,10 @@ DeclaredConfig load_declared_config(const v1::ModelSource&, const std::filesyste
                                     const std::filesystem::path& model_folder = {},
                                     base::Disk& disk = base::own_disk());
 
-/// The same as its weights are (HfFolder::model_config), which are read for it where they have both
-/// head and embedding; `notes` gets what to say of that. Weights that cannot be opened say
-/// nothing: a run that has its checkpoints goes on without them.
+/// Loads the config that load_declared_config gives, but as the weights are
+/// (HfFolder::model_config), which are read for it where they have both head and embedding; `notes`
+/// gets what to say of that. Weights that cannot be opened say nothing: a run that has its
+/// checkpoints goes on without them.
 nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem::path& data_dir,
                                   const std::filesystem::path& model_folder = {},
                                   base::Disk& disk = base::own_disk(),

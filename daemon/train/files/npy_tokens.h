@@ -24,7 +24,7 @@ class NpyTokens {
   std::uint64_t file_bytes() const { return file_.size(); }
   /// Whether its numbers are integers in this machine's order of bytes.
   bool is_readable() const { return width_ > 0; }
-  /// In the order of the file, at most `count`.
+  /// Reads the first numbers in the order of the file, at most `count`.
   std::vector<std::int64_t> read_first(std::int64_t count) const;
 
  private:

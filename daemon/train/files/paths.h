@@ -33,8 +33,8 @@ std::filesystem::path below_data_folders(const std::filesystem::path& name,
 void check_inside(const std::filesystem::path& path, const std::filesystem::path& roots,
                   base::Disk& disk = base::own_disk());
 
-/// The same for every link in a folder: what a model folder links to may be no more than what a
-/// config may name.
+/// Checks every link in a folder as check_inside does: what a model folder links to may be no more
+/// than what a config may name.
 void check_links(const std::filesystem::path& folder, const std::filesystem::path& roots,
                  base::Disk& disk = base::own_disk());
 

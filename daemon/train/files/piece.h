@@ -42,13 +42,13 @@ planner::ShardRange written_rows(const Shape& shape, const planner::SpecPtr& spe
 /// shapes, any strides, on the context's device. Returns the number of elements copied.
 std::int64_t copy_common(ExecutionContext& context, const TensorView& to, const Piece& to_piece,
                          const TensorView& from, const Piece& from_piece);
-/// The same from memory of the host, row-major, whatever device `to` lies on.
+/// Does what copy_common does, from memory of the host, row-major, whatever device `to` lies on.
 std::int64_t copy_common_from_host(HostBlocks& blocks, const TensorView& to, const Piece& to_piece,
                                    const TensorView& from, const Piece& from_piece);
-/// The same from a tensor of a file that holds `from_piece`, row-major. Reads the rows of the first
-/// dim that both have, a block at a time; on the CPU, if they are what `to` holds, straight into
-/// it. Of a file of another host it asks for the columns (of the second dim) alone that both have,
-/// where that saves a quarter of the bytes or more.
+/// Does what copy_common does, from a tensor of a file that holds `from_piece`, row-major. Reads
+/// the rows of the first dim that both have, a block at a time; on the CPU, if they are what `to`
+/// holds, straight into it. Of a file of another host it asks for the columns (of the second dim)
+/// alone that both have, where that saves a quarter of the bytes or more.
 std::int64_t read_common(HostBlocks& blocks, const TensorView& to, const Piece& to_piece,
                          const SafetensorsFile& file, const SafetensorsEntry& entry,
                          const Piece& from_piece);

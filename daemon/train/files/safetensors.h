@@ -31,16 +31,17 @@ class SafetensorsFile {
   const base::InputFile& input() const { return file_; }
   /// "folder/name", for messages.
   const std::string& label() const { return label_; }
-  /// In order of their data.
+  /// Returns the entries in the order of their data.
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
-  /// Null if there is no tensor of that name.
+  /// Returns null if there is no tensor of that name.
   const SafetensorsEntry* find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
   /// Fills `out` with a tensor's bytes from `offset`, counted inside the tensor. Throws IoError.
   void read(const SafetensorsEntry& entry, std::uint64_t offset, std::span<std::byte> out) const;
-  /// The same with stripes, whose offset is counted inside the tensor too.
+  /// Fills `out`, as read() does, with the bytes of stripes, whose offset is counted inside the
+  /// tensor too.
   void read_stripes(const SafetensorsEntry& entry, base::Stripes stripes,
                     std::span<std::byte> out) const;
   /// Whether another host has the file.
@@ -62,8 +63,8 @@ class SafetensorsFile {
   mutable std::vector<std::unique_ptr<std::byte[]>> views_;
 };
 
-/// For a file that is still arriving: whether its first `bytes` bytes are enough for open() to
-/// decide about the header. They hold it, or a length that no header of a file of this size has.
+/// Tells, for a file that is still arriving, whether its first `bytes` bytes are enough for open()
+/// to decide about the header. They hold it, or a length that no header of a file of this size has.
 bool decides_safetensors_header(const base::InputFile& file, std::uint64_t bytes);
 
 /// Writes one file, tensor by tensor, so that nothing needs to be held whole. The file is neither
@@ -80,14 +81,14 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  /// In the order in which write() expects them, offsets set.
+  /// Returns the entries in the order in which write() expects them, offsets set.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   /// The data of the next entry, on the host: contiguous, of its dtype and shape.
   void write(const TensorView& tensor);
-  /// The same in pieces: the next bytes of the entry, no more than it still lacks. An entry without
-  /// bytes takes an empty piece.
+  /// Writes the data of an entry in pieces: the next bytes of the entry, no more than it still
+  /// lacks. An entry without bytes takes an empty piece.
   void write_part(std::span<const std::byte> bytes);
-  /// After the last write(): fsync and close.
+  /// Calls fsync and closes the file, after the last write().
   void close();
 
  private:

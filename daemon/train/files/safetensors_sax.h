@@ -10,9 +10,9 @@
 
 namespace meshloom::train {
 
-/// For nlohmann::json::sax_parse. Stops at the first event that a header cannot hold, with error()
-/// saying which; so nesting and duplicate keys cost nothing. Duplicate tensor names are left to the
-/// caller.
+/// SafetensorsSax is for nlohmann::json::sax_parse. Stops at the first event that a header cannot
+/// hold, with error() saying which; so nesting and duplicate keys cost nothing. Duplicate tensor
+/// names are left to the caller.
 class SafetensorsSax : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit SafetensorsSax(SafetensorsHeader& header) : header_(header) {}

@@ -50,7 +50,7 @@ class TokenStream {
  public:
   /// Throws IoError, or InvalidArgument naming the file and what is wrong with it.
   static TokenStream open(const DataFiles& files, base::Disk& disk = base::own_disk());
-  /// As find_data_files has them.
+  /// Opens the files that find_data_files finds at the path, and throws what that throws.
   static TokenStream open(const std::filesystem::path& path, TokenFormat format,
                           const std::filesystem::path& root = {},
                           base::Disk& disk = base::own_disk()) {
@@ -58,7 +58,7 @@ class TokenStream {
   }
 
   TokenFormat format() const { return format_; }
-  /// Of the first file.
+  /// Returns the bytes that a token takes in the first file.
   int token_bytes() const { return parts_.front().width; }
   /// Whether they are conversations; all files are.
   bool is_chat() const { return parts_.front().is_chat; }
@@ -73,7 +73,7 @@ class TokenStream {
   /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream. Throws IoError
   /// naming the file if it was cut since it was opened, or cannot be read.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
-  /// The same of conversations, with the bits of text/learned_tokens.h.
+  /// Reads, as read() does, the tokens of conversations, with the bits of text/learned_tokens.h.
   void read_chat(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:

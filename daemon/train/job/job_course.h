@@ -28,14 +28,14 @@ class JobCourse {
     TrainingBatch batch;
     v1::OptimStepParams update;
   };
-  /// Of the step after the one that this returned before.
+  /// Returns batch and update of the step after the one that this returned before.
   Step next();
   /// The oldest step on its way is done: `work` and `output` are what its verbs returned. Returns
   /// the step's metrics, but for the memory. mfu is of the model's work: padding is none, nor are
   /// keys that a query does not see.
   v1::StepMetrics done(const BatchWork& work, const StepOutput& output);
 
-  /// Of the steps that are done; the validations are the caller's.
+  /// Returns the progress of the steps that are done; the validations are the caller's.
   JobProgress progress(const v1::ValidationProgress& validation) const;
   /// Steps that next() has not returned yet go by other settings, which are resolved.
   void edit(const v1::JobSettings& settings);

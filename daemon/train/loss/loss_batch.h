@@ -38,13 +38,13 @@ struct WholeBatch {
   std::int64_t samples = 0;
   std::int64_t counted_tokens = 0;  ///< as in losses.h, of all data
   bool several_targets = false;     ///< some datum has more than one target a token
-  /// Of a batch that names text: where its tokens are; null for other data.
+  /// A batch that names text has its tokens here; null for other data.
   std::shared_ptr<const TokenizedText> text = nullptr;
 };
-/// Of a batch that was checked and has all of its data.
+/// Describes a batch that was checked and has all of its data.
 WholeBatch whole_batch(const TokenLoss& loss, const v1::LossBatch& batch);
 
-/// Its own, else the run's.
+/// Returns the batch's own micro_batch_size, else the run's.
 inline std::int64_t micro_batch_size_of(const v1::LossBatch& batch, std::int64_t of_run) {
   return batch.has_micro_batch_size() ? batch.micro_batch_size() : of_run;
 }

@@ -55,7 +55,7 @@ struct TokenLoss {
 TokenLoss make_token_loss(const std::string& name, const std::map<std::string, double>& config);
 const char* loss_name(LossKind kind);
 
-/// Of one datum.
+/// DatumLoss is the loss of one datum.
 struct DatumLoss {
   std::vector<double> losses;     ///< N
   std::vector<double> gradients;  ///< of their sum by each log-prob, as these

@@ -33,8 +33,9 @@ class CheckpointReader {
   /// shapes if they differ, NotFound if there is none of that name, DataLoss if the shards
   /// do not add up.
   void read(const std::string& name, const Tensor& out) const;
-  /// The same for a piece of the tensor, whose whole shape the reader of the checkpoint expects to
-  /// be `whole`. Only the files' bytes that are needed are touched.
+  /// Copies a piece of the tensor, whose whole shape the reader of the checkpoint expects to be
+  /// `whole`, and throws as read() of the whole one does. Only the files' bytes that are needed are
+  /// touched.
   void read(const std::string& name, const Shape& whole, const Piece& piece, const Tensor& out,
             HostBlocks& blocks) const;
 
@@ -67,8 +68,8 @@ struct FoundCheckpoint {
 FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const std::filesystem::path& folder,
                                 base::Disk& disk = base::own_disk());
 
-/// The same; if it is damaged, the newest sound one of those beside it that are older, with a
-/// note. If all are damaged its own error is thrown.
+/// Opens the checkpoint as open_checkpoint does; if it is damaged, the newest sound one of those
+/// beside it that are older, with a note. If all are damaged its own error is thrown.
 FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world,
                                          const std::filesystem::path& folder,
                                          base::Disk& disk = base::own_disk());

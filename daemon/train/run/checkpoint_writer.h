@@ -51,8 +51,8 @@ std::filesystem::path write_checkpoint(comm::ProcessGroup& world,
 void rewrite_progress(comm::ProcessGroup& world, const CheckpointLocation& location,
                       std::int64_t step, const std::string& progress);
 
-/// The same at exactly `folder`, without deleting others. Throws AlreadyExists if it is there.
-/// `shards`: as in CheckpointLocation.
+/// Writes a checkpoint as write_checkpoint does, but at exactly `folder`, without deleting others.
+/// Throws AlreadyExists if it is there. `shards`: as in CheckpointLocation.
 void write_checkpoint_at(comm::ProcessGroup& world, const std::filesystem::path& folder,
                          FileSystem& files, Manifest manifest, std::span<const StateTensor> state,
                          std::span<const CarriedFile> carried = {}, OutputFiles* shards = nullptr);

@@ -13,8 +13,9 @@ struct CoreTimes {
   double waited = 0.0;  ///< in which they could have run and had none; who sleeps does not wait
 };
 
-/// Of all threads that this process has, since each began; nothing where the kernel does not tell
-/// (it has no schedstat). Takes about 10 us a thread. The folder is a parameter for tests.
+/// Returns the sum over all threads that this process has, since each began; nothing where the
+/// kernel does not tell (it has no schedstat). Takes about 10 us a thread. The folder is a
+/// parameter for tests.
 std::optional<CoreTimes> read_core_times(const std::filesystem::path& tasks = "/proc/self/task");
 
 /// What has been added from `before` to `after`; threads that have ended meanwhile count for

@@ -12,30 +12,32 @@ namespace meshloom::train {
 
 inline constexpr const char* kGradientsPoisoned = "GRADIENTS_POISONED";
 
-/// The same on every rank, without collectives.
+/// GradientWindow is the same on every rank, without collectives.
 class GradientWindow {
  public:
   /// Samples of all calls.
   std::int64_t samples() const { return samples_; }
   bool empty() const { return !reduction_; }
 
-  /// Before a call adds its gradients. Throws InvalidArgument with the field "reduction" or
-  /// "tokens" if it is reduced otherwise than those before it.
+  /// Checks a call before it adds its gradients. Throws InvalidArgument with the field "reduction"
+  /// or "tokens" if it is reduced otherwise than those before it.
   void check(const v1::LossBatch& batch) const;
   /// A call that passed check() adds its gradients; its targets that count are `tokens`.
   void add(const v1::LossBatch& batch, std::int64_t samples, std::int64_t tokens);
   /// Targets of all calls that count.
   std::int64_t counted() const { return counted_; }
-  /// Of the loss of all calls, reduced as their gradients are: its mean over these targets.
+  /// Returns the mean over counted() targets of the loss of all calls, given that loss reduced as
+  /// their gradients are.
   double mean_of(double reduced) const;
-  /// By which a call multiplies its gradients at once.
+  /// Returns the factor by which a call multiplies its gradients at once.
   static float scale(const v1::LossBatch& batch);
 
   /// The first cause counts.
   void poison(const std::string& cause);
-  /// By which the gradients of all calls are multiplied at the optimizer step, after which the
-  /// window is empty, whatever this throws: FailedPrecondition without gradients (NO_GRADIENTS),
-  /// with poisoned ones (kGradientsPoisoned), and if a mean is over no target (NO_TARGETS).
+  /// Returns the factor by which the gradients of all calls are multiplied at the optimizer step,
+  /// after which the window is empty, whatever this throws: FailedPrecondition without gradients
+  /// (NO_GRADIENTS), with poisoned ones (kGradientsPoisoned), and if a mean is over no target
+  /// (NO_TARGETS).
   double close();
 
  private:

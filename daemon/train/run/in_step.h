@@ -18,7 +18,7 @@ namespace meshloom::train {
 /// (kComm, kDeadlineExceeded, kAborted, comm::GroupBroken) pass as they are.
 void run_in_step(comm::ProcessGroup& world, const std::function<void()>& verb);
 
-/// For a rank that is in no verb while another one recovers. Throws as run_in_step does.
+/// Lets a rank take part that is in no verb while another one recovers. Throws as run_in_step does.
 [[noreturn]] void join_recovery(comm::ProcessGroup& world);
 
 }  // namespace meshloom::train

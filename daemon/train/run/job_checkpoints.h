@@ -22,12 +22,12 @@ class JobCheckpoints {
   /// Fills in the model: from the newest checkpoint, another one, or by its own values. Once,
   /// before the others.
   void begin(ModelRun& model, std::vector<std::string>& notes);
-  /// Of the checkpoint that it began with.
+  /// Returns the progress of the checkpoint that it began with.
   const JobProgress& progress() const { return progress_; }
   /// Validations count every token of their data (Manifest::validates_all). Not those of a job
   /// whose checkpoints say that its losses so far are others.
   bool validates_all() const { return validates_all_; }
-  /// As Run::save_checkpoint; `carried` on rank 0.
+  /// Saves as Run::save_checkpoint does; rank 0 gives `carried`.
   void save(ModelRun& model, const JobProgress& progress, int keep_latest_k,
             const std::vector<CarriedFile>& carried);
 

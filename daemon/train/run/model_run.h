@@ -24,7 +24,7 @@
 
 namespace meshloom::train {
 
-/// Of one optimizer step, the same on every rank.
+/// StepResult belongs to one optimizer step, and is the same on every rank.
 struct StepResult {
   double loss = 0.0;  ///< of all its batches over all ranks
   float norm = 0.0f;  ///< of the gradients, before clipping
@@ -60,8 +60,8 @@ struct BatchCall {
   std::function<void(std::size_t micro_batch)> before = {};
 };
 
-/// Of this rank's micro batches, [B,T,K] each; those of ranks that share samples are equal. Nothing
-/// where they were not asked for.
+/// LogProbs has the log-probs of this rank's micro batches, [B,T,K] each; those of ranks that share
+/// samples are equal. It has none where they were not asked for.
 using LogProbs = std::vector<std::vector<float>>;
 
 struct ForwardResults {
@@ -95,14 +95,14 @@ class ModelRun {
   /// that. `data_dir` and `model_folder` as in RunOptions.
   void initialize(const std::filesystem::path& data_dir, const std::filesystem::path& model_folder,
                   base::Disk& disk, std::vector<std::string>* notes);
-  /// Those of a checkpoint that fits (resume_check.h). Without optimizer moments and step begin
-  /// anew. Gradients are dropped.
+  /// Loads the state of a checkpoint that fits (resume_check.h). Without `with_optimizer` moments
+  /// and step begin anew. Gradients are dropped.
   void load_state(const CheckpointReader& checkpoint, bool with_optimizer = true);
   /// Writes a checkpoint of this step. `manifest` has what the caller knows of the training (data
   /// position, tokens); what the model knows is filled in. Returns its folder.
   std::filesystem::path save_state(const CheckpointLocation& location, Manifest manifest,
                                    const std::vector<CarriedFile>& carried);
-  /// The same at exactly `folder` (write_checkpoint_at).
+  /// Writes a checkpoint as save_state does, but at exactly `folder` (write_checkpoint_at).
   void save_state_at(const std::filesystem::path& folder, Manifest manifest,
                      const std::vector<CarriedFile>& carried);
 
@@ -111,7 +111,7 @@ class ModelRun {
   /// that forward gives. Throws FailedPrecondition after a batch that was announced as the last.
   LogProbs forward_backward(const BatchCall& call);
   bool has_gradients() const { return pending_.has_value(); }
-  /// Those since the last optim_step are as if they had never been computed.
+  /// Drops the gradients since the last optim_step, as if they had never been computed.
   void drop_gradients() {
     pending_.reset();
     phases_.clear();  // optim_step, which would have read them, may never come
@@ -122,8 +122,8 @@ class ModelRun {
   /// ids or labels that the model does not have: the parameters are then untouched, on all ranks,
   /// the gradients gone.
   StepResult optim_step(double lr, double max_norm, double factor = 1.0);
-  /// For what is asked of the model or its optimizer between steps: values, whole parameters,
-  /// exports, samples, a description.
+  /// Gives access for what is asked of the model or its optimizer between steps: values, whole
+  /// parameters, exports, samples, a description.
   ModelState& state() { return *state_; }
 
   /// Waits for the device in every micro batch. A loss function is not asked, and weights count in
@@ -153,7 +153,7 @@ class ModelRun {
                                     const Tensor& loss, std::vector<float>& log_probs);
   /// Fills in what the model knows.
   void describe(Manifest& manifest) const;
-  /// Of a step that changed nothing because loss or norm is NaN or infinite: throws the reason.
+  /// Throws the reason why a step changed nothing: its loss or norm is NaN or infinite.
   [[noreturn]] void refuse(const StepResult& result, const Pending& pending);
 
   comm::ProcessGroup& world_;

@@ -47,12 +47,12 @@ class ModelState {
   /// One line per kind of parameter: how the ranks of the mesh hold it, and why fully_shard shards
   /// it so (describe_parameters).
   std::string description() const;
-  /// As ParallelModel's.
+  /// Reserves workspace as ParallelModel::reserve_workspace does.
   void reserve_workspace(std::int64_t bytes) { tensor_model_->reserve_workspace(bytes); }
   /// Patterns of the plan that match nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return tensor_model_->warnings(); }
 
-  /// By position from `seed`, in float32: the same whatever the compute dtype.
+  /// Sets the values by position from `seed`, in float32: the same whatever the compute dtype.
   void initialize(std::uint64_t seed);
   /// Weights of a Hugging Face folder, kept in float32; moments are zero. A head that the folder
   /// lacks begins as by initialize(seed). Returns what to say of that, in a line; else empty.
@@ -70,7 +70,7 @@ class ModelState {
   /// on every rank. refresh_working_copies() of the optimizer follows. No collectives.
   void set(std::size_t i, const TensorView& value, HostBlocks& blocks);
 
-  /// For checkpoints.
+  /// Returns the state for checkpoints.
   std::vector<StateTensor> state() const { return optimizer_->state(specs_); }
   /// Writes a Hugging Face folder from the float32 weights. Every rank of the world calls it; rank
   /// 0 writes, and is sent one parameter at a time. What fails on a rank is thrown by all.

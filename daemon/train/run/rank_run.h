@@ -71,9 +71,11 @@ class RankRun final : public Run {
   void begin_job();
   /// Throws if the run was made without data of its own.
   const DataFeed& own_data(const char* verb) const;
-  /// Before the gradients of a call are computed: its step begins, if no other call has begun it.
+  /// Is called before the gradients of a call are computed: its step begins, if no other call has
+  /// begun it.
   void begin_gradients();
-  /// At the end of a step; nothing for one at whose beginning none were read.
+  /// Returns, at the end of a step, what it took of cores; nothing for one at whose beginning none
+  /// were read.
   std::optional<CoreTimes> core_times_of_step();
   std::vector<v1::CollectiveMetrics> collectives_of_step();
   /// The weights are about to be overwritten. What fails on a rank is thrown by all, before.

@@ -18,7 +18,8 @@
 
 namespace meshloom::train {
 
-/// Of one run; every rank has one. Data are opened once, as a job opens its own.
+/// ReferenceData belongs to one run; every rank has one. Data are opened once, as a job opens its
+/// own.
 class ReferenceData {
  public:
   /// `config` is the run's, resolved. `disk`, where the data are, outlives this.

@@ -14,7 +14,7 @@ namespace meshloom::train {
 /// The section of a batch that names its data, in messages.
 inline constexpr const char* kReferenceField = "reference.data";
 
-/// Of a config with the data of a reference alone: fills in and checks what a job's would be
+/// Takes a config with the data of a reference alone; fills in and checks what a job's would be
 /// (resolve_text) if they are text that is tokenized; else they stay as they are and it returns
 /// false. `tokenizer` as in resolve_text. Throws with fields below "reference.data".
 bool resolve_reference_text(v1::DataConfig& data, const nn::ModelConfig& model,

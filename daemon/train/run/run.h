@@ -52,7 +52,7 @@ class Run {
   virtual DataSize data_size() const { return {}; }
   /// Forward and backward; zeros: not known.
   virtual nn::ModelFlops flops() const { return {}; }
-  /// That of the checkpoint that a job began with.
+  /// Returns the progress of the checkpoint that a job began with.
   virtual JobProgress job_progress() const { return {}; }
   /// A verb has failed after it began to overwrite the weights: they are undefined on this rank,
   /// and the run is to be deleted.
@@ -64,12 +64,12 @@ class Run {
   /// (NON_FINITE_LOSS) naming datum and token, and Cancelled (VERB_STOPPED) where
   /// RunOptions::stopped says so. Whatever it throws poisons those gradients.
   virtual v1::LossOutput forward_backward(const v1::LossBatch&, const WholeBatch&) = 0;
-  /// The same of the run's own data, summed over ranks while backward runs: no other call comes
-  /// before optim_step. Throws FailedPrecondition if there are gradients already, or no data
-  /// (NO_DATA), and InvalidArgument if no label counts.
+  /// Adds, as for a LossBatch, the gradients of the run's own data, summed over ranks while
+  /// backward runs: no other call comes before optim_step. Throws FailedPrecondition if there are
+  /// gradients already, or no data (NO_DATA), and InvalidArgument if no label counts.
   virtual BatchWork forward_backward(const TrainingBatch&) = 0;
-  /// The same outputs, bit for bit, without gradients. `train`: with the dropout that the next
-  /// forward_backward would draw.
+  /// Returns the outputs of forward_backward, bit for bit, without gradients. `train`: with the
+  /// dropout that the next forward_backward would draw.
   virtual v1::LossOutput forward(const v1::LossBatch&, const WholeBatch&, bool train) = 0;
   /// Losses of the batches, each summed over its labels; fewer if the data end. Throws
   /// FailedPrecondition if there are no such data.
@@ -121,9 +121,9 @@ class Run {
   /// are at each advance(). Throws FailedPrecondition (SNAPSHOT_STALE).
   virtual std::unique_ptr<RunSample> begin_sample(const std::vector<SampleStart>& sequences,
                                                   const std::string& snapshot) = 0;
-  /// The same from the weights of a Hugging Face folder that export_hf wrote at `step`, which take
-  /// the memory of a snapshot until the last sample from them ends. Throws, on all ranks alike,
-  /// what refuses the folder, with the run as it was.
+  /// Begins a sample as begin_sample does, but from the weights of a Hugging Face folder that
+  /// export_hf wrote at `step`, which take the memory of a snapshot until the last sample from them
+  /// ends. Throws, on all ranks alike, what refuses the folder, with the run as it was.
   virtual std::unique_ptr<RunSample> begin_sample_from(const std::vector<SampleStart>& sequences,
                                                        const std::filesystem::path& folder,
                                                        std::int64_t step) = 0;

@@ -15,7 +15,7 @@
 
 namespace meshloom::train {
 
-/// By group (the mesh dims it spans, "world") and collective.
+/// GroupCounters are by group (the mesh dims it spans, "world") and collective.
 using GroupCounters = std::map<std::pair<std::string, std::string>, comm::CommCounter>;
 
 /// The mesh dims dp, fsdp, cp and tp over all ranks of the world, row-major in this order.
@@ -42,7 +42,8 @@ class RunMesh {
   comm::ProcessGroup& tensor() const { return *tensor_; }
   /// Ranks that share samples: cp x tp. A model's layouts live on sample_mesh().
   comm::ProcessGroup& same_samples() const { return *same_samples_; }
-  /// Of the dims cp, if it has more than one rank, and tp. Null if there is neither.
+  /// Returns the mesh of the dims cp, if it has more than one rank, and tp. Null if there is
+  /// neither.
   dtensor::DeviceMesh* sample_mesh() { return sample_mesh_.get(); }
   /// Ranks whose gradients are summed, since they have computed other tokens: dp x fsdp x cp.
   comm::ProcessGroup& gradients() const { return *gradients_; }
@@ -55,7 +56,7 @@ class RunMesh {
   const planner::MeshPtr& state_layout() const { return state_layout_; }
   /// This rank's, in state_layout().
   std::vector<int> state_coordinates() const;
-  /// Of state_layout(): what fully_shard shards over, if there is such a dim.
+  /// Returns the dim of state_layout() that fully_shard shards over, if there is such a dim.
   std::optional<int> shard_dim() const;
   /// Whether this rank speaks for those that share its samples.
   bool leads_samples() const { return same_samples_->rank() == 0; }

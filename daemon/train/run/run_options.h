@@ -19,8 +19,8 @@ class OutputFiles;
 struct RankResources {
   ExecutionContext* context = nullptr;
   comm::ProcessGroup* world = nullptr;  ///< all ranks; a group of size 1 if there is only one
-  /// Of a rank whose host does not have rank 0's files: what they are read from, and what its
-  /// shards of checkpoints go to. Null: its host's own disk.
+  /// A rank whose host does not have rank 0's files reads them from `disk`, and its shards of
+  /// checkpoints go to `shards`. Null: its host's own disk.
   base::Disk* disk = nullptr;
   OutputFiles* shards = nullptr;
 

@@ -48,7 +48,8 @@ struct ValidationBatches {
 struct StepOutput {
   v1::OptimStepOutput values;
   double step_seconds = 0.0;  ///< since the first forward_backward of the step began
-  /// Of this rank's threads in these; of most short steps nothing is known.
+  /// These are the times of this rank's threads in step_seconds; of most short steps they are not
+  /// known.
   std::optional<CoreTimes> core_times = std::nullopt;
   std::map<std::string, double> phase_seconds;  ///< data, forward, backward, reduce, optimizer, ...
   std::vector<v1::CollectiveMetrics> collectives;  ///< since the step before

@@ -11,7 +11,7 @@
 
 namespace meshloom::train {
 
-/// As Run::forward of such batches. Every rank of the world calls it.
+/// Returns what Run::forward returns for these batches. Every rank of the world calls it.
 std::vector<LossSum> validation_losses(ModelRun& model, const DataFeed& data,
                                        const ValidationBatches& batches, comm::ProcessGroup& world);
 

@@ -56,7 +56,7 @@ class WeightSnapshots {
   using LoadedKey = std::tuple<std::filesystem::path, std::int64_t, std::string>;
 
   Tensor value(std::size_t i) const { return state_.optimizer().parameters()[i].parameter->value; }
-  /// Of the run's weights with a snapshot's.
+  /// Exchanges the run's weights with a snapshot's.
   void exchange(Weights& weights);
 
   /// Takes the values of all parameters.

@@ -93,7 +93,7 @@ class FakeDaemon {
 
   ~FakeDaemon() { stop(); }
 
-  /// As SIGTERM does.
+  /// Stops the daemon as SIGTERM does.
   void stop() {
     driver_.request_stop();
     runs_.request_stop();

@@ -72,7 +72,8 @@ class TransferTest : public ::testing::Test {
   std::filesystem::path data() const { return folder_ / "data"; }
 
   void open() { stores_ = std::make_unique<Stores>(state(), data(), limits_); }
-  /// As after kill -9: what is on disk at this moment, and nothing that an orderly end would do.
+  /// Opens the stores as after kill -9, with what is on disk at this moment, and nothing that an
+  /// orderly end would do.
   void reopen_as_killed() {
     const std::string next = state_name_ + "x";
     const std::string copy =

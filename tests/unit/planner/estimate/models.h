@@ -30,7 +30,7 @@ inline ModelShape byte_gpt() {
           .positions = 256};
 }
 
-/// As configs/models/llama_debug.json.
+/// Returns the model of configs/models/llama_debug.json.
 inline ModelShape small_llama() {
   return {.kind = Architecture::kLlama,
           .layers = 6,
@@ -81,7 +81,7 @@ inline ModelShape small_bert() {
           .token_types = 2};
 }
 
-/// Of sizes at which tensors outweigh what a process takes beside them.
+/// Returns a BERT of sizes at which tensors outweigh what a process takes beside them.
 inline ModelShape measured_bert(int layers) {
   ModelShape model = small_bert();
   model.layers = layers;

@@ -38,7 +38,7 @@ inline std::unique_ptr<nn::Model> load_folder(ExecutionContext& context,
   return model;
 }
 
-/// Empty if the folder can be loaded.
+/// Returns the error of loading a folder; empty if it can be loaded.
 inline std::string load_error(const std::filesystem::path& path) {
   testing::TestContext context;
   try {

@@ -120,7 +120,7 @@ class SteppedFixture : public RunFixture {
  protected:
   static constexpr int kVocabulary = 256, kContext = testing::kTinyContext;
 
-  /// Of the tiny model, on a mesh.
+  /// Returns a config of the tiny model on a mesh.
   v1::RunConfig stepped_config(const WholeMesh& m) const {
     v1::RunConfig c;
     c.mutable_model()->set_config("config.json");
