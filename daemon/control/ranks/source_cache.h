@@ -9,10 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "daemon/train/run/run.h"
-#include "daemon/train/run/sampler.h"
 #include "daemon/control/host/memory_units.h"
 #include "daemon/train/run/run.h"
+#include "daemon/train/run/sampler.h"
 
 namespace meshloom::control {
 

@@ -13,8 +13,8 @@
 #include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/runs/operations.h"
-#include "daemon/train/config/sample_start.h"
 #include "daemon/control/runs/run_snapshot.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -141,17 +141,17 @@ Started start(const v1::SaveWeightsRequest& verb, const LaunchContext& context) 
     fs::remove_all(folder);
     written = context.ranks.export_hf(folder, verb.dtype().empty() ? "float32" : verb.dtype());
   }
-  Started started(Finish([written, saved, snapshot, &weights = context.weights,
-                          &caller = context.caller]() mutable {
-    if (written)
-      written->get();
-    else
-      snapshot->wait();
-    v1::VerbResult result;
-    *result.mutable_saved_weights() = caller.at_step(saved);
-    weights.keep(result.saved_weights(), std::move(snapshot));
-    return result;
-  }));
+  Started started(Finish(
+      [written, saved, snapshot, &weights = context.weights, &caller = context.caller]() mutable {
+        if (written)
+          written->get();
+        else
+          snapshot->wait();
+        v1::VerbResult result;
+        *result.mutable_saved_weights() = caller.at_step(saved);
+        weights.keep(result.saved_weights(), std::move(snapshot));
+        return result;
+      }));
   started.weights = std::move(claim);
   return started;
 }

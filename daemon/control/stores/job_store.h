@@ -167,7 +167,7 @@ class JobStore : public JobProgress {
   void remove_folder(const std::string& id);
   void remove_gone(const std::string& checkpoint);
 
-  std::mutex removal_mutex_;  ///< held while files are removed; taken before the other
+  std::mutex removal_mutex_;    ///< held while files are removed; taken before the other
   mutable BoundedCalls calls_;  ///< into file systems that paths in configs lead into
 };
 

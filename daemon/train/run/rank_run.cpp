@@ -13,6 +13,7 @@
 #include "daemon/train/config/resolve_plan.h"
 #include "daemon/train/config/resume_check.h"
 #include "daemon/train/config/sample_start.h"
+#include "daemon/train/data/run_data.h"
 #include "daemon/train/optim/step_values.h"
 #include "daemon/train/run/checkpoint_reader.h"
 #include "daemon/train/run/generation.h"
@@ -22,7 +23,6 @@
 #include "daemon/train/run/stop_points.h"
 #include "daemon/train/run/validation_losses.h"
 #include "daemon/train/run/whole_parameters.h"
-#include "daemon/train/data/run_data.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {
