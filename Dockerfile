@@ -15,7 +15,7 @@ ARG RUN_TESTS=false
 RUN if [ "$RUN_TESTS" = true ]; then scripts/test.sh --no-setup; fi
 RUN cmake --preset release -DMESHLOOM_TESTS=OFF -DMESHLOOM_UNITY=ON \
   && bash -c '. scripts/common.sh && cmake --build build/release --parallel "$(build_jobs)"' \
-  && cmake --install build/release --prefix /opt/meshloom --strip \
+  && cmake --install build/release --prefix /opt/meshloom --component Runtime --strip \
   && scripts/runtime_packages.sh /opt/meshloom/bin/* > /opt/meshloom/packages.txt
 
 FROM ${BASE}
@@ -32,4 +32,4 @@ USER meshloom
 WORKDIR /home/meshloom
 VOLUME ["/state", "/data"]
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s CMD ["meshloom", "status"]
-ENTRYPOINT ["tini", "--", "/opt/meshloom/scripts/image/entrypoint.sh"]
+ENTRYPOINT ["tini", "--", "/opt/meshloom/share/meshloom/scripts/image/entrypoint.sh"]

@@ -37,7 +37,7 @@ namespace meshloom::kernels {
 class Workspace {
  public:
   virtual ~Workspace() = default;
-  /// At least `bytes`, aligned to 64. A second call within one op replaces the first span.
+  /// Returns at least `bytes`, aligned to 64. A second call within one op replaces the first span.
   virtual std::span<std::byte> reserve(std::size_t bytes) = 0;
 };
 
@@ -76,19 +76,20 @@ class Backend {
   /// even).
   virtual void copy(const KernelContext&, const TensorView& dst, const TensorView& src) = 0;
   virtual void fill(const KernelContext&, const TensorView& dst, double value) = 0;
-  /// As copy from host memory, which may change once the call returns.
+  /// Copies from host memory as copy does; the host may change that memory once the call returns.
   virtual void copy_from_host(const KernelContext&, const TensorView& dst,
                               const TensorView& host) = 0;
-  /// As copy_from_host, without waiting: `host` is of kind kHost and stays as it is until an event
-  /// recorded afterwards has come.
+  /// Copies as copy_from_host does, without waiting: `host` is of kind kHost and stays as it is
+  /// until an event recorded afterwards has come.
   virtual void copy_from_host_async(const KernelContext&, const TensorView& dst,
                                     const TensorView& host) = 0;
-  /// As copy into host memory, which is written when the call returns: it waits for all work before
-  /// it.
+  /// Copies into host memory as copy does. That memory is written when the call returns, which
+  /// waits for all work before it.
   virtual void copy_to_host(const KernelContext&, const TensorView& host,
                             const TensorView& src) = 0;
-  /// As copy_to_host, without waiting: in order with the other work of the stream, so that host
-  /// memory is written when an event recorded afterwards has come. `host` is of kind kHost.
+  /// Copies as copy_to_host does, without waiting: in order with the other work of the stream, so
+  /// that host memory is written when an event recorded afterwards has come. `host` is of kind
+  /// kHost.
   virtual void copy_to_host_async(const KernelContext&, const TensorView& host,
                                   const TensorView& src) = 0;
 
@@ -138,8 +139,9 @@ class Backend {
   /// index (int64 [1]) = that of the first view with a NaN or infinite element, or -1.
   virtual void first_nonfinite(const KernelContext&, const TensorView& index,
                                std::span<const TensorView> xs) = 0;
-  /// Of the sum of squares of all gradients (float64 [1]): norm = its root and factor = min(1,
-  /// max_norm / (norm + 1e-6)), or 1 for max_norm 0; float32 [1] both, and so is the arithmetic.
+  /// Computes, from the sum of squares of all gradients (float64 [1]), norm = its root and factor =
+  /// min(1, max_norm / (norm + 1e-6)), or 1 for max_norm 0; float32 [1] both, and so is the
+  /// arithmetic.
   virtual void clip_factor(const KernelContext&, const TensorView& norm, const TensorView& factor,
                            const TensorView& sum_of_squares, double max_norm) = 0;
 
@@ -238,12 +240,12 @@ class Backend {
   /// the classes, so that all split alike.
   virtual OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
                                           std::int64_t widest) const = 0;
-  /// Of at most plan.chunk rows: the logits (of plan's dtype) of the projection, then cross_entropy
-  /// of them, with lse of logits' dtype.
+  /// Computes, for at most plan.chunk rows, the logits (of plan's dtype) of the projection, then
+  /// cross_entropy of them, with lse of logits' dtype.
   virtual void output_loss_chunk(const KernelContext&, const CrossEntropyRows&,
                                  const OutputProjection&, const CrossEntropyOptions&) = 0;
-  /// Of at most plan.block rows, from the gradient of their logits [rows, V] (of plan's dtype, as
-  /// cross_entropy_backward gives it).
+  /// Computes the gradients of the projection of at most plan.block rows, from the gradient of
+  /// their logits [rows, V] (of plan's dtype, as cross_entropy_backward gives it).
   virtual void output_loss_products(const KernelContext&, const OutputLossGrads&,
                                     const TensorView& gradient, const OutputProjection&) = 0;
 

@@ -217,8 +217,8 @@ struct OutputLossPlan {
   std::int64_t chunk = 0;  ///< rows of logits at a time; a block is split into them
   std::int64_t row = 0;    ///< elements from one row of logits, or of gradients, to the next
   DType logits = DType::kFloat32;
-  /// That of the logits: gradients take their place, and a block is one chunk. Another: they need
-  /// memory of their own.
+  /// Gradients of the logits have this dtype. Gradients of the logits' own dtype take the place of
+  /// the logits, and a block is one chunk. Others need memory of their own.
   DType gradient = DType::kFloat32;
 };
 

@@ -34,8 +34,8 @@ class DimOrder {
   /// differ in size between rows, since a local tensor is rectangular.
   static DimOrderPtr listed_by_row(std::int64_t size, int row_dim,
                                    std::vector<std::vector<IndexRanges>> rows);
-  /// The same order of a tensor whose rows lie in another dim; `order` itself if it has no rows
-  /// or they lie there. Shares the lists.
+  /// Returns the same order of a tensor whose rows lie in another dim; `order` itself if it has no
+  /// rows or they lie there. Shares the lists.
   static DimOrderPtr with_row_dim(const DimOrderPtr& order, int row_dim);
 
   std::int64_t size() const { return size_; }
@@ -50,11 +50,12 @@ class DimOrder {
   /// What part `index` holds; neighbouring ranges are merged. Throws InvalidArgument if rows
   /// differ.
   IndexRanges part(int index) const;
-  /// The same in row `row`; of an order without rows in any.
+  /// Returns what part `index` holds in row `row`, which is the same in any row of an order without
+  /// rows.
   IndexRanges part(int index, std::int64_t row) const;
   std::int64_t part_size(int index) const;
   std::int64_t largest_part() const { return largest_part_; }
-  /// Of what the parts hold: equal however the order was made.
+  /// Returns a digest of what the parts hold, which is equal however the order was made.
   std::uint64_t digest() const { return digest_; }
   /// The digest but for the dim that rows lie in.
   std::uint64_t lists_digest() const { return lists_digest_; }

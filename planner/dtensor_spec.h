@@ -52,7 +52,7 @@ class DTensorSpec {
   bool default_order() const { return default_order_; }
   /// Mesh dims that shard `tensor_dim`, outermost first; empty if none does.
   const std::vector<int>& sharding_dims(int tensor_dim) const;
-  /// Null: the ceil rule.
+  /// Returns null for the ceil rule.
   const DimOrderPtr& dim_order(int mesh_dim) const;
   bool has_dim_orders() const { return !dim_orders_.empty(); }
 

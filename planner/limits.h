@@ -8,7 +8,7 @@
 
 namespace meshloom::planner {
 
-// Of a model.
+// These limits hold for a model.
 inline constexpr std::int64_t kMostLayers = 1 << 10;
 inline constexpr std::int64_t kMostChannels = 1 << 17;  ///< hidden size; heads x head_dim too
 inline constexpr std::int64_t kMostIntermediate = 1 << 20;
@@ -18,12 +18,12 @@ inline constexpr std::int64_t kMostVocabulary = 1 << 24;
 inline constexpr std::int64_t kMostPositions = 1 << 24;  ///< tokens of a context
 inline constexpr std::int64_t kMostTokenTypes = 1 << 16;
 
-// Of a mesh.
+// These limits hold for a mesh.
 inline constexpr std::int64_t kMostRanks = 1 << 20;
 /// Each rank's part of each parameter is looked at. No model has so many heads.
 inline constexpr int kMostTensorParallel = 1 << 14;
 
-// Of the work of a step.
+// These limits hold for the work of a step.
 inline constexpr std::int64_t kMostBatch = 1 << 20;            ///< samples of a step
 inline constexpr std::int64_t kMostTokensAtOnce = 1 << 26;     ///< of a micro batch
 inline constexpr std::int64_t kMostValidationSteps = 1 << 20;  ///< batches of an evaluation

@@ -29,7 +29,7 @@ struct RowLists {
 /// goes block by block.
 class LocalPart {
  public:
-  /// Of a tensor without dims: one element.
+  /// Makes the part of a tensor without dims, which is one element.
   LocalPart() = default;
   /// One list per dim. `rows` names the dims that have one per row instead; lists that are the same
   /// in every held row become the dim's own. The row dim of an entry is the dim of none.
@@ -74,7 +74,7 @@ struct Box {
 
   bool operator==(const Box&) const = default;
 };
-/// In a fixed order that every rank finds alike.
+/// Boxes are in a fixed order that every rank finds alike.
 using Boxes = std::vector<Box>;
 
 /// What part `from` and part `to` of one global tensor share; row-major over the ranges of `to`,

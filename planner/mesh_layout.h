@@ -48,7 +48,7 @@ class MeshLayout {
   int world_rank(int rank) const {
     return world_ranks_ ? (*world_ranks_)[static_cast<std::size_t>(rank)] : rank;
   }
-  /// None if the world's rank is not in this mesh.
+  /// Returns nothing if the world's rank is not in this mesh.
   std::optional<int> find_world_rank(int world_rank) const;
   /// True if mesh rank i is the world's rank i.
   bool row_major() const { return world_ranks_ == nullptr; }
@@ -61,8 +61,8 @@ class MeshLayout {
   /// The mesh of these dims, in this order, that holds `rank`; the other coordinates are its own.
   /// Names for several of them stay known, here and in flatten.
   MeshLayout sub_mesh(const std::vector<int>& dims, int rank) const;
-  /// The same ranks with `dims` (at least one) made one dim, row-major in the listed order, at the
-  /// place of the first one listed. An empty name: theirs, joined by "_".
+  /// Returns the same ranks with `dims` (at least one) made one dim, row-major in the listed order,
+  /// at the place of the first one listed. An empty name: theirs, joined by "_".
   MeshLayout flatten(const std::vector<int>& dims, std::string name = {}) const;
   /// This mesh, which `find_dims` then also knows by `name` as a name for `dims`.
   MeshLayout with_flattened_name(const std::vector<int>& dims, std::string name = {}) const;

@@ -28,7 +28,7 @@ cd "$root"
 source_files() {
   local top=()
   local name
-  for name in proto kernels planner daemon configs scripts tests CMakeLists.txt Dockerfile .ci; do
+  for name in proto kernels planner daemon examples configs scripts tests CMakeLists.txt Dockerfile .ci; do
     [ -e "$name" ] && top+=("$name")
   done
   find "${top[@]}" -path tests/golden -prune -o -type f \

@@ -76,7 +76,7 @@ check_with_buildah() {
   container=$(buildah from "localhost/$image")
   say "image: $(du -shx "$(buildah mount "$container")" | cut -f 1) unpacked"
   # The entry point by name: buildah run does not use the image's.
-  buildah run --user meshloom "$container" -- tini -- /opt/meshloom/scripts/image/entrypoint.sh quickstart --fast
+  buildah run --user meshloom "$container" -- tini -- /opt/meshloom/share/meshloom/scripts/image/entrypoint.sh quickstart --fast
 }
 
 if docker info >/dev/null 2>&1; then

@@ -7,13 +7,14 @@
 #   layers   who includes what (scripts/layers.txt)
 #   files    licence lines, sizes and marks (scripts/check_files.sh)
 #   shell    shellcheck over the scripts
+#   comments comments of C++ lines that differ from REF: none begins with Of, As, Those or That of
 #   format   clang-format 14 over the C++ files; another version formats differently and is not used
 #   tidy     clang-tidy over the C++ sources that differ from REF; needs a configured build/release
 #   sizes    prints the longest files and functions; finds nothing
 #
 #   --all        tidy looks at every source (slow)
 #   --fix        format changes the files instead of complaining
-#   --base REF   what tidy compares with (default: where the branch left main; on main itself the commit before)
+#   --base REF   what comments and tidy compare with (default: where the branch left main; on main the commit before)
 #
 # scripts/setup.sh --lint installs the tools.
 set -euo pipefail
@@ -26,13 +27,13 @@ while [ $# -gt 0 ]; do
     --all) all=true ;;
     --fix) fix=true ;;
     --base) base=${2:?"--base needs a revision"} && shift ;;
-    layers | files | shell | format | tidy | sizes) parts+=("$1") ;;
+    layers | files | shell | comments | format | tidy | sizes) parts+=("$1") ;;
     -h | --help) print_help && exit 0 ;;
     *) usage_error "unknown argument $1" ;;
   esac
   shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(layers files shell format tidy sizes)
+[ ${#parts[@]} -gt 0 ] || parts=(layers files shell comments format tidy sizes)
 cd "$repository"
 if [ -z "$base" ]; then
   base=$(git merge-base main HEAD 2>/dev/null || git rev-parse HEAD~1)
@@ -42,7 +43,7 @@ fi
 need() { command -v "$1" >/dev/null || die "$1 is not installed: scripts/setup.sh --lint"; }
 
 cpp_files() {
-  find kernels planner daemon tests -path tests/golden -prune -o -type f \
+  find kernels planner daemon examples tests -path tests/golden -prune -o -type f \
     \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z
 }
 
@@ -64,6 +65,40 @@ lint_shell() {
   need shellcheck
   find scripts tests .ci -type f \( -name '*.sh' -o -path .ci/run \) -print0 | xargs -0 shellcheck -x
   say "shell: no findings"
+}
+
+# What has been added to C++ files since the base, as a diff with a line before each change. A new file is all added.
+added_lines() {
+  git -c core.quotePath=off diff -M -U1 --no-ext-diff --no-color --src-prefix=a/ --dst-prefix=b/ "$base" \
+    -- '*.h' '*.cpp' || return
+  git ls-files -z --others --exclude-standard -- '*.h' '*.cpp' | while IFS= read -r -d '' file; do
+    printf '\ndiff\n+++ b/%s\n@@ -0,0 +1 @@\n' "$file"
+    sed 's/^/+/' "$file"
+  done
+}
+
+# A line behind another line of comment continues its sentence, and may begin with any word.
+lint_comments() {
+  local found
+  found=$(added_lines | awk '
+    /^diff/ { header = 1 }
+    header && /^\+\+\+ / { file = substr($0, 7); sub(/\t$/, "", file) }
+    /^@@ / { header = 0; previous = ""; split($3, at, /[+,]/); number = at[2] - 1; next }
+    header || !/^[+ ]/ { next }
+    {
+      number++
+      line = substr($0, 2)
+      if (/^\+/ && previous !~ /^[ \t]*\/\// &&
+          line ~ /^[ \t]*\/\/[\/!]?[ \t]+(Of|As|Those|That of)([^[:alnum:]_]|$)/)
+        print file ":" number ": " line
+      previous = line
+    }')
+  if [ -n "$found" ]; then
+    say "$found"
+    say "comments: those above begin with no subject or verb of their own; write a whole sentence"
+    return 1
+  fi
+  say "comments: no findings"
 }
 
 lint_format() {

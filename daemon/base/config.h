@@ -17,10 +17,11 @@ struct JobFile {
 
 /// Checks spelling and types; values are checked by the server, which knows the ranks and the data.
 JobFile load_job_file(const std::filesystem::path& path);
-/// The same of text; `name` is the file as the user knows it.
+/// Reads the text of a job file as load_job_file does; `name` is the file as the user knows it.
 JobFile parse_job_file(const std::string& text, const std::string& name);
 
-/// Of a daemon's file; `name` is the file as the user knows it. Throws as read_yaml.
+/// Reads a daemon's config from the text of its file; `name` is the file as the user knows it.
+/// Throws as read_yaml.
 v1::DaemonConfig parse_daemon_config(const std::string& text, const std::string& name);
 
 }  // namespace meshloom::base

@@ -8,10 +8,10 @@
 
 namespace meshloom::base {
 
-/// Of all bytes. With the CPU's instruction if it has one.
+/// Returns the CRC-32C of all bytes. It uses the CPU's instruction if there is one.
 std::uint32_t crc32c(std::span<const std::byte> bytes);
 
-/// The same by tables, on any CPU.
+/// Returns the CRC-32C of all bytes, by tables and on any CPU.
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes);
 
 }  // namespace meshloom::base

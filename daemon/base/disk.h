@@ -24,14 +24,14 @@ class Disk {
   /// kNone also for what cannot be looked at.
   virtual FileKind kind(const std::filesystem::path& path) = 0;
   bool has(const std::filesystem::path& path) { return kind(path) != FileKind::kNone; }
-  /// As InputFile's constructor.
+  /// Opens a file as InputFile's constructor does, and throws what that throws.
   virtual InputFile open(const std::filesystem::path& path) = 0;
   /// The names in a folder, in no order; none if it is not there. Throws as throw_input_error.
   virtual std::vector<std::string> list(const std::filesystem::path& folder) = 0;
   /// The regular files below a folder in order of their paths. What begins with a dot is left out,
   /// and links to folders are. Throws as throw_input_error.
   virtual std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder) = 0;
-  /// As file_stamp.
+  /// Returns the stamp of what lies at the path on this disk, as file_stamp does.
   virtual std::optional<std::string> stamp(const std::filesystem::path& path) = 0;
 };
 

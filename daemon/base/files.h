@@ -22,9 +22,9 @@ std::string shown(const std::filesystem::path& path);
 /// text: "cannot open".
 [[noreturn]] void throw_input_error(const char* action, const std::filesystem::path& path,
                                     int error);
-/// The same for an open file, and for what the program itself makes, where nobody's naming is to
-/// blame: ResourceExhausted (DISK_FULL) if disk, quota or the longest file are reached, else
-/// IoError (IO_ERROR).
+/// Throws what the operating system's error about an open file means, or about one that the program
+/// itself makes, where nobody's naming is to blame: ResourceExhausted (DISK_FULL) if disk, quota or
+/// the longest file are reached, else IoError (IO_ERROR).
 [[noreturn]] void throw_io_error(const char* action, const std::filesystem::path& path, int error);
 
 // --- Each throws as throw_io_error; `path` is for the text.

@@ -37,7 +37,7 @@ class InputFile {
   class Source {
    public:
     virtual ~Source() = default;
-    /// As InputFile::read_stripes; may be called by several threads at once.
+    /// Reads the stripes as InputFile::read_stripes does; several threads may call it at once.
     virtual void read(const Stripes& stripes, std::span<std::byte> out) const = 0;
   };
   InputFile(std::filesystem::path path, std::uint64_t size, std::shared_ptr<const Source> source)
@@ -54,8 +54,8 @@ class InputFile {
   /// Fills `out` with the bytes from `offset`. Throws IoError naming the file: FILE_TRUNCATED if
   /// it ends before, IO_ERROR if the system refuses.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
-  /// The same with the bytes of all stripes, one after the other: a single request where another
-  /// host has the file. `out` has Stripes::total() bytes.
+  /// Fills `out` with the bytes of all stripes, one after the other, and throws as read() does. It
+  /// is a single request where another host has the file. `out` has Stripes::total() bytes.
   void read_stripes(const Stripes& stripes, std::span<std::byte> out) const;
   /// The whole of it. Throws InvalidArgument: FILE_TOO_LARGE if it is larger than `most` bytes,
   /// GIT_LFS_POINTER if a pointer lies in its place (stand_in.h).

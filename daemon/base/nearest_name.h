@@ -20,8 +20,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 /// "; did you mean NAME?", or nothing where none of the candidates is near.
 std::string nearest_hint(std::string_view name, const std::vector<std::string>& candidates);
 
-/// The same of a path that is not there, by what lies beside it: the first thousand names of its
-/// folder, or the folders of them alone. Nothing where that cannot be read.
+/// Returns the hint for a path that is not there, by what lies beside it: the first thousand names
+/// of its folder, or the folders of them alone. Nothing where that cannot be read.
 enum class Beside { kAnything, kFolders };
 std::string nearest_hint(const std::filesystem::path& missing, Beside beside);
 

@@ -19,7 +19,7 @@ class Sha256 {
   Sha256& operator=(Sha256&&) noexcept;
 
   void update(std::span<const std::byte> bytes);
-  /// Of what came so far; more may follow.
+  /// Returns the digest of the bytes that came so far, in hexadecimal; more may follow.
   std::string hex() const;
 
  private:

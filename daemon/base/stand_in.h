@@ -16,10 +16,11 @@ inline constexpr std::size_t kStandInBytes = 256;
 /// that begins so is a pointer of git-lfs, as a clone without git-lfs leaves them.
 void refuse_git_lfs_pointer(std::string_view beginning, const std::string& label);
 
-/// The same, and InvalidArgument (WEB_PAGE) for an HTML page: a download that was answered by a
-/// page for people. For files that are no text for people themselves.
+/// Throws as refuse_git_lfs_pointer does, and InvalidArgument (WEB_PAGE) for an HTML page: a
+/// download that was answered by a page for people. It is for files that are no text for people
+/// themselves.
 void refuse_stand_in(std::string_view beginning, const std::string& label);
-/// The same with the first bytes of `file`.
+/// Throws as refuse_stand_in does by the first bytes of `file`.
 void refuse_stand_in(const InputFile& file, const std::string& label);
 
 }  // namespace meshloom::base

@@ -7,7 +7,7 @@
 
 namespace meshloom::base {
 
-/// Of an errno; any thread may ask, which strerror does not promise.
+/// Returns the system's text for an errno; any thread may ask, which strerror does not promise.
 inline std::string system_message(int error) {
   char text[256];
   return ::strerror_r(error, text, sizeof(text));  // glibc's, which returns the text

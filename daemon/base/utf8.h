@@ -28,7 +28,7 @@ constexpr std::size_t utf8_cut(std::string_view text, std::size_t most) {
 /// Whether all of it is UTF-8.
 bool is_utf8(std::string_view bytes);
 
-/// The same text with control characters and bytes that are not UTF-8 written as \xNN; a newline
+/// Returns the text with control characters and bytes that are not UTF-8 written as \xNN; a newline
 /// stays if `keep_newlines`. At most `most` bytes, cut between characters.
 std::string printable_text(std::string_view bytes, std::size_t most = std::string::npos,
                            bool keep_newlines = true);

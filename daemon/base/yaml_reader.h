@@ -32,8 +32,8 @@ std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 SourceLines read_yaml(const std::string& text, const std::string& name,
                       google::protobuf::Message* message, const YamlLimits& limits = {});
 
-/// The same from a file. Throws NotFound if there is none, IoError if it cannot be read,
-/// InvalidArgument for a folder.
+/// Reads a file as read_yaml reads a text. Throws NotFound if there is none, IoError if it cannot
+/// be read, InvalidArgument for a folder.
 SourceLines read_yaml_file(const std::filesystem::path& path, google::protobuf::Message* message,
                            const YamlLimits& limits = {});
 

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "daemon/cli/commands.h"
-#include "daemon/cli/output.h"
+#include "daemon/cli/daemon_commands.h"
+#include "daemon/cli/output/output.h"
 
 namespace meshloom::cli {
 namespace {

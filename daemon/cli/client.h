@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection to a daemon: deadlines, retries, and gRPC errors as CliError.
+// Client is the connection to a daemon: it has deadlines, tries again, and throws gRPC errors as
+// CliError.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -27,7 +28,7 @@ struct CallOptions {
   std::chrono::seconds deadline{30};
 };
 
-/// Connects with the first call. Several threads may call at a time.
+/// A connection is made by the first call. Several threads may call at a time.
 class Client {
  public:
   /// `name`: what this client is called, so that it finds its uploads again; empty: by its address.
@@ -66,7 +67,7 @@ class Client {
     }
   }
 
-  /// call() for all pages of a list, as one answer.
+  /// Calls for all pages of a list as call() does, and returns them as one answer.
   template <typename Stub, typename Request, typename Response>
   Response list(Stub& stub,
                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),
@@ -90,20 +91,20 @@ class Client {
   /// Throws what the status means, for calls that stream.
   [[noreturn]] void fail(const grpc::Status& status) const;
 
-  /// Returns early if a connection stands. gRPC connects again only while somebody waits for it:
-  /// a plain sleep between two calls would let the second fail as the first did.
+  /// Returns early if a connection stands. gRPC connects again only while somebody waits for it: a
+  /// plain sleep between two calls would let the second fail as the first did.
   void wait_for_connection(std::chrono::milliseconds timeout);
 
   /// kBusy: there is a connection, and no answer in kHealthTime.
   enum class Health { kUnreachable, kBusy, kNotServing, kServing };
   static constexpr std::chrono::seconds kHealthTime{2};
-  /// What the daemon's health service says; it serves if all ranks have joined and none is
+  /// Returns what the daemon's health service says; it serves if all ranks have joined and none is
   /// frozen or stuck.
   Health health();
 
  private:
   static constexpr int kAttempts = 4;
-  /// False at once if the call is not to be tried again.
+  /// Returns false at once if the call is not to be tried again.
   bool wait_to_repeat(const grpc::Status& status, int attempt);
 
   std::string address_;
@@ -123,15 +124,15 @@ class Client {
   std::unique_ptr<v1::OperationService::Stub> operations_;
 };
 
-/// "host:port" of an address as people write it: "http://host:port/", "host" (of port 7420),
-/// "[::1]", "7421" (a port of this host). Addresses of gRPC ("unix:...") stay as they are. Throws
-/// CliError (kUsage) for https, and where no host is named.
+/// Returns "host:port" for an address as people write it: "http://host:port/", "host" (of port
+/// 7420), "[::1]", "7421" (a port of this host). Addresses of gRPC ("unix:...") stay as they are.
+/// Throws CliError (kUsage) for https, and where no host is named.
 std::string complete_address(const std::string& given);
 
-/// The details that travel with a status; code and message alone if there are none.
+/// Returns the details that travel with a status; code and message alone if there are none.
 v1::ErrorDetails details_of(const grpc::Status& status);
 
-/// A random UUID (version 4).
+/// Returns a random UUID (version 4).
 std::string make_request_id();
 
 }  // namespace meshloom::cli

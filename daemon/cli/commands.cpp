@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/commands.h"
 
-#include <unistd.h>
-
-#include "daemon/cli/terminal.h"
+#include "daemon/cli/daemon_commands.h"
+#include "daemon/cli/data/data_commands.h"
+#include "daemon/cli/help/fields_command.h"
+#include "daemon/cli/jobs/job_commands.h"
+#include "daemon/cli/models/model_commands.h"
+#include "daemon/cli/plans/plan_commands.h"
+#include "daemon/cli/runs/run_commands.h"
+#include "daemon/cli/sampling/generate_command.h"
+#include "daemon/cli/transfers/upload_commands.h"
 
 namespace meshloom::cli {
 namespace {
@@ -40,10 +46,6 @@ void let_options_fall_through(CLI::App& app) {
 }
 
 }  // namespace
-
-bool CommandContext::colour() const {
-  return !json && (colours == "always" || (colours == "auto" && is_terminal(STDOUT_FILENO)));
-}
 
 void declare_commands(CLI::App& app, CommandContext& context) {
   app.set_version_flag("--version", std::string("meshloom ") + MESHLOOM_VERSION);

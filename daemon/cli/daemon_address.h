@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which daemon a command is for, where it names none.
+// A command that names no daemon finds here which one it is for.
 #pragma once
 
 #include <filesystem>
@@ -10,24 +10,24 @@
 
 namespace meshloom::cli {
 
-/// What the command line says.
+/// AskedDaemon holds what the command line says.
 struct AskedDaemon {
   std::string address;    ///< --address; empty: not given
   std::string state_dir;  ///< --state-dir; empty: not given
 };
 
-/// The address of no daemon: nobody can listen on its port.
+/// This is the address of no daemon: nobody can listen on its port.
 inline constexpr const char* kNoAddress = "127.0.0.1:0";
 
 struct DaemonAddress {
   std::string address;
-  /// What is to be told where no daemon answers there; may be empty. Where it says all, it stands
-  /// for what else would be told.
+  /// It is told where no daemon answers there; may be empty. Where it says all, it stands for what
+  /// else would be told.
   std::string note;
   bool note_says_all = false;
 };
 
-/// The first of these that there is:
+/// Returns the first of these that there is:
 ///   - --address, the daemon that runs on --state-dir, MESHLOOM_ADDRESS;
 ///   - the daemon that runs on MESHLOOM_STATE_DIR, or on meshloom-state in the working folder;
 ///   - that which this account started last by `meshloom up`;
@@ -40,7 +40,7 @@ DaemonAddress find_address(const AskedDaemon& asked, const base::Environment& en
 /// Returns whether --state-dir or MESHLOOM_STATE_DIR is given.
 bool is_state_dir_named(const AskedDaemon& asked, const base::Environment& environment);
 
-/// The state dir of `up` and `down` where no daemon has to run on it: --state-dir,
+/// Returns the state dir of `up` and `down` where no daemon has to run on it: --state-dir,
 /// MESHLOOM_STATE_DIR, or meshloom-state in the working folder. Absolute.
 std::filesystem::path state_dir_of(const AskedDaemon& asked, const base::Environment& environment);
 

@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "daemon/base/host_identity.h"
-#include "daemon/cli/commands.h"
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/local_errors.h"
-#include "daemon/cli/output.h"
+#include "daemon/cli/output/output.h"
 #include "daemon/command_line/number_checks.h"
 #include "daemon/launch/launched_processes.h"
 #include "daemon/launch/log_tail.h"

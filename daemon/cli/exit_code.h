@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the client's exit code tells, and the error that carries it.
+// The client's exit code tells what became of a command, and CliError carries it.
 #pragma once
 
 #include <stdexcept>
@@ -18,13 +18,13 @@ enum ExitCode : int {
   kInterrupted = 130,
 };
 
-/// Ends the program with this code after its text was printed.
+/// A CliError ends the program with this code after its text was printed.
 class CliError : public std::runtime_error {
  public:
   CliError(ExitCode code, const std::string& message, v1::ErrorDetails details = {})
       : std::runtime_error(message), code_(code), details_(std::move(details)) {}
   ExitCode code() const { return code_; }
-  /// As the daemon gave them; empty if it was not the daemon's error.
+  /// Returns the details as the daemon gave them; empty if it was not the daemon's error.
   const v1::ErrorDetails& details() const { return details_; }
 
  private:

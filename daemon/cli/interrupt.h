@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C while a stream is read.
+// Ctrl-C ends the reading of a stream, not the process.
 #pragma once
 
 #include <signal.h>
@@ -11,7 +11,7 @@
 namespace meshloom::cli {
 
 /// While it lives, SIGINT and SIGTERM call `on_interrupt` on a thread of its own instead of ending
-/// the process. One at a time.
+/// the process. There is one at a time.
 class InterruptScope {
  public:
   explicit InterruptScope(std::function<void()> on_interrupt);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// "KEY=VALUE", as options and arguments take it.
+// Options and arguments take "KEY=VALUE", which is split here.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace meshloom::cli {
 
-/// Key and value. The value may be empty and may hold further "=". Throws CliError (kUsage) where
-/// there is no "=" or nothing before it; `form` is what the text should have been.
+/// Returns key and value. The value may be empty and may hold further "=". Throws CliError (kUsage)
+/// where there is no "=" or nothing before it; `form` is what the text should have been.
 std::pair<std::string, std::string> split_key_value(const std::string& text,
                                                     const char* form = "KEY=VALUE");
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launchers (mpirun) of a daemon's ranks on this host: they end after the ranks.
+// LauncherWatch sees when the launchers (mpirun) of a daemon's ranks on this host have ended, which
+// they do after the ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +23,7 @@ class LauncherWatch {
   explicit LauncherWatch(const v1::ListWorkersResponse& workers, const std::string& this_host,
                          std::filesystem::path proc = "/proc");
 
-  /// Whether all of them have ended; true if there are none.
+  /// Returns whether all of them have ended; true if there are none.
   bool ended() const;
 
  private:
@@ -31,7 +32,7 @@ class LauncherWatch {
     std::uint64_t start_time = 0;  ///< which process of that number it is
   };
 
-  /// Nothing of a process that has ended.
+  /// Returns nothing of a process that has ended.
   std::optional<base::ProcessStat> look_at(pid_t pid) const;
 
   std::filesystem::path proc_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong on this host alone, as the client's own error.
+// Errors of this host alone are thrown as the client's own.
 #pragma once
 
 #include "daemon/cli/exit_code.h"

@@ -11,8 +11,8 @@
 #include "daemon/base/message_printer.h"
 #include "daemon/base/standard_streams.h"
 #include "daemon/cli/commands.h"
-#include "daemon/cli/familiar_commands.h"
-#include "daemon/cli/unknown_field.h"
+#include "daemon/cli/help/familiar_commands.h"
+#include "daemon/cli/help/unknown_field.h"
 #include "daemon/command_line/usage_error.h"
 #include "kernels/base/error.h"
 

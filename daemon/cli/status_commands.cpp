@@ -9,9 +9,9 @@
 
 #include "daemon/base/host_identity.h"
 #include "daemon/base/states.h"
-#include "daemon/cli/commands.h"
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/launcher_watch.h"
-#include "daemon/cli/output.h"
+#include "daemon/cli/output/output.h"
 #include "daemon/command_line/number_checks.h"
 #include "daemon/launch/launched_processes.h"
 #include "daemon/launch/started_daemons.h"
@@ -80,7 +80,7 @@ void print_launch(const v1::ListWorkersResponse& response) {
                found->record->log.string());
 }
 
-/// Of the whole daemon: ranks are named if it is for them that it does not serve.
+/// Tells the state of the whole daemon: ranks are named if it is for them that it does not serve.
 std::string state_of(const v1::ListWorkersResponse& response, Client::Health health) {
   std::vector<std::string> troubled;
   for (const auto& worker : response.workers())

@@ -7,10 +7,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "daemon/cli/commands.h"
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/interrupt.h"
 #include "daemon/cli/local_errors.h"
-#include "daemon/cli/output.h"
+#include "daemon/cli/output/output.h"
 #include "daemon/command_line/number_checks.h"
 #include "daemon/launch/log_tail.h"
 #include "daemon/launch/start_check.h"

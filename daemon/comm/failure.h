@@ -65,7 +65,7 @@ class FailureDomain {
   virtual void begin_verb() = 0;
   /// This rank fails: `error` is kind and text. The first of an epoch is the one that all see.
   virtual void raise(const std::string& error) = 0;
-  /// For waits that are no Work: moves all collectives of this rank as far as they go without
+  /// Serves waits that are no Work: moves all collectives of this rank as far as they go without
   /// waiting. Gives the failure once a rank has failed, and null before; then no collective touches
   /// this rank's buffers any more, and the wait is to end. Valid until recover().
   virtual const Failure* poll() = 0;

@@ -43,7 +43,7 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{100'000};  ///< for each collective
   const AbortFlag* abort = nullptr;
   Threads threads;  ///< for local sums
-  /// None: calls show host memory alone. Every rank has one, or none has.
+  /// If there is none, calls show host memory alone. Every rank has one, or none has.
   std::optional<GroupDevice> device = std::nullopt;
 };
 
@@ -72,7 +72,7 @@ class ProcessGroup {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// In place. Every rank names the same algorithm.
+  /// Reduces `data` in place. Every rank names the same algorithm.
   virtual WorkPtr all_reduce(const TensorView& data, ReduceOp op,
                              AllReduceAlgorithm = AllReduceAlgorithm::kAuto) = 0;
   /// outputs[r] receives rank r's input; sizes may differ between ranks and be 0. outputs[rank] may
@@ -84,7 +84,8 @@ class ProcessGroup {
   /// inputs[r] goes to rank r, outputs[r] comes from it; sizes agree pairwise.
   virtual WorkPtr all_to_all(std::span<const TensorView> outputs,
                              std::span<const TensorView> inputs) = 0;
-  /// The same as one set of direct messages: counted and recorded as "send_recv", once.
+  /// Does what all_to_all does, as one set of direct messages: counted and recorded as "send_recv",
+  /// once.
   virtual WorkPtr send_recv(std::span<const TensorView> outputs,
                             std::span<const TensorView> inputs) = 0;
   virtual WorkPtr broadcast(const TensorView& data, int root) = 0;

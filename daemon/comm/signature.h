@@ -32,8 +32,8 @@ const char* kind_name(CollectiveKind);
 /// What calls of this kind are counted as: sends and receives are messages of "send_recv".
 const char* counter_name(CollectiveKind);
 
-/// The same on all ranks of a group that are in the same collective, but for pair_bytes. Travels as
-/// it lies in memory, without gaps.
+/// A Signature is the same on all ranks of a group that are in the same collective, but for
+/// pair_bytes. Travels as it lies in memory, without gaps.
 struct Signature {
   std::uint64_t sequence = 0;  ///< how many collectives of the group came before
   std::int64_t elements = -1;  ///< over all ranks; -1 if a rank knows its own alone
@@ -55,7 +55,8 @@ std::string to_string(const Signature&);
 
 /// `shares` are those of all ranks; or all of the data, if every rank has all.
 Signature make_signature(CollectiveKind, DType, std::span<const TensorView> shares);
-/// Of a collective in which a rank knows its own shares alone, or that has no data.
+/// Makes the signature of a collective in which a rank knows its own shares alone, or that has no
+/// data.
 Signature make_signature(CollectiveKind, DType, int root = -1);
 
 /// Thrown if a message belongs to another collective than the receive that it met.

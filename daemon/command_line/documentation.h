@@ -14,7 +14,7 @@ std::string zsh_completion(const CLI::App& app);
 std::string fish_completion(const CLI::App& app);
 
 constexpr const char* kShells[] = {"bash", "zsh", "fish"};
-/// That of one of kShells.
+/// Returns the completion script for `shell`, which is one of kShells.
 std::string completion(const CLI::App& app, const std::string& shell);
 
 /// The page of section 1 in roff: what --help says of the program and of every command.

@@ -18,11 +18,12 @@ struct UnknownOption {
 /// What a program knows of such an option beside its names, as half a sentence; empty if nothing.
 using OptionHint = std::function<std::string(const UnknownOption&)>;
 
-/// The same of a word that is no command behind `path`.
+/// Tells what a program knows of a word that is no command behind `path`, as half a sentence; empty
+/// if nothing.
 using CommandHint = std::function<std::string(const std::string& path, const std::string& word)>;
 
-/// Of a line that `app` has refused with `error`: the command it is about, what was seen, what was
-/// meant perhaps or what there is, and where help is. Without the program's name.
+/// Explains a line that `app` has refused with `error`: the command it is about, what was seen,
+/// what was meant perhaps or what there is, and where help is. Without the program's name.
 std::string usage_text(const CLI::App& app, const CLI::ParseError& error,
                        const OptionHint& hint = {}, const CommandHint& command_hint = {});
 

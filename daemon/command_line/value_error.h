@@ -12,8 +12,8 @@ namespace meshloom::command_line {
 /// included.
 std::vector<const CLI::Option*> options_of(const CLI::App& command);
 
-/// Of a line that was refused for a value: "--seed: is abc, expected a whole number". Empty where
-/// the refusal is about something else, or says so itself.
+/// Says what is wrong with a line that was refused for a value: "--seed: is abc, expected a whole
+/// number". Empty where the refusal is about something else, or says so itself.
 std::string value_problem(const CLI::App& command, const CLI::ParseError& error);
 
 }  // namespace meshloom::command_line

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/config_agreement.h"
 
-#include <span>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
-#include "daemon/base/sha256.h"
+#include "daemon/comm/agreement/rank_values.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -18,9 +18,7 @@ constexpr std::string_view kNotThere = "unread: ";  // the reason follows
 std::string card_of(const ConfigFile& file) {
   if (file.path.empty()) return std::string(kNotGiven);
   if (!file.text) return std::string(kNotThere) + file.refusal;
-  base::Sha256 digest;
-  digest.update(std::as_bytes(std::span(*file.text)));
-  return digest.hex();
+  return fmt::format("{:016x}", static_cast<std::uint64_t>(comm::text_digest(*file.text)));
 }
 
 }  // namespace

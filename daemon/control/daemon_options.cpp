@@ -16,7 +16,7 @@
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/ranks/rank_watch.h"
 #include "daemon/control/stores/upload_store.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/paths.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

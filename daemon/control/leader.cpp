@@ -10,6 +10,7 @@
 #include "daemon/control/host/stop_signal.h"
 #include "daemon/control/services/capabilities.h"
 #include "daemon/control/services/flight_dump.h"
+#include "daemon/control/stores/state_contents.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -31,22 +32,21 @@ StateDir::LockOptions lock_options(const v1::DaemonConfig& config) {
 }
 
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
-                                std::vector<JournaledStore*> others,
-                                JobStore::FindUser find_other_user) {
-  return {.journal = state.journal(),
-          .jobs_dir = state.jobs(),
+                                std::shared_ptr<const Uses> uses) {
+  return {.jobs_dir = state.jobs(),
           .data_dir = config.data_dir(),
           .follow_timeout = milliseconds(config.resolve_timeout_ms()),
-          .find_other_user = std::move(find_other_user),
+          .uses = std::move(uses),
           .hold_unfinished = config.no_resume(),
-          .most_stalled_attempts = config.max_stalled_attempts(),
-          .others = std::move(others)};
+          .most_stalled_attempts = config.max_stalled_attempts()};
 }
 
-ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config) {
+ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config,
+                                  std::shared_ptr<const Uses> uses) {
   return {.folder = state.root() / "models",
           .data_dir = config.data_dir(),
-          .resolve_timeout = milliseconds(config.resolve_timeout_ms())};
+          .resolve_timeout = milliseconds(config.resolve_timeout_ms()),
+          .uses = std::move(uses)};
 }
 
 void look_after(UploadStore& uploads) {
@@ -99,14 +99,15 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       state_(options.config.state_dir(), lock_options(options.config)),
       flight_file_(flight_file(state_.root(), world.self.rank())),
       uploads_({state_.root() / "blobs", options.config.uploads()}),
-      models_(model_options(state_, options.config), uploads_),
-      store_(store_options(state_, options.config,
-                           {&uploads_, &models_, &run_store_, &plans_, &drain_store_},
-                           [this](const ConfigTest& uses) -> std::optional<std::string> {
-                             if (const auto run = run_store_.find_user(uses))
-                               return run_resource(*run);
-                             return models_.find_user(uses);
-                           })),
+      uses_(std::make_shared<const Uses>(Uses::Configs{
+          .jobs = [this](const ConfigTest& test) { return store_.user_by_config(test); },
+          .runs = [this](const ConfigTest& test) { return run_store_.user_by_config(test); },
+          .models = [this](const ConfigTest& test) { return models_.user_by_config(test); }})),
+      models_(model_options(state_, options.config, uses_), uploads_),
+      plans_(uses_),
+      store_(store_options(state_, options.config, uses_)),
+      ledger_(open_ledger(state_.journal(),
+                          {&store_, &uploads_, &models_, &run_store_, &plans_, &drain_store_})),
       upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world, state_), abort, pulse, *this),
@@ -119,6 +120,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       sources_([this](const auto& folder) { return admission_.load_source(folder); }),
       scheduler_(ranks_.executor(), options.config.generation_share(),
                  [this] { return driver_.busy(); }),
+      queue_(turn_, store_, runs_, drain_store_),
       runs_({.executor = ranks_.executor(),
              .turn = turn_,
              .store = run_store_,
@@ -127,10 +129,10 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
              .state = state_,
              .data_dir = options.config.data_dir(),
              .uploads = uploads_.transients(),
+             .waits = queue_,
              .uptime = [this] { return uploads_.uptime(); },
-             .wait_of = [this](const std::string& name) { return queue_.wait_of(name); }}),
+             .uses = uses_}),
       drain_(drain_store_, turn_, store_, runs_),
-      queue_(turn_, store_, runs_, drain_store_),
       run_service_(runs_),
       operation_service_(runs_),
       checkpoint_service_(store_, runs_, state_),
@@ -147,8 +149,8 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                        [this](const std::string& cause) { request_stop(cause); }, world.flight,
                        describe_capabilities(options.version, options.config, world.size,
                                              world.self.threads(), world.hosts.devices),
-                       [this] { return store_.journal_troubles(); },
-                       LostFolder(state_.root()).list(), [this] { return queue_.whole(); }}),
+                       [this] { return ledger_->troubles(); }, LostFolder(state_.root()).list(),
+                       [this] { return queue_.whole(); }}),
       upload_service_(uploads_,
                       {.silence = seconds(options.config.uploads().message_seconds()),
                        .own_run =
@@ -159,9 +161,9 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                            [this](const grpc::ServerContextBase& context, const std::string& run) {
                              return run_service_.hold_lease(context, run);
                            }}),
-      model_service_(models_, store_, run_store_),
-      plan_service_(plans_, admission_, store_, run_store_) {
-  ranks_.executor().set_epoch(store_.epoch());
+      model_service_(models_, *uses_),
+      plan_service_(plans_, admission_, *uses_) {
+  ranks_.executor().set_epoch(ledger_->newest_epoch());
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{listen_,
                         {&job_service_, &run_service_, &operation_service_, &generate_service_,

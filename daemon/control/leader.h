@@ -32,6 +32,7 @@
 #include "daemon/control/services/worker_service.h"
 #include "daemon/control/stores/drain_store.h"
 #include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/ledger.h"
 #include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/plan_store.h"
 #include "daemon/control/stores/retention.h"
@@ -83,11 +84,14 @@ class Leader final : private RankHub::Observer {
   StateDir state_;
   const std::filesystem::path flight_file_;
   UploadStore uploads_;
+  /// Of what is in the stores that follow, which it looks through once they are there.
+  const std::shared_ptr<const Uses> uses_;
   ModelStore models_;
   RunStore run_store_;
   PlanStore plans_;
   DrainStore drain_store_;
-  JobStore store_;  ///< with the journal of those above
+  JobStore store_;
+  std::unique_ptr<Ledger> ledger_;  ///< of the stores above: its thread uses them
   Ticker upkeep_;
   Retention retention_;
   RankHub ranks_;
@@ -98,9 +102,9 @@ class Leader final : private RankHub::Observer {
   GenerateServiceImpl generate_service_;  ///< what follows calls its streams
   SourceCache sources_;
   SampleScheduler scheduler_;
+  RanksQueue queue_;
   RunManager runs_;
   Drain drain_;
-  RanksQueue queue_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "daemon/train/in_step.h"
-#include "daemon/train/status_agreement.h"
+#include "daemon/comm/agreement/status_agreement.h"
+#include "daemon/train/run/in_step.h"
 #include "kernels/backend_table.h"
 #include "kernels/base/error.h"
 
@@ -34,12 +34,12 @@ comm::ProcessGroup& TrainFactory::world_on(const std::string& resolved_device, D
   // A device may fail on one rank alone: no rank begins the group before all have the device, and
   // all keep the group or none does.
   ExecutionContext* context = nullptr;
-  train::run_agreed(world_, [&] { context = &context_on(device); });
+  comm::run_agreed(world_, [&] { context = &context_on(device); });
   comm::GroupOptions options = devices_.group;
   options.name = fmt::format("{}_{}", options.name, resolved_device);
   options.device = comm::GroupDevice{device, &context->backend(), context->options().stream};
   std::unique_ptr<comm::ProcessGroup> made;
-  train::run_agreed(world_, [&] { made = devices_.runtime->make_world_group(options); });
+  comm::run_agreed(world_, [&] { made = devices_.runtime->make_world_group(options); });
   world = std::move(made);
   return *world;
 }

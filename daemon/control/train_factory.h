@@ -11,7 +11,7 @@
 #include "daemon/comm/process_group.h"
 #include "daemon/control/ranks/remote_disk.h"
 #include "daemon/control/ranks/run_factory.h"
-#include "daemon/train/device_choice.h"
+#include "daemon/train/config/device_choice.h"
 
 namespace meshloom::control {
 

@@ -7,7 +7,7 @@
 #include "daemon/comm/bootstrap/bootstrap.h"
 #include "daemon/comm/mesh/topology.h"
 #include "daemon/control/jobs/memory_admission.h"
-#include "daemon/train/device_choice.h"
+#include "daemon/train/config/device_choice.h"
 
 namespace meshloom::control {
 

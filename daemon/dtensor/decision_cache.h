@@ -17,9 +17,9 @@ namespace meshloom::dtensor {
 struct Decided {
   planner::OpId op;
   planner::OpAttributes attributes;
-  /// Of each input: from the layout it comes with to the one the local op takes it in, and back
-  /// from how the op leaves the gradient to how that of a tensor in `from` is held, unless the
-  /// tensor says otherwise. All null for one that is left out.
+  /// Each input goes from the layout that it comes with to the one that the local op takes it in,
+  /// and its gradient back from how the op leaves the gradient to how that of a tensor in `from` is
+  /// held, unless the tensor says otherwise. All null for one that is left out.
   std::vector<RedistributeSpecs> uses;
   planner::ShardingDecision decision;
   planner::OpAttributes local_attributes;
@@ -32,14 +32,14 @@ struct Decided {
   std::unique_ptr<Decided> next;          ///< of the same hash
 };
 
-/// By op, layouts (their addresses) and attributes. Used by one thread; entries stay where they
-/// are.
+/// DecisionCache finds decisions by op, layouts (their addresses) and attributes. Used by one
+/// thread; entries stay where they are.
 class DecisionCache {
  public:
   /// Layouts of the inputs; null if left out.
   using Specs = std::span<const planner::DTensorSpec* const>;
 
-  /// Null if there is none.
+  /// Returns null if there is none.
   const Decided* find(planner::OpId op, Specs specs, const planner::OpAttributes& attributes) const;
   const Decided& insert(std::unique_ptr<Decided> decided);
   std::size_t size() const { return size_; }

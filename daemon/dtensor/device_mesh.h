@@ -41,7 +41,7 @@ class DeviceMesh {
   const std::shared_ptr<const planner::MeshLayout>& layout() const { return layout_; }
   /// False on a rank of the parent that the mesh leaves out; such a rank holds empty local tensors.
   bool member() const { return rank_ >= 0; }
-  /// In the mesh; -1 if not a member.
+  /// Returns this rank's number in the mesh; -1 if it is not a member.
   int rank() const { return rank_; }
   /// One per mesh dim; empty if not a member.
   const std::vector<int>& coordinates() const { return coordinates_; }
@@ -56,7 +56,8 @@ class DeviceMesh {
   comm::ProcessGroup& group(const std::vector<int>& mesh_dims);
   /// All ranks of the mesh in its order.
   comm::ProcessGroup& whole_group();
-  /// The same ranks in the same order, for agreements that are not to count as communication.
+  /// Returns a group of all ranks of the mesh in its order, for agreements that are not to count as
+  /// communication.
   comm::ProcessGroup& control_group();
 
   /// The mesh of these dims alone that this rank is in, in the listed order, with groups and
@@ -64,7 +65,8 @@ class DeviceMesh {
   /// dims (MeshLayout::with_flattened_name, or `flattened`) gives one dim of that name. Every
   /// member calls it. Throws NotFound naming a dim that is not there.
   std::unique_ptr<DeviceMesh> sub_mesh(const std::vector<std::string>& dim_names);
-  /// The same as one dim called `name`, which sub_mesh knows from then on.
+  /// Makes the sub-mesh of the dims `dim_names` as one dim called `name`, which sub_mesh knows from
+  /// then on.
   std::unique_ptr<DeviceMesh> flattened(const std::vector<std::string>& dim_names,
                                         const std::string& name);
 

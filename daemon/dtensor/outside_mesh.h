@@ -14,7 +14,7 @@ namespace meshloom::dtensor {
 /// has no dims.
 Tensor outside_local(ExecutionContext& context, const Shape& global, DType dtype);
 
-/// In place of running the op: results of the dtypes that the members get. The graph is like
+/// Makes, in place of running the op, results of the dtypes that the members get. The graph is like
 /// theirs, so that what backward does between meshes is done by all: a node whose gradients are
 /// zeros. `inputs` are local tensors, undefined if left out.
 std::vector<Tensor> run_outside(planner::OpId op, const planner::OpAttributes& attributes,

@@ -79,7 +79,7 @@ class RedistributeWork {
   std::optional<StepRun> first_;
 };
 
-/// The same, waited for at once.
+/// Redistributes a local tensor and waits for it at once.
 inline Tensor redistribute_local(const Tensor& local, RedistributeSpecs specs,
                                  const RedistributeMeshes& meshes,
                                  const RedistributeDtypes& dtypes = {}) {

@@ -17,7 +17,7 @@ class SpecTable {
 
   /// The table's own object for an equal layout. Throws InvalidArgument for one on another mesh.
   planner::SpecPtr intern(const planner::SpecPtr& spec);
-  /// The same with Partial replaced by Replicate.
+  /// Returns the spec with Partial replaced by Replicate.
   planner::SpecPtr gradient_of(const planner::SpecPtr& spec);
   /// The shared handle of one of the table's layouts.
   planner::SpecPtr find(const planner::DTensorSpec* spec) const { return known_.at(spec); }

@@ -31,7 +31,8 @@ bool runs(const ProcessIdentity& process);
 /// The one spelling by which a state dir is known: absolute, without dots and a slash at its end.
 std::filesystem::path normal_folder(const std::filesystem::path& folder);
 
-/// In STATE_DIR/launch.json while the daemon runs; it stays there if the daemon was killed.
+/// A LaunchRecord lies in STATE_DIR/launch.json while the daemon runs; it stays there if the daemon
+/// was killed.
 struct LaunchRecord {
   std::filesystem::path state_dir;  ///< absolute
   ProcessIdentity launcher;         ///< mpirun, which leads the session of all ranks of its host

@@ -18,8 +18,9 @@ class LaunchedProcesses {
   const LaunchRecord& record() const { return record_; }
   /// Whether mpirun still runs.
   bool launcher_runs() const { return runs(record_.launcher); }
-  /// Those that still run: the session that mpirun leads. Where mpirun has gone, a session of its
-  /// number may be another one: then only processes that were given this state dir count.
+  /// Returns the processes of the launch that still run: the session that mpirun leads. Where
+  /// mpirun has gone, a session of its number may be another one: then only processes that were
+  /// given this state dir count.
   std::vector<pid_t> members() const;
   bool ended() const;
   /// A process of this host, such as a rank, belongs to the launch.

@@ -52,8 +52,8 @@ struct GeneratedToken {
   std::size_t sequence = 0;
   std::int64_t id = 0;
   FinishReason finish = FinishReason::kNone;  ///< of its sequence's last
-  /// By token_log_prob: of the model's own softmax, and at the temperature that it was drawn with;
-  /// 0 unless they were asked for.
+  /// These are by token_log_prob: that of the model's own softmax, and that at the temperature that
+  /// it was drawn with; 0 unless they were asked for.
   float log_prob = 0.0f, tempered_log_prob = 0.0f;
 
   bool last() const { return finish != FinishReason::kNone; }
@@ -87,7 +87,7 @@ class Generation {
   void end(std::size_t sequence);
 
   static constexpr std::int64_t kPassTokens = 128;
-  /// A pass of so many rows reads the weights once (kernels/cpu/few_rows.h).
+  /// A pass of so many rows reads the weights once (kernels/cpu/matmul/few_rows.h).
   static constexpr std::size_t kPassRows = 8;
 
  private:
@@ -101,8 +101,8 @@ class Generation {
     std::size_t unfed() const { return tokens.size() - fed; }
   };
 
-  /// Those of the next pass: one with more than a token to be fed, else all whose turn it is. What
-  /// has filled its context and goes on is to be fed the last half of it anew.
+  /// Chooses the sequences of the next pass: one with more than a token to be fed, else all whose
+  /// turn it is. What has filled its context and goes on is to be fed the last half of it anew.
   std::vector<std::size_t> next_pass();
   /// Runs the pass of the sequences `rows`. Returns the logits of their next tokens, [rows,
   /// vocabulary] in float32; none after a part of a prompt.

@@ -47,7 +47,7 @@ class KvCache {
   /// The first so many positions are one sequence that is computed at once, if in several passes (a
   /// prompt): what RoPE of a type that depends on the length takes for it. Until clear().
   void begin_sequence(std::int64_t length) { begun_ = length; }
-  /// Of the sequence that the next positions are the end of, or that they are a part of.
+  /// Returns the length of the sequence that the next positions are the end of, or a part of.
   std::int64_t sequence_length(std::int64_t next) const { return std::max(begun_, length_ + next); }
 
   /// How many positions of a long prompt a pass takes, `least` or more: as many as make the ranks
@@ -57,8 +57,8 @@ class KvCache {
   /// rank having those positions that it keeps, if the ranks compute so many together
   /// (planner::shares_pass). Nothing is sent.
   Tensor shard_pass(const Tensor& ids);
-  /// Of x [1,S,C], made from such ids, that of the last position [1,1,C], the same on the ranks
-  /// that share positions.
+  /// Returns the last position [1,1,C] of x [1,S,C], which was made from ids that shard_pass gave.
+  /// It is the same on the ranks that share positions.
   Tensor last_position(const Tensor& x) const;
 
   using KeyValue = ops::KeyValue;
@@ -67,11 +67,12 @@ class KvCache {
   /// with a window those that one of the S queries sees; sharded by position where ranks share
   /// them.
   KeyValue append(std::int64_t layer, const Tensor& k, const Tensor& v);
-  /// After every layer has appended S positions. Throws InvalidArgument beyond max_length.
+  /// Moves on by `positions`, which every layer has appended. Throws InvalidArgument beyond
+  /// max_length.
   void advance(std::int64_t positions);
   /// Throws InvalidArgument unless so many more positions fit.
   void check_room(std::int64_t positions) const;
-  /// Of keys and values of all layers on this rank.
+  /// Returns the bytes of keys and values of all layers on this rank.
   std::int64_t bytes() const;
 
  private:
@@ -93,8 +94,8 @@ class KvCache {
   std::int64_t count_kept(planner::ShardRange positions) const;
   /// A view of those that it keeps of `positions`, which follow `memory.begin`.
   Tensor kept(const Memory& memory, planner::ShardRange positions) const;
-  /// Of keys or values of the next positions, those that this rank has, in the layout in which they
-  /// are kept.
+  /// Returns what this rank has of `next`, keys or values of the next positions, in the layout in
+  /// which they are kept.
   Tensor local_part(Memory& memory, const Tensor& next);
   /// Whether a layout has positions, in dim `dim`, over the ranks that share them.
   bool shared(const planner::DTensorSpec& spec, int dim) const;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
@@ -41,6 +42,9 @@ struct NamedParameter {
 };
 
 class Module;
+
+/// What modules on the residual stream take.
+inline constexpr std::array<std::string_view, 2> kStreamInputs = {"input", "residual"};
 
 /// A module with its full name; the root's is "".
 struct NamedModule {
@@ -78,8 +82,11 @@ class Module {
 
   /// Hooks run in the order they were added, before and after the forward alike.
   void add_hook(ForwardHook hook) { hooks_.push_back(std::move(hook)); }
-  /// Names of the tensors that hooks are given, in their order ("input").
-  virtual std::vector<std::string> input_names() const { return {"input"}; }
+  /// Names of the tensors that hooks are given, in their order ("input"); they live for ever.
+  virtual std::span<const std::string_view> input_names() const {
+    static constexpr std::string_view kNames[] = {"input"};
+    return kNames;
+  }
 
   // --- How the module can be spread over ranks; nullopt: it cannot.
   /// Each rank computes a part of the output features.
@@ -107,7 +114,7 @@ class Module {
       if (hook.after) hook.after(outputs);
     return outputs;
   }
-  /// The same for one tensor in and one out.
+  /// Calls `forward` between the hooks with one tensor in and one out.
   template <typename Forward>
   Tensor call(const Tensor& input, Forward&& forward) const {
     if (hooks_.empty()) return forward(input);

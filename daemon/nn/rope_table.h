@@ -30,10 +30,10 @@ class RopeTable {
   bool depends_on_length() const {
     return config_.rope_scaling && config_.rope_scaling->type == RopeType::kDynamic;
   }
-  /// Of the positions from 0 to `positions` at the least, in a sequence of `length`; without memory
-  /// while the context defers parameters.
+  /// Returns the rows of the positions below `positions`, or of more, in a sequence of `length`;
+  /// without memory while the context defers parameters.
   RopeRows rows(std::int64_t positions, std::int64_t length);
-  /// Row i: that position alone.
+  /// Returns one row for each of `positions`, which depends on that position alone.
   RopeRows rows(std::span<const RopePosition> positions) const;
 
  private:

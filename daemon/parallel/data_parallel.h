@@ -52,17 +52,17 @@ class DataParallel {
   /// Why fully_shard shards that one, or none (ShardChoice::reason); empty without fully_shard.
   virtual std::string shard_reason(std::size_t) const { return {}; }
 
-  /// Before the first micro batch of a step: the sums start over.
+  /// Is called before the first micro batch of a step: the sums start over.
   virtual void begin_step() {}
   virtual void begin_forward(bool /*backward_follows*/) {}
-  /// After a forward without backward.
+  /// Is called after a forward without backward.
   virtual void end_forward() {}
   /// `last`: of the step.
   virtual void begin_backward(bool /*last*/) {}
   virtual void end_backward() {}
   /// Does the collectives of the rest of a micro batch, with zero gradients.
   virtual void take_part(bool /*last*/) {}
-  /// The same for a forward without backward.
+  /// Does the collectives of a forward without backward.
   virtual void take_part_forward() {}
   /// Ends a step none of whose micro batches was announced as the last.
   virtual void sum_gradients() {}

@@ -18,7 +18,7 @@
 
 namespace meshloom::parallel {
 
-/// Those that require a gradient, which frozen ones do not.
+/// Returns the parameters that require a gradient, which frozen ones do not.
 std::vector<nn::NamedParameter> trained_parameters(std::vector<nn::NamedParameter> parameters);
 
 struct GradientReducerOptions {

@@ -27,18 +27,20 @@ std::optional<int> wide_dim(const planner::MeshLayout& mesh, const char* name) {
 }  // namespace
 
 struct ParallelModel::Impl {
-  Impl(dtensor::DeviceMesh& device_mesh, const planner::ContextParallelPlan& plan)
+  Impl(dtensor::DeviceMesh& device_mesh, const nn::ModelConfig& config,
+       const planner::ContextParallelPlan& plan)
       : engine({device_mesh, plans}),
         mesh(device_mesh.layout()->find_dim("tp") ? StyleMesh(engine, "tp") : StyleMesh(engine)),
         sequence(wide_dim(*device_mesh.layout(), "cp")),
-        context_parallel(plan) {
+        context_parallel(plan),
+        model_config(config) {
     if (sequence) sequence_plans = enable_context_parallel(engine, plan);
   }
 
   /// Plain tensors of a batch are the same on all ranks; results are made whole and plain.
   void add_root_hook(nn::Model& model) {
     nn::ForwardHook hook;
-    hook.before = [this, &model](std::span<Tensor> in) {
+    hook.before = [this](std::span<Tensor> in) {
       const planner::MeshPtr& layout = mesh.layout();
       const Placements whole(static_cast<std::size_t>(layout->ndim()));
       for (Tensor& x : in) {
@@ -46,8 +48,7 @@ struct ParallelModel::Impl {
         x = dtensor::from_local(
             x, engine, std::make_shared<const planner::DTensorSpec>(layout, whole, x.shape()));
       }
-      if (sequence)
-        shard_batch(engine, *sequence, context_parallel, model, in, sequence_plans->documents());
+      if (sequence) shard_batch(batch_sharding(), in, sequence_plans->documents());
     };
     hook.after = [this](std::span<Tensor> out) {
       for (Tensor& x : out)
@@ -55,6 +56,8 @@ struct ParallelModel::Impl {
     };
     model.add_hook(std::move(hook));
   }
+
+  BatchSharding batch_sharding() { return {engine, *sequence, context_parallel, model_config}; }
 
   /// Ranks of cp compute other tokens: each keeps its summand, and data parallelism adds them up.
   void leave_summands(const nn::Parameter& parameter) {
@@ -72,6 +75,7 @@ struct ParallelModel::Impl {
   std::optional<FusedGroup> fused;  ///< over tp
   std::optional<int> sequence;      ///< the mesh dim cp
   planner::ContextParallelPlan context_parallel;
+  const nn::ModelConfig& model_config;
   std::shared_ptr<SequencePlanCache> sequence_plans;
   /// The local parts as parameters of their own.
   std::vector<std::unique_ptr<nn::Parameter>> locals;
@@ -79,14 +83,14 @@ struct ParallelModel::Impl {
 
 ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
                              const planner::ParallelPlan& plan)
-    : model_(model) {
+    : model_(model), uploads_(model.context()) {
   check(!plan.sequence_parallel || plan.tensor_parallel,
         "plan.sequence_parallel needs plan.tensor_parallel");
   const bool tensor_parallel =
       mesh != nullptr && plan.tensor_parallel && wide_dim(*mesh->layout(), "tp");
   const bool sharded = tensor_parallel || (mesh != nullptr && wide_dim(*mesh->layout(), "cp"));
   if (sharded) {
-    impl_ = std::make_unique<Impl>(*mesh, plan.context_parallel);
+    impl_ = std::make_unique<Impl>(*mesh, model.config(), plan.context_parallel);
     const ParallelizeOptions own_values{.src_data_rank = std::nullopt};
     if (tensor_parallel) {
       impl_->fused.emplace(mesh->group(impl_->mesh.dims.acting()));
@@ -118,6 +122,11 @@ ParallelModel::ParallelModel(nn::Model& model, dtensor::DeviceMesh* mesh,
 }
 
 ParallelModel::~ParallelModel() = default;
+
+nn::Batch ParallelModel::place(const nn::HostBatch& host) {
+  if (impl_ && impl_->sequence) return shard_batch(impl_->batch_sharding(), uploads_, host);
+  return nn::to_batch(uploads_, host);
+}
 
 void ParallelModel::reserve_workspace(std::int64_t bytes) {
   if (bytes > 0 && impl_ && impl_->fused && impl_->fused->is_enabled())

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "daemon/dtensor/device_mesh.h"
+#include "daemon/nn/models/host_batch.h"
 #include "daemon/nn/models/model.h"
+#include "daemon/tensor/host_uploads.h"
 #include "planner/dtensor_spec.h"
 #include "planner/plan/parallel_plan.h"
 
@@ -30,9 +32,10 @@ struct LocalParameter {
 /// it.
 ///
 /// Over cp, a batch with labels is sharded along its sequence as the plan's balancer deals it (by
-/// the documents of each row, if it has any); a batch without labels is computed by every rank of
-/// cp alike. When a sequence is decoded, each rank keeps its share of the cache and attends to
-/// that, and computes its share of a long prompt.
+/// the documents of each row, if it has any), on the host (place) or, of plain tensors, in front of
+/// the model; a batch without labels is computed by every rank of cp alike. When a sequence is
+/// decoded, each rank keeps its share of the cache and attends to that, and computes its share of a
+/// long prompt.
 class ParallelModel {
  public:
   /// Shards the parameters of `model` (which outlives this) as the plan says: each becomes a tensor
@@ -50,8 +53,12 @@ class ParallelModel {
   ParallelModel& operator=(const ParallelModel&) = delete;
 
   nn::Model& model() const { return model_; }
-  /// In the order of the model's parameters. Of some gradients the ranks hold summands after
-  /// backward (tensor_parallel/partial_gradients.h).
+  /// What the model is to be given of a batch with labels, which is the same on all ranks of the
+  /// mesh and has rows: over cp this rank's tokens with their layouts, else all of them. The way of
+  /// those who have their batches on the host: plain tensors go whole to every rank of cp.
+  nn::Batch place(const nn::HostBatch& host);
+  /// Returns the parameters in the order of the model's. Of some gradients the ranks hold summands
+  /// after backward (tensor_parallel/partial_gradients.h).
   const std::vector<LocalParameter>& local_parameters() const { return parameters_; }
   std::vector<nn::NamedParameter> named_local_parameters() const;
   /// Takes and touches memory for what products that are fused exchange, of so many bytes on each
@@ -65,6 +72,7 @@ class ParallelModel {
  private:
   struct Impl;
   nn::Model& model_;
+  HostUploads uploads_;
   std::vector<LocalParameter> parameters_;
   std::vector<std::string> warnings_;
   std::unique_ptr<Impl> impl_;

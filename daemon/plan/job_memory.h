@@ -8,12 +8,12 @@
 
 namespace meshloom::plan {
 
-/// Of the fullest rank of the resolved config of a job or of a run that is driven step by step;
-/// `model` is its model. The same numbers as `meshloom plan estimate` gives. If a part of the plan
-/// has no estimate, more is counted rather than less: styles that hold for some layers only count
-/// as if tp sharded nothing, choices of dims that do so as whole parameters, and of blocks that
-/// keep different things for backward all as those that keep most. Takes time and memory by the
-/// number of layers only if the plan has patterns.
+/// Estimates the memory of the fullest rank for the resolved config of a job, or of a run that is
+/// driven step by step; `model` is its model. The numbers are those that `meshloom plan estimate`
+/// gives. If a part of the plan has no estimate, more is counted rather than less: styles that hold
+/// for some layers only count as if tp sharded nothing, choices of dims that do so as whole
+/// parameters, and of blocks that keep different things for backward all as those that keep most.
+/// Takes time and memory by the number of layers only if the plan has patterns.
 planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
                                             const nn::ModelConfig& model);
 

@@ -29,8 +29,8 @@ using PendingTensorPtr = std::unique_ptr<PendingTensor>;
 class ExposedTensors {
  public:
   virtual ~ExposedTensors() = default;
-  /// Those of another rank, in the order in which it gave them: read alone, until release(). Waits
-  /// for that rank alone.
+  /// Returns the tensors of another rank, in the order in which it gave them. They may be read
+  /// until release(), and not written. Waits for that rank alone.
   virtual std::vector<Tensor> of(int rank) = 0;
   /// This rank reads no more.
   virtual void release() = 0;

@@ -28,7 +28,7 @@ class DeferredChecks {
   void spoil(const Tensor& value) const;
   /// Throws what the first check that failed throws. Waits for the device, for each check.
   void raise() const;
-  /// The same by one wait for all of them, as long as none failed.
+  /// Throws as raise() does, by one wait for all checks as long as none failed.
   void ask() const;
   /// The elements of `x`, of any strides, in row-major order as `dtype`, after one wait for the
   /// device. Throws as ask(). A NaN in `x` is no check that failed.

@@ -28,10 +28,10 @@ class ExecutionContext {
     Threads threads{1};
     std::uint64_t seed = 0;
     std::shared_ptr<Allocator> allocator;  ///< null: one of its own, of the backend's memory
-    /// Of MemoryKind::kSymmetric. Null: tensors that ask for it get the device's own memory, which
-    /// peers cannot map.
+    /// Memory of MemoryKind::kSymmetric comes from this allocator. Null: tensors that ask for it
+    /// get the device's own memory, which peers cannot map.
     std::shared_ptr<Allocator> symmetric_allocator = nullptr;
-    /// Of MemoryKind::kHost. Null: one of its own.
+    /// Memory of MemoryKind::kHost comes from this allocator. Null: one of its own.
     std::shared_ptr<Allocator> host_allocator = nullptr;
     kernels::Backend* backend = nullptr;  ///< null: that of the device
     /// What its work is given to, of the backend. Null: one of its own.

@@ -96,12 +96,12 @@ Tensor from_values(ExecutionContext& context, const Shape& shape,
 }
 
 Tensor from_external(ExecutionContext& context, const TensorView& view,
-                     std::shared_ptr<const void> keep_alive) {
+                     std::shared_ptr<const MemoryOwner> owner) {
   check(view.device == context.device(), "from_external: the memory is on another device");
   auto impl = std::make_shared<TensorImpl>();
   impl->context = &context;
-  impl->storage = std::make_shared<Storage>(static_cast<std::byte*>(view.data), view.bytes(),
-                                            std::move(keep_alive));
+  impl->storage =
+      std::make_shared<Storage>(static_cast<std::byte*>(view.data), view.bytes(), std::move(owner));
   impl->shape = view.shape;
   impl->strides = view.strides;
   impl->dtype = view.dtype;

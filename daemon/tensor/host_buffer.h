@@ -23,7 +23,7 @@ class HostBuffer {
   std::byte* data() const { return memory_ ? memory_->data() : nullptr; }
   /// A copy to or from this memory was just given to the context's stream.
   void mark_copy();
-  /// Until the last copy is done. Throws what the device has failed with.
+  /// Waits until the last copy is done. Throws what the device has failed with.
   void wait();
 
  private:

@@ -12,7 +12,8 @@
 
 namespace meshloom {
 
-/// In row-major order, in memory of kind kHost. Lives no longer than the context of the tensor.
+/// HostValues has a tensor's values in row-major order, in memory of kind kHost. Lives no longer
+/// than the context of the tensor.
 class HostValues {
  public:
   HostValues() = default;

@@ -72,13 +72,13 @@ class LayoutEngine {
 /// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it
 /// requires a gradient if `local` does. The local shape is not checked.
 Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine);
-/// The same for a spec that is the engine's own object already.
+/// Makes a tensor as with_layout does, of a spec that is the engine's own object already.
 Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine);
 /// How the gradient of a tensor with a layout is held.
 planner::SpecPtr gradient_spec(const Tensor& x);
-/// Of a leaf that is used with its gradient recorded: the layout in which that gradient is held, if
-/// this use gives it in `of_use`. Throws FailedPrecondition naming both if no plan has set it and
-/// uses before this one gave another: which it is must not depend on their order.
+/// Returns the layout in which the gradient of a leaf is held. The leaf is used with its gradient
+/// recorded, and this use gives it in `of_use`. Throws FailedPrecondition naming both if no plan
+/// has set it and uses before this one gave another: which it is must not depend on their order.
 const planner::SpecPtr& hold_gradient(TensorLayout& leaf, const planner::SpecPtr& of_use);
 /// The local tensor of one with a layout, else the tensor itself.
 inline const Tensor& local_of(const Tensor& x) { return x.has_layout() ? x.layout()->local : x; }
@@ -104,14 +104,14 @@ Tensor run_call(LayoutEngine& engine, planner::OpId op, std::initializer_list<co
                               attributes, options, one)[0]);
 }
 
-/// The same for an op without options.
+/// Runs an op that has no options.
 template <typename Op>
 Tensor run_call(LayoutEngine& engine, planner::OpId op, std::initializer_list<const Tensor*> inputs,
                 const planner::OpAttributes& attributes, const Op& local) {
   return run_call(engine, op, inputs, attributes, {}, local);
 }
 
-/// The same if the local op needs the local tensors alone: `local(inputs...)`.
+/// Runs an op whose local op needs the local tensors alone: `local(inputs...)`.
 template <typename Op, typename... Inputs>
 Tensor run_local(LayoutEngine& engine, planner::OpId op, const planner::OpAttributes& attributes,
                  const Op& local, const Inputs&... inputs) {

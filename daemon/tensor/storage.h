@@ -19,6 +19,12 @@ class StorageProvider {
   virtual void provide() = 0;
 };
 
+/// Whoever has memory that no allocator has given: a storage on it holds its owner.
+class MemoryOwner {
+ public:
+  virtual ~MemoryOwner() = default;
+};
+
 /// A block inside a segment: (segment id, offset) are stable names that peers can be told. Shared
 /// by all tensors that view it; returns to its allocator with the last one.
 class Storage {
@@ -32,9 +38,10 @@ class Storage {
         segment_(segment),
         offset_(offset),
         block_(block) {}
-  /// Memory owned by someone else (a peer's); `keep_alive` is held as long as the storage.
-  Storage(std::byte* data, std::size_t bytes, std::shared_ptr<const void> keep_alive)
-      : data_(data), bytes_(bytes), keep_alive_(std::move(keep_alive)) {}
+  /// Memory owned by someone else (a peer's); `owner`, which may be null, is held as long as the
+  /// storage.
+  Storage(std::byte* data, std::size_t bytes, std::shared_ptr<const MemoryOwner> owner)
+      : data_(data), bytes_(bytes), owner_(std::move(owner)) {}
   /// Memory that comes and goes: every view of the storage sees what set_data() gave last. Without
   /// a provider (which outlives the storage) data() is null until then.
   explicit Storage(std::size_t bytes, StorageProvider* provider = nullptr)
@@ -64,7 +71,7 @@ class Storage {
   std::uint32_t segment_ = 0;
   std::size_t offset_ = 0;
   void* block_ = nullptr;
-  std::shared_ptr<const void> keep_alive_;
+  std::shared_ptr<const MemoryOwner> owner_;
   StorageProvider* provider_ = nullptr;
 };
 

@@ -64,22 +64,24 @@ class Tensor {
   bool is_leaf() const;
   /// The node that made this tensor, or null.
   const std::shared_ptr<autograd::Node>& grad_fn() const;
-  /// For leaves that require a gradient: where it is collected (autograd/leaf_grad.h), else null.
+  /// Returns where the gradient of a leaf that requires one is collected (autograd/leaf_grad.h),
+  /// else null.
   const std::shared_ptr<autograd::LeafGrad>& leaf_grad() const;
   /// The collected gradient (float32; float64 of float64), or undefined. Same shape as the tensor;
   /// of a tensor with a layout it has that of gradient_spec.
   Tensor grad() const;
-  /// The same data without the graph.
+  /// Returns the same data without the graph.
   Tensor detach() const;
 
-  /// For tests and host code: the one element as double. Throws InvalidArgument unless numel is 1.
+  /// Returns the one element as double, for tests and host code. Throws InvalidArgument unless
+  /// numel is 1.
   double item() const;
   /// All elements in row-major order, converted.
   std::vector<double> to_vector() const;
 
   const std::shared_ptr<TensorImpl>& impl() const { return impl_; }
   bool has_layout() const;
-  /// Null for a plain tensor.
+  /// Returns null for a plain tensor.
   const std::shared_ptr<TensorLayout>& layout() const;
 
  private:
@@ -127,8 +129,10 @@ Tensor from_values(ExecutionContext&, const Shape&, std::span<const float> value
                    DType = DType::kFloat32);
 Tensor from_values(ExecutionContext&, const Shape&, std::span<const double> values, DType);
 Tensor from_values(ExecutionContext&, const Shape&, std::span<const std::int64_t> values);
-/// A tensor on memory of someone else; `keep_alive` is held as long as any view of it.
-Tensor from_external(ExecutionContext&, const TensorView&, std::shared_ptr<const void> keep_alive);
+/// A tensor on memory of someone else; `owner`, null where the memory outlives it anyway, is held
+/// as long as any view of it.
+Tensor from_external(ExecutionContext&, const TensorView&,
+                     std::shared_ptr<const MemoryOwner> owner);
 /// Copies src's elements into dst (same shape; converts dtype); no gradient is recorded.
 void copy_into(const Tensor& dst, const Tensor& src);
 

@@ -40,7 +40,7 @@ using TrainingProgress = std::function<void(std::int64_t tokens)>;
 /// than 256 bytes, given twice, or a byte of the alphabet.
 void check_training(const BpeTraining& training);
 
-/// Of words of at most kMostPartBytes / 2 each. Throws as check_training.
+/// Trains on words of at most kMostPartBytes / 2 bytes each. Throws as check_training.
 TrainedBpe train_bpe(const std::vector<CountedWord>& words, const BpeTraining& training,
                      const TrainingProgress& progress = {});
 

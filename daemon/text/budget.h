@@ -21,7 +21,7 @@ using StopCheck = std::function<void()>;
 class Budget {
  public:
   explicit Budget(StopCheck stop = {}) : stop_(std::move(stop)) {}
-  /// For the work on `bytes` of text.
+  /// Makes a budget for the work on `bytes` of text.
   static Budget of_text(std::size_t bytes, StopCheck stop = {}) {
     Budget budget(std::move(stop));
     budget.allow(bytes);

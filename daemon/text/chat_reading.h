@@ -32,8 +32,8 @@ struct ChatText {
   bool has_lone_surrogates = false;    ///< as Conversation
 };
 
-/// As for_each_json_line, of a file of conversations. Throws InvalidArgument (NO_CONVERSATION) for
-/// a file of text, too.
+/// Goes over the lines of a file of conversations as for_each_json_line does. Throws
+/// InvalidArgument (NO_CONVERSATION) for a file of text, too.
 void for_each_chat_line(const DocumentFile& file,
                         const std::function<bool(std::string line, std::int64_t number)>& body);
 

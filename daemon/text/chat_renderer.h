@@ -32,9 +32,9 @@ class ChatRenderer {
   /// Throws as ChatTemplate.
   ChatRenderer(const ChatTemplateSource& source, const NamedTokens& tokens, std::int64_t now);
 
-  /// Of checked messages (conversation.h). The answers are what {% generation %} blocks give; of a
-  /// template without them, what an assistant's message adds to the rendering of those before it
-  /// with the beginning of an answer. Throws as ChatTemplate::render, and InvalidArgument
+  /// Renders checked messages (conversation.h). The answers are what {% generation %} blocks give;
+  /// of a template without them, what an assistant's message adds to the rendering of those before
+  /// it with the beginning of an answer. Throws as ChatTemplate::render, and InvalidArgument
   /// (NO_ANSWER_FOUND) where the rendering without the last answer is no beginning of that with it;
   /// ResourceExhausted (CONVERSATION_TOO_LONG) where there are so many answers that rendering with
   /// and without each takes too much.

@@ -20,10 +20,11 @@ enum class LineKind {
 };
 
 struct Conversation {
-  /// As a chat template takes them: objects whose role and content are texts and come first, and
-  /// without keys that are null. A prompt and an instruction are a user's turn.
+  /// The messages are as a chat template takes them: objects whose role and content are texts and
+  /// come first, and without keys that are null. A prompt and an instruction are a user's turn.
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  /// The same as plain text, of kinds without messages: what comes before the answer.
+  /// Kinds without messages have their conversation as plain text, too: what comes before the
+  /// answer.
   std::string plain_prompt = {};
   std::string plain_answer = {};
   bool has_lone_surrogates = false;  ///< U+FFFD stands for halves of surrogate pairs in the line
@@ -35,7 +36,8 @@ const char* keys_of(LineKind kind);
 /// What an object holds by its keys; nothing for any other value.
 std::optional<LineKind> kind_of(const nlohmann::json& line);
 
-/// Of a line: what is rendered of one takes many times its bytes, in every thread.
+/// A line with a conversation has at most so many bytes: what is rendered of one takes many times
+/// its bytes, in every thread.
 inline constexpr std::size_t kMostConversationBytes = std::size_t{16} << 20;
 
 /// Throws InvalidArgument naming the place: CONVERSATION_TOO_LONG for more than

@@ -36,8 +36,8 @@ struct TokenizeSummary {
   /// surrogate pairs in a line of JSON.
   std::int64_t replaced_documents = 0;
   std::int64_t skipped_lines = 0;  ///< of JSON, that hold no text
-  // Of conversations: tokens that are learnt, and how many have their last answer alone learnt
-  // (RenderedChat).
+  // For conversations these count the tokens that are learnt, and the conversations whose last
+  // answer alone is learnt (RenderedChat).
   std::int64_t learnt_tokens = 0, last_answers_alone = 0;
 
   bool operator==(const TokenizeSummary&) const = default;

@@ -49,7 +49,7 @@ void check_document_size(const DocumentFile& file);
 bool check_lines(const DocumentFile& file, const DocumentReading& reading,
                  const std::function<bool(std::uint64_t bytes)>& goes_on);
 
-/// The same of as many lines as are a few KiB.
+/// Reads as check_lines does as many lines as are a few KiB.
 void check_first_lines(const DocumentFile& file, const DocumentReading& reading);
 
 /// Calls body(line, number) for the lines of a file of JSON lines that are not blank, until it

@@ -23,7 +23,7 @@ class NoTextField : public InvalidArgument {
       : InvalidArgument(message, "NO_FIELD", std::move(metadata)) {}
 };
 
-/// For errors.
+/// LinePlace is the place that errors name.
 struct LinePlace {
   const std::filesystem::path& path;
   std::int64_t number = 0;  ///< the first is 1

@@ -12,7 +12,7 @@ namespace meshloom::text {
 std::string to_nfd(std::string_view text);
 /// Canonical decomposition, then composition.
 std::string to_nfc(std::string_view text);
-/// The same of the compatibility decomposition.
+/// These two do the same with the compatibility decomposition.
 std::string to_nfkd(std::string_view text);
 std::string to_nfkc(std::string_view text);
 

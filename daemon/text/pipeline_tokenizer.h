@@ -44,8 +44,8 @@ class PipelineTokenizer : public Tokenizer {
                      Budget& budget) const override;
   Template around() const override { return around_; }
   TextCuts cuts() const override { return cuts_; }
-  /// Of byte-level BPE, and of BPE with bytes as SentencePiece has them: of the text as the
-  /// normalizer leaves it.
+  /// Knows the bytes for byte-level BPE, and for BPE with bytes as SentencePiece has them: those of
+  /// the text as the normalizer leaves it.
   std::vector<std::uint32_t> token_bytes() const override;
   TokenId end() const override { return all_tokens_.end(); }
   std::optional<TokenId> find(std::string_view token) const override {
@@ -70,17 +70,17 @@ class PipelineTokenizer : public Tokenizer {
   std::unordered_set<TokenId> special_;
 };
 
-/// From what a tokenizer.json holds; `path` is for errors. Truncation and padding in the file are
-/// the business of callers who ask for them, which nobody here does. `special` are texts that are
-/// special tokens, too, as far as the vocabulary has them. Throws InvalidArgument for a
-/// file that is not as its format says, Unimplemented naming a part that is not known: no part is
-/// approximated. ResourceExhausted (TOKENIZER_LIMIT) naming the part that is larger than any of
-/// use, or takes more than `budget`, which was allowed the bytes of the file.
+/// Makes a tokenizer from what a tokenizer.json holds; `path` is for errors. Truncation and padding
+/// in the file are the business of callers who ask for them, which nobody here does. `special` are
+/// texts that are special tokens, too, as far as the vocabulary has them. Throws InvalidArgument
+/// for a file that is not as its format says, Unimplemented naming a part that is not known: no
+/// part is approximated. ResourceExhausted (TOKENIZER_LIMIT) naming the part that is larger than
+/// any of use, or takes more than `budget`, which was allowed the bytes of the file.
 PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path,
                                  const std::vector<std::string>& special, Budget& budget);
-/// With a budget for a file of so many bytes as the JSON has at most.
+/// Makes a tokenizer with a budget for a file of so many bytes as the JSON has at most.
 PipelineTokenizer read_tokenizer(const nlohmann::json& json, const std::string& path);
-/// The same from the file's text.
+/// Makes a tokenizer from the file's text.
 PipelineTokenizer read_tokenizer_json(std::string_view text, const std::string& path,
                                       const StopCheck& stop = {});
 

@@ -15,6 +15,16 @@
 #include "kernels/base/error.h"
 
 namespace meshloom::text {
+
+struct CompiledPattern {
+  explicit CompiledPattern(pcre2_code* owned) : code(owned) {}
+  ~CompiledPattern() { pcre2_code_free(code); }
+  CompiledPattern(const CompiledPattern&) = delete;
+  CompiledPattern& operator=(const CompiledPattern&) = delete;
+
+  pcre2_code* const code;
+};
+
 namespace {
 
 // What one match may cost: steps back, for any text and for each of its bytes, and memory.
@@ -127,8 +137,8 @@ struct Counting {
   }
 };
 
-std::shared_ptr<const void> compiled(const std::string& pattern, std::uint32_t more,
-                                     std::string_view expression) {
+std::shared_ptr<const CompiledPattern> compiled(const std::string& pattern, std::uint32_t more,
+                                                std::string_view expression) {
   const Owned<pcre2_compile_context, pcre2_compile_context_free> context(
       pcre2_compile_context_create(nullptr));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -148,13 +158,9 @@ std::shared_ptr<const void> compiled(const std::string& pattern, std::uint32_t m
   check(code != nullptr, "the regular expression \"{}\": {}", shown_expression(expression),
         message_of(error));
   // Where the machine allows no JIT the interpreter finds the same matches.
-  std::shared_ptr<pcre2_code> owned(code, pcre2_code_free);
+  const auto pattern_code = std::make_shared<const CompiledPattern>(code);
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
-  return owned;
-}
-
-const pcre2_code* code_of(const std::shared_ptr<const void>& code) {
-  return static_cast<const pcre2_code*>(code.get());
+  return pattern_code;
 }
 
 }  // namespace
@@ -175,14 +181,14 @@ void Regex::for_each_match(std::string_view text,
       kHeapKib + kHeapBytesOfByte * text.size() / 1024, std::uint64_t{1} << 20));
   // Both have the same groups.
   const Owned<pcre2_match_data, pcre2_match_data_free> data(
-      pcre2_match_data_create_from_pattern(code_of(quick_), nullptr));
+      pcre2_match_data_create_from_pattern(quick_->code, nullptr));
   TimeMeter meter(budget, part);
 
   const auto quick_match = [&](std::size_t from, std::size_t last) {
     const std::size_t quick = std::min(kQuickSteps, kSearchSteps / (last - from + 1));
     matching.set(static_cast<std::uint32_t>(quick), heap_kib, last);
-    const int found = pcre2_match(code_of(quick_), units(text), text.size(), from,
-                                  PCRE2_NO_UTF_CHECK, data.get(), matching.get());
+    const int found = pcre2_match(quick_->code, units(text), text.size(), from, PCRE2_NO_UTF_CHECK,
+                                  data.get(), matching.get());
     meter.look();
     return found;
   };
@@ -190,7 +196,7 @@ void Regex::for_each_match(std::string_view text,
     matching.set(steps, heap_kib, place);
     Counting counting{budget, part, place};
     pcre2_set_callout(matching.get(), Counting::count, &counting);
-    const int found = pcre2_match(code_of(counting_), units(text), text.size(), place,
+    const int found = pcre2_match(counting_->code, units(text), text.size(), place,
                                   PCRE2_NO_UTF_CHECK, data.get(), matching.get());
     pcre2_set_callout(matching.get(), nullptr, nullptr);
     if (counting.error) std::rethrow_exception(counting.error);

@@ -18,6 +18,9 @@ namespace meshloom::text {
 /// that is more than 1 MiB.
 std::string to_pcre2(std::string_view expression);
 
+/// What PCRE2 has made of an expression.
+struct CompiledPattern;
+
 /// May be used by several threads at once, each with a budget.
 ///
 /// There are limits on what a match may take in PCRE2, none on what a text may: an expression that
@@ -39,7 +42,7 @@ class Regex {
   void for_each_match(std::string_view text,
                       const std::function<void(std::size_t begin, std::size_t end)>& body,
                       Budget& budget, const char* part) const;
-  /// The same with a budget for the text.
+  /// Finds the matches with a budget for the text.
   void for_each_match(std::string_view text,
                       const std::function<void(std::size_t begin, std::size_t end)>& body) const {
     Budget budget = Budget::of_text(text.size());
@@ -48,7 +51,7 @@ class Regex {
 
  private:
   std::string expression_;
-  std::shared_ptr<const void> quick_, counting_;
+  std::shared_ptr<const CompiledPattern> quick_, counting_;  ///< shared by copies
 };
 
 }  // namespace meshloom::text

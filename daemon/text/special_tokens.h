@@ -38,8 +38,8 @@ std::string tokenizer_class(const JsonPart& config, const JsonPart& model, bool 
 /// The token that `config` names, as text or as an object with its content; nothing if it names
 /// none.
 std::optional<std::string> special_token(const JsonPart& config, std::string_view name);
-/// The same, or where `config` says nothing of it (null says that there is none) that which the
-/// class has by itself.
+/// Returns the token that `config` names, or where it says nothing of it (null says that there is
+/// none) that which the class has by itself.
 std::optional<std::string> special_token(const JsonPart& config, std::string_view class_name,
                                          std::string_view name);
 

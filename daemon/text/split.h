@@ -9,7 +9,7 @@
 
 namespace meshloom::text {
 
-/// Of "the-final--countdown" at "-":
+/// Each behavior is shown by what it makes of "the-final--countdown" at "-".
 enum class SplitBehavior {
   kRemoved,             ///< the, final, countdown
   kIsolated,            ///< the, -, final, -, -, countdown

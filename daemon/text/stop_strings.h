@@ -25,7 +25,8 @@ class StopStrings {
   bool stopped() const { return stopped_; }
 
  private:
-  /// Of the longest of the strings that the first `end` bytes of what is held end with; 0: of none.
+  /// Returns the length of the longest of the strings that the first `end` bytes of what is held
+  /// end with; 0 if they end with none.
   std::size_t length_before(std::size_t end) const;
   /// The longest end of what is held that one of the strings begins with.
   std::size_t possible_beginning() const;

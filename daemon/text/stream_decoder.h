@@ -34,7 +34,7 @@ class StreamDecoder {
   /// Whether the pending tokens, which have no text by themselves, may be forgotten: `text` with
   /// them is what it was before, and they are not what makes others not the first of a text.
   bool is_left_out(std::vector<TokenId> recent, const std::string& text);
-  /// Of a text that is sure: what of it is the prompt's counts as told.
+  /// Takes a text that is sure; what of it is the prompt's counts as told.
   void take_prompt_text(std::string_view text);
 
   std::string decoded(std::span<const TokenId> tokens) {

@@ -22,7 +22,8 @@ struct TextCuts {
   bool any() const { return anywhere || before_blank || after_newline; }
 };
 
-/// Those of a tokenizer.json, by its parts that are known to allow them. Every part has to:
+/// Returns the cuts of a tokenizer.json, by its parts that are known to allow them. Every part has
+/// to:
 /// - What normalises a text changes no letter of ASCII into anything but one, no blank at all, and
 ///   looks from neither to the other; behind a newline canonical forms alone are taken.
 /// - A pre-tokenizer splits there, and those before it judge single characters. The patterns of

@@ -14,7 +14,8 @@ namespace meshloom::text {
 
 class TokenTrie {
  public:
-  /// Of texts that differ; the empty one is never found. Memory: 12 bytes for each of theirs.
+  /// Builds the trie of texts that differ; the empty one is never found. It takes 12 bytes of
+  /// memory for each byte of theirs, or less.
   TokenTrie(std::vector<std::pair<std::string_view, TokenId>> tokens, Budget& budget);
 
   /// Calls found(length, token) for the tokens that `text` begins with, the shortest first. Pays

@@ -46,21 +46,21 @@ class Tokenizer {
   /// Whether what is no UTF-8 is encoded as it is.
   virtual bool reads_any_bytes() const { return false; }
 
-  /// By id: the bytes of a text that a token stands for, 0 for special ones. Empty where tokens
-  /// have none of their own, since the tokenizer changes its text.
+  /// Returns, by id, the bytes of a text that a token stands for, 0 for special ones. Empty where
+  /// tokens have none of their own, since the tokenizer changes its text.
   virtual std::vector<std::uint32_t> token_bytes() const { return {}; }
 
   /// One more than the largest id.
   virtual TokenId end() const = 0;
   virtual std::optional<TokenId> find(std::string_view token) const = 0;
 
-  /// With a budget for the text.
+  /// Encodes with a budget for the text.
   void encode(std::string_view bytes, bool with_template, WordCache& cache,
               std::vector<TokenId>& out) const {
     Budget budget = Budget::of_text(bytes.size());
     encode(bytes, with_template, cache, budget, out);
   }
-  /// With a cache that ends with the call, and a budget for the text: for a prompt.
+  /// Encodes with a cache that ends with the call, and a budget for the text: for a prompt.
   std::vector<TokenId> encode(std::string_view bytes, bool with_template,
                               const StopCheck& stop = {}) const {
     WordCache cache;
@@ -69,7 +69,7 @@ class Tokenizer {
     encode(bytes, with_template, cache, budget, out);
     return out;
   }
-  /// With what the texts of the tokens may take, which decode() itself allows.
+  /// Decodes with what the texts of the tokens may take, which decode() itself allows.
   std::string decode(std::span<const TokenId> tokens, bool skip_special) const {
     Budget budget;
     return decode(tokens, skip_special, budget);

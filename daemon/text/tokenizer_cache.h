@@ -17,8 +17,8 @@ class TokenizerCache {
  public:
   static constexpr std::size_t kKept = 4;
 
-  /// As open_tokenizer; what it opened before while the folder's files have the same sizes and
-  /// times.
+  /// Opens a tokenizer as open_tokenizer does; gives the one that it opened before while the
+  /// folder's files have the same sizes and times.
   FolderTokenizer open(const std::filesystem::path& folder, const StopCheck& stop = {});
 
  private:

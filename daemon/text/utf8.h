@@ -49,8 +49,8 @@ class Budget;
 void replace_all(std::string& text, std::string_view what, std::string_view with, Budget& budget,
                  const char* part);
 
-/// The same text if it is valid UTF-8; else `storage`, filled with the text in which U+FFFD stands
-/// for every longest part that could begin a character and does not, as Python's
+/// Returns the text itself if it is valid UTF-8; else `storage`, filled with the text in which
+/// U+FFFD stands for every longest part that could begin a character and does not, as Python's
 /// decode('utf-8', 'replace') has it.
 std::string_view valid_utf8(std::string_view bytes, std::string& storage);
 

@@ -72,8 +72,8 @@ class Vocabulary {
  private:
   struct Hash {
     using is_transparent = void;
-    /// By a number that every process draws: whoever writes a file cannot choose tokens that all
-    /// have one place.
+    /// Hashes by a number that every process draws: whoever writes a file cannot choose tokens that
+    /// all have one place.
     std::size_t operator()(std::string_view text) const;
   };
 

@@ -22,7 +22,7 @@ class WordCounts {
   static std::uint64_t bytes_of(std::string_view word) { return 96 + 16 * word.size(); }
 
   void add(std::string_view word, std::int64_t count);
-  /// Of what was added, forgotten words as well.
+  /// Returns the sum of all counts that were added, those of forgotten words as well.
   std::int64_t total() const { return total_; }
   std::int64_t distinct() const { return static_cast<std::int64_t>(counts_.size()); }
   std::uint64_t bytes() const { return bytes_; }
@@ -32,7 +32,7 @@ class WordCounts {
   /// How often the words were there that are forgotten.
   std::int64_t forgotten() const { return forgotten_; }
 
-  /// In any order; the texts live as long as nothing is added or forgotten.
+  /// Returns the words in any order; the texts live as long as nothing is added or forgotten.
   std::vector<CountedWord> words() const;
 
  private:

@@ -42,7 +42,8 @@ class WordLevel {
       : vocabulary_(std::move(vocabulary)), unknown_(std::move(unknown)) {}
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
-  /// As WordPiece::encode, which pays for looking through its words.
+  /// Appends the token of `word`, or the unknown one. It throws as WordPiece::encode does, but has
+  /// no words to look through and so pays nothing.
   void encode(std::string_view word, std::vector<TokenId>& out) const;
 
  private:

@@ -24,8 +24,8 @@ class SegmentSource {
  public:
   virtual ~SegmentSource() = default;
   virtual Device device() const = 0;
-  /// At least `bytes` (a multiple of `granularity()`), aligned to 2 MiB if at least that large,
-  /// touched. Throws ResourceExhausted naming the size.
+  /// Returns at least `bytes` (a multiple of `granularity()`), aligned to 2 MiB if at least that
+  /// large, touched. Throws ResourceExhausted naming the size.
   virtual std::byte* acquire(std::size_t bytes) = 0;
   /// Makes the segment at `data`, now of `bytes`, longer by `more` (a multiple of granularity()) at
   /// its end, touched. False if this source or this segment cannot grow: then acquire another

@@ -14,7 +14,7 @@
 #include <cstddef>
 
 #include "kernels/cpu/reduce_plan.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd/simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/copy.h"
+// Copy, cast and fill of strided views: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <cstring>
 
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd/rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -263,7 +264,7 @@ void copy_bits(Threads threads, const Loop& loop, const TensorView& dst, const T
 
 }  // namespace
 
-void copy(const KernelContext& context, const TensorView& dst, const TensorView& src) {
+void CpuBackend::copy(const KernelContext& context, const TensorView& dst, const TensorView& src) {
   if (dst.numel() == 0) return;
   const Loop loop = make_strided_loop<2>({&dst, &src});
   const bool dense = loop.row_stride(0) == 1 && loop.row_stride(1) == 1;
@@ -291,7 +292,28 @@ void copy(const KernelContext& context, const TensorView& dst, const TensorView&
   });
 }
 
-void fill(const KernelContext& context, const TensorView& dst, double value) {
+// A host's memory is the device's.
+void CpuBackend::copy_from_host(const KernelContext& context, const TensorView& dst,
+                                const TensorView& host) {
+  copy(context, dst, host);
+}
+
+void CpuBackend::copy_from_host_async(const KernelContext& context, const TensorView& dst,
+                                      const TensorView& host) {
+  copy(context, dst, host);
+}
+
+void CpuBackend::copy_to_host(const KernelContext& context, const TensorView& host,
+                              const TensorView& src) {
+  copy(context, host, src);
+}
+
+void CpuBackend::copy_to_host_async(const KernelContext& context, const TensorView& host,
+                                    const TensorView& src) {
+  copy(context, host, src);
+}
+
+void CpuBackend::fill(const KernelContext& context, const TensorView& dst, double value) {
   if (dst.numel() == 0) return;
   const StridedLoop<1> loop = make_strided_loop<1>({&dst});
   dispatch_stored(dst.dtype, "fill", [&]<typename T>(TypeTag<T>) {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "kernels/base/error.h"
-#include "kernels/cpu/matmul_onednn.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/matmul/matmul_onednn.h"
+#include "kernels/cpu/simd/targets.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

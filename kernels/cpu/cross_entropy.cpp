@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/cross_entropy.h"
+// Cross entropy from logits: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,17 +8,17 @@
 #include <limits>
 #include <numbers>
 
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/cross_entropy.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/coarse_math.h"
-#include "kernels/cpu/rows.h"
-#include "kernels/cpu/simd_math.h"
+#include "kernels/cpu/simd/coarse_math.h"
+#include "kernels/cpu/simd/rows.h"
+#include "kernels/cpu/simd/simd_math.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ROW_LSE_
 #define MESHLOOM_KERNELS_CPU_ROW_LSE_
@@ -270,8 +271,8 @@ void combine_rows(const CrossEntropyRows& rows, const TensorView& slices,
 
 }  // namespace
 
-void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
-                   const CrossEntropyOptions& options) {
+void CpuBackend::cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
+                               const CrossEntropyOptions& options) {
   const auto& [logits, targets, losses, lse] = rows;
   const std::int64_t classes = logits.size(1);
   const std::int64_t total = options.slice.total;
@@ -298,17 +299,17 @@ void cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
   });
 }
 
-void combine_class_slices(const CrossEntropyRows& rows, const TensorView& slices,
-                          std::int64_t ignore_index) {
+void CpuBackend::combine_class_slices(const KernelContext&, const CrossEntropyRows& rows,
+                                      const TensorView& slices, std::int64_t ignore_index) {
   if (rows.losses.dtype == DType::kFloat64)
     combine_rows<double>(rows, slices, ignore_index);
   else
     combine_rows<float>(rows, slices, ignore_index);
 }
 
-void cross_entropy_backward(const KernelContext& context, const TensorView& dlogits,
-                            const TensorView& grad_losses, const CrossEntropyRows& rows,
-                            const CrossEntropyOptions& options) {
+void CpuBackend::cross_entropy_backward(const KernelContext& context, const TensorView& dlogits,
+                                        const TensorView& grad_losses, const CrossEntropyRows& rows,
+                                        const CrossEntropyOptions& options) {
   const TensorView &logits = rows.logits, &lse = rows.lse, &targets = rows.targets;
   const std::int64_t classes = logits.size(1);
   const std::int64_t total = options.slice.total;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/elementwise.h"
+// Elementwise functions of several tensors: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
-#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 #include "kernels/cpu/staging.h"
-#include "kernels/cpu/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -11,9 +12,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/coarse_math.h"
-#include "kernels/cpu/rows.h"
-#include "kernels/cpu/simd_math.h"
+#include "kernels/cpu/simd/coarse_math.h"
+#include "kernels/cpu/simd/rows.h"
+#include "kernels/cpu/simd/simd_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -321,8 +322,8 @@ void swiglu_backward_staged(Threads threads, const StridedLoop<5>& loop,
 
 }  // namespace
 
-void binary(const KernelContext& context, BinaryOp op, const TensorView& y, const TensorView& a,
-            const TensorView& b) {
+void CpuBackend::binary(const KernelContext& context, BinaryOp op, const TensorView& y,
+                        const TensorView& a, const TensorView& b) {
   if (y.numel() == 0) return;
   const auto loop = make_strided_loop<3>({&y, &a, &b});
   const bool fast = y.dtype == a.dtype && y.dtype == b.dtype && is_short_float(y.dtype) &&
@@ -338,8 +339,8 @@ void binary(const KernelContext& context, BinaryOp op, const TensorView& y, cons
   });
 }
 
-void where(const KernelContext& context, const TensorView& y, const TensorView& condition,
-           const TensorView& a, const TensorView& b) {
+void CpuBackend::where(const KernelContext& context, const TensorView& y,
+                       const TensorView& condition, const TensorView& a, const TensorView& b) {
   if (y.numel() == 0) return;
   if (y.dtype != a.dtype || y.dtype != b.dtype)
     throw Unimplemented(fmt::format("where: dtypes {}, {} and {} must be the same",
@@ -349,16 +350,16 @@ void where(const KernelContext& context, const TensorView& y, const TensorView& 
   });
 }
 
-void triangle(const KernelContext& context, const TensorView& y, const TensorView& x, bool upper,
-              std::int64_t diagonal) {
+void CpuBackend::triangle(const KernelContext& context, const TensorView& y, const TensorView& x,
+                          bool upper, std::int64_t diagonal) {
   if (y.numel() == 0) return;
   dispatch_size(y.dtype, [&]<typename T>(TypeTag<T>) {
     triangle_typed<T>(context.threads, y, x, upper, diagonal);
   });
 }
 
-void swiglu(const KernelContext& context, const TensorView& y, const TensorView& gate,
-            const TensorView& up) {
+void CpuBackend::swiglu(const KernelContext& context, const TensorView& y, const TensorView& gate,
+                        const TensorView& up) {
   if (y.numel() == 0) return;
   const auto loop = make_strided_loop<3>({&y, &gate, &up});
   bool dense = y.dtype == gate.dtype && y.dtype == up.dtype && is_short_float(y.dtype);
@@ -372,8 +373,9 @@ void swiglu(const KernelContext& context, const TensorView& y, const TensorView&
   });
 }
 
-void swiglu_backward(const KernelContext& context, const TensorView& dgate, const TensorView& dup,
-                     const TensorView& dy, const TensorView& gate, const TensorView& up) {
+void CpuBackend::swiglu_backward(const KernelContext& context, const TensorView& dgate,
+                                 const TensorView& dup, const TensorView& dy,
+                                 const TensorView& gate, const TensorView& up) {
   if (dgate.numel() == 0) return;
   const std::array<const TensorView*, 5> views{&dgate, &dup, &dy, &gate, &up};
   const auto loop = make_strided_loop<5>(views);

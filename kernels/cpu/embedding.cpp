@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/embedding.h"
+// Rows of a table by id, and the gradient of the table: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <cstring>
 
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd/rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -101,8 +102,8 @@ void add_columns(const TensorView& dweight, const TensorView& dy, const std::int
 
 }  // namespace
 
-void embedding(const KernelContext& context, const TensorView& y, const TensorView& weight,
-               const TensorView& ids) {
+void CpuBackend::embedding(const KernelContext& context, const TensorView& y,
+                           const TensorView& weight, const TensorView& ids) {
   const std::int64_t columns = weight.size(1);
   const auto size = static_cast<std::int64_t>(dtype_size(weight.dtype));
   const auto* id = ids.as<const std::int64_t>();
@@ -130,8 +131,9 @@ void embedding(const KernelContext& context, const TensorView& y, const TensorVi
 
 // Every thread goes through all ids for columns of its own: the order of additions never depends on
 // threads.
-void embedding_backward(const KernelContext& context, const TensorView& dweight,
-                        const TensorView& dy, const TensorView& ids, std::int64_t padding_idx) {
+void CpuBackend::embedding_backward(const KernelContext& context, const TensorView& dweight,
+                                    const TensorView& dy, const TensorView& ids,
+                                    std::int64_t padding_idx) {
   const std::int64_t columns = dweight.size(1);
   const std::int64_t count = ids.numel();
   const std::int64_t blocks = (columns + kLineColumns - 1) / kLineColumns;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/ids.h"
+// Ids of tokens and classes: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
 
@@ -22,14 +23,16 @@ std::int64_t place_of(std::int64_t id, const IdSlice& slice) {
 
 }  // namespace
 
-void slice_ids(const TensorView& places, const TensorView& ids, const IdSlice& slice) {
+void CpuBackend::slice_ids(const KernelContext&, const TensorView& places, const TensorView& ids,
+                           const IdSlice& slice) {
   const std::span<const std::int64_t> from = values_of(ids);
   std::transform(from.begin(), from.end(), places.as<std::int64_t>(),
                  [&](std::int64_t id) { return place_of(id, slice); });
 }
 
-void first_id_outside(const TensorView& found, const TensorView& ids, std::int64_t limit,
-                      std::optional<std::int64_t> allowed) {
+void CpuBackend::first_id_outside(const KernelContext&, const TensorView& found,
+                                  const TensorView& ids, std::int64_t limit,
+                                  std::optional<std::int64_t> allowed) {
   const std::span<const std::int64_t> all = values_of(ids);
   const auto first = std::find_if(all.begin(), all.end(), [&](std::int64_t id) {
     return (id < 0 || id >= limit) && id != allowed;
@@ -39,7 +42,8 @@ void first_id_outside(const TensorView& found, const TensorView& ids, std::int64
   found.as<std::int64_t>()[1] = any ? *first : 0;
 }
 
-void count_ids(const TensorView& count, const TensorView& ids, std::int64_t id) {
+void CpuBackend::count_ids(const KernelContext&, const TensorView& count, const TensorView& ids,
+                           std::int64_t id) {
   const std::span<const std::int64_t> all = values_of(ids);
   *count.as<std::int64_t>() = std::count(all.begin(), all.end(), id);
 }

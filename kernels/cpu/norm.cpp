@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/norm.h"
+// Layer norm and RMS norm, with and without the residual add before: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <cmath>
 
-#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/norm_common.h"
-#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,7 +14,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd/rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -212,7 +213,8 @@ bool needs_conversion(const TensorView& parameter) {
 
 }  // namespace
 
-void norm(const KernelContext& context, const NormViews& views, const NormOptions& options) {
+void CpuBackend::norm(const KernelContext& context, const NormViews& views,
+                      const NormOptions& options) {
   if (views.x.numel() == 0) return;
   if (views.x.dtype == DType::kFloat64) {
     const auto* weight = views.weight.as<const double>();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/norm.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/norm_common.h"
-#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd/rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -243,7 +243,7 @@ void run(const NormGrads& views, const F* weight, F* sums, std::int64_t threads)
 
 }  // namespace
 
-void norm_backward(const KernelContext& context, const NormGrads& views) {
+void CpuBackend::norm_backward(const KernelContext& context, const NormGrads& views) {
   if (views.x.numel() == 0) {
     if (views.accumulate_params) return;
     for (const TensorView* grad : {&views.dweight, &views.dbias})

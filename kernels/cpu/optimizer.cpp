@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/optimizer.h"
+// Fused optimizer steps over all parameters: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/simd/dispatch.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,7 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd/simd.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_OPTIMIZER_ROWS_
 #define MESHLOOM_KERNELS_CPU_OPTIMIZER_ROWS_
@@ -176,16 +177,16 @@ bool leaves_all_untouched(const StepScalars& scalars) {
 
 }  // namespace
 
-void clip_factor(const TensorView& norm, const TensorView& factor, const TensorView& sum_of_squares,
-                 double max_norm) {
+void CpuBackend::clip_factor(const KernelContext&, const TensorView& norm, const TensorView& factor,
+                             const TensorView& sum_of_squares, double max_norm) {
   const float root = std::sqrt(static_cast<float>(*sum_of_squares.as<double>()));
   *norm.as<float>() = root;
   *factor.as<float>() =
       max_norm > 0.0 ? std::min(1.0f, static_cast<float>(max_norm) / (root + 1e-6f)) : 1.0f;
 }
 
-void adam_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
-               const StepScalars& scalars, const AdamOptions& options) {
+void CpuBackend::adam_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
+                           const StepScalars& scalars, const AdamOptions& options) {
   if (leaves_all_untouched(scalars)) return;
   const auto step = static_cast<double>(*scalars.step.as<std::int64_t>());
   const float lr = *scalars.lr.as<float>();
@@ -204,8 +205,8 @@ void adam_step(const KernelContext& context, std::span<const OptimizerTensor> te
   });
 }
 
-void sgd_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
-              const StepScalars& scalars, const SgdOptions& options) {
+void CpuBackend::sgd_step(const KernelContext& context, std::span<const OptimizerTensor> tensors,
+                          const StepScalars& scalars, const SgdOptions& options) {
   if (leaves_all_untouched(scalars)) return;
   const SgdFactors factors{*scalars.lr.as<float>(),  options.momentum,
                            1.0f - options.dampening, factor_of(scalars),

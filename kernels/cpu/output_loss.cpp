@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/output_loss.h"
+// Output projection and cross entropy by chunks of rows: the calls of Backend of the same names.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
 
 #include "kernels/base/half.h"
 #include "kernels/base/loss_pieces.h"
-#include "kernels/cpu/copy.h"
-#include "kernels/cpu/cross_entropy.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/matmul_table.h"
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/matmul_table.h"
 #include "kernels/cpu/span_workspace.h"
 
 namespace meshloom::kernels::cpu {
@@ -86,8 +85,8 @@ void for_products(const Products& p, bool accumulate, Product&& product) {
 
 }  // namespace
 
-OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
-                                std::int64_t widest) {
+OutputLossPlan CpuBackend::output_loss_plan(const TensorView& hidden, const TensorView& weight,
+                                            std::int64_t widest) const {
   const std::int64_t rows = hidden.size(0);
   OutputLossPlan plan;
   plan.row = std::max<std::int64_t>(weight.size(0), 1);
@@ -113,8 +112,9 @@ OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weig
   return plan;
 }
 
-void output_loss_chunk(const KernelContext& context, const CrossEntropyRows& rows,
-                       const OutputProjection& projection, const CrossEntropyOptions& options) {
+void CpuBackend::output_loss_chunk(const KernelContext& context, const CrossEntropyRows& rows,
+                                   const OutputProjection& projection,
+                                   const CrossEntropyOptions& options) {
   MatmulOptions product;
   if (projection.bias.defined()) {
     product.epilogue = Epilogue::kBias;
@@ -124,8 +124,9 @@ void output_loss_chunk(const KernelContext& context, const CrossEntropyRows& row
   cross_entropy(context, rows, options);
 }
 
-void output_loss_products(const KernelContext& context, const OutputLossGrads& grads,
-                          const TensorView& gradient, const OutputProjection& projection) {
+void CpuBackend::output_loss_products(const KernelContext& context, const OutputLossGrads& grads,
+                                      const TensorView& gradient,
+                                      const OutputProjection& projection) {
   const auto& [hidden, weight, bias] = projection;
   const auto& [dhidden, dweight, dbias, accumulate_params] = grads;
   Products products{dhidden, dweight, dbias, gradient, hidden, weight, panel_columns(gradient)};

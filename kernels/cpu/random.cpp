@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/random.h"
+// Dropout and random fills by Philox on the global element index: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/simd/dispatch.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,9 +13,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/rows.h"
-#include "kernels/cpu/simd_math.h"
-#include "kernels/cpu/simd_philox.h"
+#include "kernels/cpu/simd/rows.h"
+#include "kernels/cpu/simd/simd_math.h"
+#include "kernels/cpu/simd/simd_philox.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_RANDOM_CHUNK_
 #define MESHLOOM_KERNELS_CPU_RANDOM_CHUNK_
@@ -206,8 +207,8 @@ void fill_random(const KernelContext& context, const TensorView& dst, const Phil
 
 // An element is kept where its uniform value is not below p, which is said of the bits that it is
 // made of: nothing is rounded on the way.
-void dropout(const KernelContext& context, const TensorView& y, const TensorView& x,
-             const DropoutOptions& options) {
+void CpuBackend::dropout(const KernelContext& context, const TensorView& y, const TensorView& x,
+                         const DropoutOptions& options) {
   const auto p = static_cast<float>(options.p);
   const double least = std::ceil(static_cast<double>(p) * 0x1p24);
   const auto threshold = static_cast<std::uint32_t>(std::clamp(least, 0.0, 0x1p24 - 1.0)) << 8;
@@ -228,13 +229,15 @@ void dropout(const KernelContext& context, const TensorView& y, const TensorView
                  });
 }
 
-void fill_normal(const KernelContext& context, const TensorView& dst, const PhiloxStream& random,
-                 std::uint64_t first_index, float mean, float std) {
+void CpuBackend::fill_normal(const KernelContext& context, const TensorView& dst,
+                             const PhiloxStream& random, std::uint64_t first_index, float mean,
+                             float std) {
   fill_random(context, dst, random, first_index, true, std, mean);
 }
 
-void fill_uniform(const KernelContext& context, const TensorView& dst, const PhiloxStream& random,
-                  std::uint64_t first_index, float low, float high) {
+void CpuBackend::fill_uniform(const KernelContext& context, const TensorView& dst,
+                              const PhiloxStream& random, std::uint64_t first_index, float low,
+                              float high) {
   fill_random(context, dst, random, first_index, false, high - low, low);
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/reduce.h"
+// Reductions over any dims: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/reduce_plan.h"
+#include "kernels/cpu/simd/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/reduce.cpp"
@@ -13,7 +14,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/column_terms.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd/rows.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -387,8 +388,8 @@ bool has_nonfinite(const KernelContext& context, const TensorView& x) {
 
 }  // namespace
 
-void reduce(const KernelContext& context, ReduceOp op, const TensorView& y, const TensorView& x,
-            double correction) {
+void CpuBackend::reduce(const KernelContext& context, ReduceOp op, const TensorView& y,
+                        const TensorView& x, double correction) {
   if (y.numel() == 0) return;
   const ReducePlan plan = make_reduce_plan(y, x);
   const bool exact = op == ReduceOp::kSum || op == ReduceOp::kAmax;
@@ -401,8 +402,8 @@ void reduce(const KernelContext& context, ReduceOp op, const TensorView& y, cons
   reduce_rows(context.threads, op, y, x, plan, correction);
 }
 
-void sum_of_squares(const KernelContext& context, const TensorView& out,
-                    std::span<const TensorView> xs, bool accumulate) {
+void CpuBackend::sum_of_squares(const KernelContext& context, const TensorView& out,
+                                std::span<const TensorView> xs, bool accumulate) {
   std::int64_t n = 0;
   for (const TensorView& x : xs) n += x.numel();
   const std::int64_t parts = std::min<std::int64_t>(
@@ -418,8 +419,8 @@ void sum_of_squares(const KernelContext& context, const TensorView& out,
   *sum = static_cast<float>(total);
 }
 
-void first_nonfinite(const KernelContext& context, const TensorView& index,
-                     std::span<const TensorView> xs) {
+void CpuBackend::first_nonfinite(const KernelContext& context, const TensorView& index,
+                                 std::span<const TensorView> xs) {
   const auto found = std::find_if(xs.begin(), xs.end(),
                                   [&](const TensorView& x) { return has_nonfinite(context, x); });
   *index.as<std::int64_t>() = found == xs.end() ? -1 : found - xs.begin();

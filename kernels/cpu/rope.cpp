@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/rope.h"
+// Rotary position embedding: a call of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,7 +11,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd/simd.h"
 
 #ifndef MESHLOOM_KERNELS_CPU_ROPE_ROWS_
 #define MESHLOOM_KERNELS_CPU_ROPE_ROWS_
@@ -207,8 +208,8 @@ bool can_stream(const TensorView& y, const TensorView& x) {
 
 }  // namespace
 
-void rope(const KernelContext& context, const TensorView& y, const TensorView& x,
-          const RopeOptions& options) {
+void CpuBackend::rope(const KernelContext& context, const TensorView& y, const TensorView& x,
+                      const RopeOptions& options) {
   if (x.numel() == 0) return;
   const RopeCall call{y, x, options, can_stream(y, x)};
   const std::int64_t row_grain = std::max<std::int64_t>(1, kElementGrain / x.size(3));

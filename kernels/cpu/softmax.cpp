@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/softmax.h"
+// Softmax and log-softmax over the last dim: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <cmath>
 
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/streaming.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,8 +13,8 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/rows.h"
-#include "kernels/cpu/simd_math.h"
+#include "kernels/cpu/simd/rows.h"
+#include "kernels/cpu/simd/simd_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace meshloom::kernels::cpu {
@@ -146,7 +147,8 @@ std::byte* row_at(const TensorView& view, std::int64_t row) {
 
 }  // namespace
 
-void softmax(const KernelContext& context, const TensorView& y, const TensorView& x, bool log) {
+void CpuBackend::softmax(const KernelContext& context, const TensorView& y, const TensorView& x,
+                         bool log) {
   if (x.numel() == 0) return;
   const std::int64_t columns = x.shape.back();
   const bool wide = x.dtype == DType::kFloat64;
@@ -164,8 +166,8 @@ void softmax(const KernelContext& context, const TensorView& y, const TensorView
                });
 }
 
-void softmax_backward(const KernelContext& context, const TensorView& dx, const TensorView& dy,
-                      const TensorView& y, bool log) {
+void CpuBackend::softmax_backward(const KernelContext& context, const TensorView& dx,
+                                  const TensorView& dy, const TensorView& y, bool log) {
   if (dx.numel() == 0) return;
   const std::int64_t columns = dx.shape.back();
   const bool wide = dx.dtype == DType::kFloat64;

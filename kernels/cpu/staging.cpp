@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/staging.h"
 
-#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/simd/dispatch.h"
 
 namespace meshloom::kernels::cpu {
 namespace {

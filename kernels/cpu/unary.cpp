@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/unary.h"
+// Elementwise functions of one tensor and their gradients: calls of Backend on the CPU.
+#include "kernels/cpu/cpu_backend.h"
 
 #include <cmath>
 
-#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/streaming.h"
 #include "kernels/cpu/staging.h"
-#include "kernels/cpu/streaming.h"
 #include "kernels/cpu/strided_loop.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -13,7 +14,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/simd/rows.h"
 #include "kernels/cpu/unary_ops.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -184,8 +185,8 @@ void unary_backward_staged(Threads threads, UnaryOp op, const TensorView& dx, co
 
 }  // namespace
 
-void unary(const KernelContext& context, UnaryOp op, const TensorView& y, const TensorView& x,
-           double scalar) {
+void CpuBackend::unary(const KernelContext& context, UnaryOp op, const TensorView& y,
+                       const TensorView& x, double scalar) {
   if (y.numel() == 0) return;
   const auto loop = make_strided_loop<2>({&y, &x});
   const bool dense = loop.row_stride(0) == 1 && loop.row_stride(1) == 1;
@@ -200,8 +201,9 @@ void unary(const KernelContext& context, UnaryOp op, const TensorView& y, const 
   });
 }
 
-void unary_backward(const KernelContext& context, UnaryOp op, const TensorView& dx,
-                    const TensorView& dy, const TensorView& x, const TensorView& y, double scalar) {
+void CpuBackend::unary_backward(const KernelContext& context, UnaryOp op, const TensorView& dx,
+                                const TensorView& dy, const TensorView& x, const TensorView& y,
+                                double scalar) {
   if (dx.numel() == 0) return;
   // What an op's derivative does not read need not be given.
   const TensorView& in = x.defined() ? x : dy;

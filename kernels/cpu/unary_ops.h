@@ -12,9 +12,9 @@
 
 #include <cmath>
 
-#include "kernels/cpu/coarse_math.h"
-#include "kernels/cpu/simd.h"
-#include "kernels/cpu/simd_math.h"
+#include "kernels/cpu/simd/coarse_math.h"
+#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/simd/simd_math.h"
 #include "kernels/options.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -50,8 +50,9 @@ std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size
                                         const RowMask& row,
                                         const std::vector<LayerWindow>& layers = {});
 
-/// The same for a batch whose rows may differ in their documents, as the order of the sequence dim
-/// of a tensor whose rows lie in dim `row_dim`; null if it is the ceil rule.
+/// Returns what balanced_parts gives for a batch whose rows may differ in their documents, as the
+/// order of the sequence dim of a tensor whose rows lie in dim `row_dim`; null if it is the ceil
+/// rule.
 DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, int row_dim,
                            const std::vector<RowMask>& rows,
                            const std::vector<LayerWindow>& layers = {});

@@ -10,7 +10,7 @@ namespace meshloom::planner {
 /// than a block beyond its share.
 inline constexpr std::int64_t kCacheBlock = 64;
 
-/// Those of `positions` that a rank keeps, ascending and counted from positions.begin.
+/// Returns those of `positions` that a rank keeps, ascending and counted from positions.begin.
 IndexRanges kept_by_rank(int rank, int ranks, ShardRange positions);
 /// How many these are.
 std::int64_t count_kept_by_rank(int rank, int ranks, ShardRange positions);

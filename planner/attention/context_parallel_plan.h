@@ -12,7 +12,7 @@ namespace meshloom::planner {
 struct ContextParallelPlan {
   LoadBalancer load_balancer = LoadBalancer::kAuto;
   Rotate rotate = Rotate::kAuto;
-  /// With kUlysses: how many neighbouring ranks exchange heads; it divides the ranks of the
+  /// With kUlysses so many neighbouring ranks exchange heads; the number divides the ranks of the
   /// sequence. Between neighbourhoods keys travel as with kPull. 0: all ranks.
   int ulysses_degree = 0;
 

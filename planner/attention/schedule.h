@@ -31,8 +31,8 @@ struct AttentionStep {
 std::vector<AttentionStep> attention_schedule(int rank, const std::vector<SequencePart>& parts,
                                               const RowMask& row);
 
-/// By rank: which of the keys of `source` its queries see, in the order in which `source` holds
-/// them; what attention_schedule of that rank says of its step with this source.
+/// Returns, by rank, which of the keys of `source` its queries see, in the order in which `source`
+/// holds them; what attention_schedule of that rank says of its step with this source.
 std::vector<IndexRanges> requested_keys(int source, const std::vector<SequencePart>& parts,
                                         const RowMask& row);
 

@@ -18,11 +18,12 @@ struct AttentionSizes {
   std::int64_t dims = 1, dims_v = 1;  ///< of a head of q and k, and of v
   std::int64_t element_bytes = 4;
   int ranks = 1;
-  /// Of a query and a key that see each other, in a row and head; 0: those of a causal mask.
+  /// So many pairs of a query and a key see each other in a row and head; 0 stands for those of a
+  /// causal mask.
   double pairs = 0.0;
-  /// Of the keys of other ranks, how many a rank's queries see, on the average over the ranks.
-  /// Causal, with heads and tails: all of half of the sequence behind a rank and half of that
-  /// before it.
+  /// The queries of a rank see this share of the keys of other ranks, on the average over the
+  /// ranks. Causal, with heads and tails: all of half of the sequence behind a rank and half of
+  /// that before it.
   double seen_share = 0.75;
   double balance = 1.0;  ///< mean over largest work of a rank
 };

@@ -16,7 +16,7 @@ std::string to_string(CollectiveKind kind);
 /// everyone at once. Of an all_to_all `own` is what goes to others.
 std::int64_t bytes_sent(CollectiveKind kind, std::int64_t elements, std::int64_t own,
                         std::int64_t element_bytes, int size);
-/// The same if parts follow the ceil rule.
+/// Returns the bytes that rank 0 sends in one call if parts follow the ceil rule.
 std::int64_t bytes_sent(CollectiveKind kind, std::int64_t elements, std::int64_t element_bytes,
                         int size);
 

@@ -159,7 +159,7 @@ class Folding {
       if (names[old] < 0) {
         names[old] = static_cast<int>(result.tensors.size());
         GraphTensor tensor = graph_.tensors[old];
-        // Of equal segments the last one's go on to what follows.
+        // What follows takes the tensors of the last of equal segments.
         tensor.released = place_of_step(graph_.tensors[index(last[old])].released);
         if (tensor.made >= 0) tensor.made = place_of_step(tensor.made + 1) - 1;
         result.tensors.push_back(tensor);

@@ -91,7 +91,7 @@ class LayoutPass {
   /// Elements of each piece of memory that a rank takes for tensors, the first rank's.
   const std::vector<std::int64_t>& storages() const { return storages_; }
   void note(PassCollective collective) { collectives_.push_back(std::move(collective)); }
-  /// Those since the last call, in order.
+  /// Takes the collectives that were noted since the last call, in order.
   std::vector<PassCollective> take() { return std::exchange(collectives_, {}); }
 
  private:

@@ -61,7 +61,8 @@ struct LocalModel {
 /// keep different things for backward, and as styled_model and model_pass do.
 LocalModel local_model(ModelGraphs& model, const MeshSizes& mesh, const ParallelPlan& plan,
                        const Workload& work);
-/// The same from what was worked out before, for searches: neither depends on dp and fsdp.
+/// Makes the same local model from what was worked out before, for searches: neither depends on dp
+/// and fsdp.
 LocalModel local_model(const ModelGraphs& model, const StyledModel& styled, const ModelPass& pass,
                        const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work);
 

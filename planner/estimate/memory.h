@@ -18,9 +18,11 @@ struct MemoryEstimate {
   std::int64_t workspace = 0;      ///< scratch of kernels
   std::int64_t communication = 0;  ///< staging of collectives, workspaces of fused products
   std::int64_t process = 0;        ///< code, libraries, data in passing
-  /// Of `communication`: tensors of context parallelism, which on a device lie in its memory.
+  /// Tensors of context parallelism take this part of `communication`; on a device they lie in its
+  /// memory.
   std::int64_t exchanged = 0;
-  /// Of no part above: pinned memory of a rank on a device (staged_bytes). 0: not asked for.
+  /// A rank on a device has so much pinned memory (staged_bytes), which is in no part above. 0: not
+  /// asked for.
   std::int64_t staged = 0;
 
   std::int64_t total() const;

@@ -17,7 +17,7 @@ struct GraphTensor {
   Shape shape = {};
   std::int64_t element_bytes = 0;  ///< 0: of the plan's dtype
   bool recorded = false;           ///< has a gradient
-  /// Of a parameter: its module (ModelModules) and its place among that module's parameters; -1.
+  /// They name a parameter: its module (ModelModules) and its place among that module's; else -1.
   int module = -1, parameter = -1;
   /// The step that makes it; -1 if it is there before.
   int made = -1;
@@ -38,7 +38,8 @@ enum class GraphStepKind : std::uint8_t {
 /// Tensors are named by their index in ModelGraph::tensors.
 struct GraphStep {
   GraphStepKind kind = GraphStepKind::kOp;
-  /// That begins or ends; of an op the innermost that it runs in (ModelModules); -1: the model.
+  /// The module that begins or ends, or the innermost that an op runs in (ModelModules); -1: the
+  /// model itself.
   int module = -1;
   int layer = -1;  ///< the block that the module is part of; -1: outside blocks
   OpId op = OpId::kUnary;

@@ -19,8 +19,9 @@ class ModelGraphs {
   virtual const ModelModules& modules() const = 0;
   /// The styles of tp unless a plan has its own.
   virtual StylePlan default_styles(bool sequence_parallel) const = 0;
-  /// Of a micro batch of `rows` sequences of `tokens` tokens each, with equal blocks folded; lives
-  /// as long as this. Throws InvalidArgument for more tokens than the model takes.
+  /// Returns the graph of a micro batch of `rows` sequences of `tokens` tokens each, with equal
+  /// blocks folded; it lives as long as this. Throws InvalidArgument for more tokens than the model
+  /// takes.
   virtual const ModelGraph& of(std::int64_t rows, std::int64_t tokens) = 0;
 };
 

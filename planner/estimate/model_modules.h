@@ -16,7 +16,7 @@ namespace meshloom::planner {
 struct ModelModules {
   std::string block_prefix;  ///< "transformer.h"
   std::int64_t layers = 0;
-  /// Those of `block` are named as behind "PREFIX.LAYER."; "" is the block itself.
+  /// Modules of `block` have the names that stand behind "PREFIX.LAYER."; "" is the block itself.
   std::vector<ModuleShape> before, block, after;
 
   bool is_block(int module) const;  ///< whether this number is one of `block`
@@ -28,7 +28,8 @@ struct ModelModules {
 /// InvalidArgument where there is none.
 ModelModules sort_modules(std::vector<ModuleShape> modules);
 
-/// Of a module of layer `layer`, or if it is negative of one outside the layers.
+/// Returns the full name of a module of layer `layer`, or of one outside the layers if that is
+/// negative.
 std::string full_name(const ModelModules& modules, const std::string& module, std::int64_t layer);
 /// The names of all modules of all layers, in order, the model's own ("") first.
 std::vector<std::string> module_names(const ModelModules& modules);

@@ -24,8 +24,8 @@ struct ParameterLayout {
   std::string shard_reason{};  ///< why fsdp shards it so, or not (ShardChoice); "" without fsdp
 };
 
-/// On the rank at these coordinates of dp, fsdp, cp, tp. If fsdp and tp shard one dim, tp shards
-/// first.
+/// Returns the layouts on the rank at these coordinates of dp, fsdp, cp, tp. If fsdp and tp shard
+/// one dim, tp shards first.
 std::vector<ParameterLayout> parameter_layouts(const ModelGraphs& model, const MeshSizes& mesh,
                                                const ParallelPlan& plan,
                                                const std::vector<int>& coordinates);

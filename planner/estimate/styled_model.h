@@ -33,7 +33,7 @@ struct StyledModule {
   std::vector<ModelParameter> parameters;
 };
 
-/// In the order of ModelModules; `block` stands for every layer.
+/// The modules are in the order of ModelModules; `block` stands for every layer.
 struct StyledModel {
   MeshPtr mesh;  ///< of the one dim tp
   std::string block_prefix;

@@ -29,7 +29,8 @@ class TensorLives {
   TensorLives(const ModelPass& pass, ActivationCheckpoint checkpointing, std::int64_t element_bytes,
               std::int64_t loss_bytes);
 
-  /// One forward and backward. Of each run: bytes that are there while and after it is at work.
+  /// Walks through one forward and backward; `beside` has, of each run, bytes that are there while
+  /// and after it is at work.
   void walk(const std::vector<std::int64_t>& beside);
   std::int64_t peak() const { return memory_.peak(); }
   const std::vector<RunLives>& runs() const { return runs_; }

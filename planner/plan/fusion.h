@@ -37,7 +37,8 @@ struct FusionPlan {
   bool operator==(const FusionPlan&) const = default;
 };
 
-/// Of the module of this name, by the best pattern. Throws InvalidArgument as best_pattern.
+/// Returns the mode of the module of this name, which the best pattern decides. Throws
+/// InvalidArgument as best_pattern.
 FusionMode fusion_mode(const FusionPlan& plan, std::string_view module);
 
 /// What a product takes along. Their backwards are each other's.
@@ -46,7 +47,7 @@ enum class FusedProduct : std::uint8_t {
   kScatter,  ///< the summing and scattering of its result
 };
 
-/// Of the table below; grows whenever a row changes.
+/// This is the version of the table in fusion.cpp, and grows whenever a row of it changes.
 inline constexpr int kFusionTableVersion = 1;
 /// Whether kAuto fuses a product that gathers or scatters so many bytes, both directions together.
 /// It never does where bits would differ from those of the product and the collective apart.

@@ -17,7 +17,7 @@ struct ParameterSpec {
   /// If a rank holds it whole, it computes a share of its gradient only (its part of the
   /// sequence; a bias that counts once): the gradient is held as summands.
   bool summands = false;
-  /// Of the dim that is sharded: its stretches, and how many features stay together in each.
+  /// The dim that is sharded has `groups` stretches, and `unit` features stay together in each.
   int groups = 1;
   std::int64_t unit = 1;
 };
@@ -28,7 +28,7 @@ struct ShardedFeatures {
   bool whole = false;  ///< too few units: every rank has all
   int groups = 1;
   std::int64_t unit = 1;  ///< so many features stay together
-  /// By mesh dim, null for the ceil rule.
+  /// The orders are by mesh dim, null for the ceil rule.
   std::vector<DimOrderPtr> orders = {};
 };
 

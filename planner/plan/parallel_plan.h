@@ -61,8 +61,9 @@ struct ParallelPlan {
 /// "tensor_parallel, sequence_parallel, activation_checkpoint full, bfloat16"
 std::string to_string(const ParallelPlan& plan);
 
-/// The styles of a plan for a model: its own, or the model's default ones. A module keeps the layouts of
-/// what it gives unless a style says otherwise, since all parameters of the model have layouts.
+/// The styles of a plan for a model: its own, or the model's default ones. A module keeps the
+/// layouts of what it gives unless a style says otherwise, since all parameters of the model have
+/// layouts.
 StylePlan styles_of(const ParallelPlan& plan, const StylePlan& default_styles);
 
 /// What fully_shard is told of the parameters of these names. Throws InvalidArgument for a pattern

@@ -19,10 +19,10 @@ class StyleDims {
   StyleDims(MeshPtr mesh, const std::string& name);
 
   const MeshPtr& mesh() const { return mesh_; }
-  /// Ascending.
+  /// Returns the acting dims, ascending.
   const std::vector<int>& acting() const { return acting_; }
   int count() const { return static_cast<int>(acting_.size()); }
-  /// Of the parts that a tensor has if it is sharded along all of them.
+  /// Returns how many parts a tensor has that is sharded along all acting dims.
   int parts() const;
 
   /// One placement per mesh dim: `along`, which has one per acting dim, and on the other dims those

@@ -27,7 +27,8 @@ class StepCost {
  public:
   StepCost(const SearchSpace& space, const RedistributeOptions& options);
 
-  /// Of a step from `state` to `next`, whose largest local tensors have `elements` and `result`.
+  /// Returns the seconds of a step from `state` to `next`, whose largest local tensors have
+  /// `elements` and `result` elements.
   double seconds(StepKind kind, const DimList& dims, const LayoutState& state, double elements,
                  const LayoutState& next, double result) const;
   double seconds(const LayoutState& state, const Move& move) const {
@@ -46,7 +47,7 @@ class StepCost {
     return {rates_[dim_mask].sent * (1.0 - 1.0 / links_[dim_mask].ranks), copied_};
   }
 
-  /// At least this much over the group of `dim_mask`, whatever the layouts are.
+  /// Returns what a step costs at least over the group of `dim_mask`, whatever the layouts are.
   double least_seconds(StepKind kind, unsigned dim_mask, double elements, double result) const {
     return seconds(kind, dim_mask, elements, result, true);
   }

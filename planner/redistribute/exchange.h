@@ -21,14 +21,15 @@ struct StepMembers {
 /// The group of a step inside a mesh that `mesh_rank` is in, numbered as the step's mesh dims are
 /// flattened.
 StepMembers group_members(const RedistributeStep& step, int mesh_rank);
-/// Of a step between meshes: all ranks of either, by ascending rank of the world.
+/// Returns the members of a step between meshes: all ranks of either, by ascending rank of the
+/// world.
 StepMembers crossing_members(const RedistributeStep& step);
 
 /// One member's share. Boxes lead from a local tensor before the step to one after it. Two members
 /// list the boxes between them alike, in the same order.
 struct RankExchange {
   std::vector<Shape> before, after;  ///< of every member's local tensor
-  /// By member.
+  /// The boxes are by member.
   ///   kAllGather      receives: all of a member's tensor, this one's own included
   ///   kReduceScatter  sends: what a member gets of the sum, this one's own included
   ///   kAllToAll, kSendRecv  both; empty for this member itself
@@ -37,12 +38,12 @@ struct RankExchange {
   Boxes kept;
 };
 
-/// Of several members that hold the same elements, a receiver that is one of them takes its own,
-/// else that of number (receiver mod their number), in order of members. Throws InternalError if
-/// the members do not hold all of the step's result, and for a Partial layout in kAllToAll or
-/// kSendRecv: no planner makes such a step.
+/// Returns the share of member number `own`. Of several members that hold the same elements, a
+/// receiver that is one of them takes its own, else that of number (receiver mod their number), in
+/// order of members. Throws InternalError if the members do not hold all of the step's result, and
+/// for a Partial layout in kAllToAll or kSendRecv: no planner makes such a step.
 RankExchange rank_exchange(const RedistributeStep& step, const StepMembers& members, int own);
-/// Of a step inside a mesh.
+/// Returns the share of rank `mesh_rank` in a step inside a mesh.
 RankExchange rank_exchange(const RedistributeStep& step, int mesh_rank);
 
 }  // namespace meshloom::planner

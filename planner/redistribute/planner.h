@@ -19,7 +19,7 @@ struct RedistributeOptions {
   /// transitions of PyTorch alone. kBytes: seconds on `topology`, over every move there is.
   CostModel cost_model = CostModel::kBytes;
   int element_size = 4;
-  /// Null: the built-in one.
+  /// A null topology stands for the built-in one.
   std::shared_ptr<const Topology> topology;
 };
 

@@ -21,7 +21,8 @@ class ByteBound {
   ByteBound(const SearchSpace& space, const StepCost& cost);
 
   double operator()(const LayoutState& state) const { return bounds_[class_of(state)]; }
-  /// Of the best layout that also shards by the mesh dims in `left`, which `state` replicates.
+  /// Returns the bound of the best layout that also shards by the mesh dims in `left`, which
+  /// `state` replicates.
   double with_shards(const LayoutState& state, unsigned left) const;
 
  private:

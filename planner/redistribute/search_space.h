@@ -100,7 +100,8 @@ class SearchSpace {
   bool has_dim_orders() const { return has_dim_orders_; }
   /// True if `mesh_dim` may shard `tensor_dim`, unsharded so far, by this order.
   bool offers(int mesh_dim, int tensor_dim, DimOrderChoice order) const;
-  /// The same beside the shardings of `state`, whose orders by rows may forbid it.
+  /// Tells whether `mesh_dim` may shard `tensor_dim` by this order beside the shardings of `state`,
+  /// whose orders by rows may forbid it.
   bool offers(const LayoutState& state, int mesh_dim, int tensor_dim, DimOrderChoice order) const;
 
   /// Elements of `tensor_dim` in the largest shard.

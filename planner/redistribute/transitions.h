@@ -17,7 +17,7 @@ namespace meshloom::planner {
 /// that it may not become: S and R become P(sum) alone, P(sum) and P(avg) change into each other.
 void check_partial_changes(const DTensorSpec& from, const DTensorSpec& to);
 
-/// By mesh dim the tensor dims (a bit each) that it may shard on the way.
+/// AllowedShards has by mesh dim the tensor dims (a bit each) that it may shard on the way.
 using AllowedShards = std::array<std::uint8_t, kMaxSearchDims>;
 
 /// The kind of step that takes one mesh dim from a hold to another; none if there is no such

@@ -19,7 +19,8 @@ MeshLink mesh_link(const MeshLayout& mesh, int mesh_dim, const Topology& topolog
 /// `bytes` in layout `from`. Zero if no message is needed; infinity if it is not legal.
 double transition_cost(const Placement& from, const Placement& to, double bytes,
                        const MeshLink& link, CostModel model);
-/// The same shards of another sharding of the same dim.
+/// Estimates the cost of changing the shards of a tensor for those of another sharding of the same
+/// dim.
 double reshard_cost(double bytes, const MeshLink& link, CostModel model);
 
 }  // namespace meshloom::planner

@@ -50,12 +50,22 @@ if(MESHLOOM_MOLD AND NOT MESHLOOM_SANITIZE)
 endif()
 
 # The usual shape of a folder's library: explicit sources, public includes from the repository root, and, where it is
-# worth it, PRECOMPILED headers by name (MeshloomPrecompile.cmake).
+# worth it, PRECOMPILED headers by name (MeshloomPrecompile.cmake). An INSTALLED one is Meshloom::NAME to programs
+# that find_package(Meshloom), without the prefix meshloom_; what it links is INSTALLED too, or found by
+# MeshloomEngineDependencies.cmake.
 function(meshloom_library name)
-  cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "INSTALLED" "PRECOMPILED" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_include_directories(${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/meshloom>)
   target_link_libraries(${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
+  if(ARG_INSTALLED)
+    string(REGEX REPLACE "^meshloom_" "" export_name ${name})
+    set_target_properties(${name} PROPERTIES EXPORT_NAME ${export_name})
+    target_compile_features(${name} PUBLIC cxx_std_20)
+    install(TARGETS ${name} EXPORT MeshloomTargets
+      ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT Development)
+  endif()
   if(ARG_PRECOMPILED)
     meshloom_use_precompiled(${ARG_PRECOMPILED} ${name})
   endif()

@@ -4,10 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/context_attention.h"
 #include "tests/bench/kernel_timing.h"
@@ -75,8 +74,8 @@ Times run_problem(Problem& p, const AttentionOptions& options, KeptWorkspace& wo
   Times times{};
   times.forward = best_seconds(
       [&] {
-        kernels::cpu::attention(context, {p.output(p.o), p.rows(p.lse), false}, p.inputs(),
-                                attention_options);
+        kernels::cpu::cpu_backend().attention(context, {p.output(p.o), p.rows(p.lse), false},
+                                              p.inputs(), attention_options);
       },
       options.seconds);
   const kernels::AttentionGrads grads{p.output(p.grad_o),
@@ -89,8 +88,10 @@ Times run_problem(Problem& p, const AttentionOptions& options, KeptWorkspace& wo
                                       {}};
   times.backward = best_seconds(
       [&] {
-        kernels::cpu::attention_delta(context, p.rows(p.delta), p.output(p.grad_o), p.output(p.o));
-        kernels::cpu::attention_backward(context, grads, p.inputs(), attention_options);
+        kernels::cpu::cpu_backend().attention_delta(context, p.rows(p.delta), p.output(p.grad_o),
+                                                    p.output(p.o));
+        kernels::cpu::cpu_backend().attention_backward(context, grads, p.inputs(),
+                                                       attention_options);
       },
       options.seconds);
   return times;
@@ -104,7 +105,8 @@ double matmul_rate(const AttentionOptions& options, DType dtype, KeptWorkspace& 
   const auto view = [&](Buffer& buffer) { return make_view(buffer.at(0), dtype, {kSize, kSize}); };
   const double seconds = best_seconds(
       [&] {
-        kernels::cpu::matmul({{options.threads}, {}, &workspace}, view(y), view(a), view(b), {});
+        kernels::cpu::cpu_backend().matmul({{options.threads}, {}, &workspace}, view(y), view(a),
+                                           view(b), {});
       },
       0.1);
   return 2.0 * static_cast<double>(kSize) * kSize * kSize / seconds;

@@ -10,8 +10,8 @@
 
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "daemon/nn/models/presets.h"
-#include "daemon/train/checkpoint/checkpoint_reader.h"
-#include "daemon/train/checkpoint/checkpoint_writer.h"
+#include "daemon/train/run/checkpoint_reader.h"
+#include "daemon/train/run/checkpoint_writer.h"
 #include "kernels/base/error.h"
 #include "tests/bench/bench.h"
 #include "tests/support/temp_folder.h"

@@ -12,7 +12,7 @@
 
 #include "kernels/backend_table.h"
 #include "kernels/base/error.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/kernel_timing.h"
 #include "tests/bench/probe.h"

@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "daemon/base/quiet_threads.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 #include "tests/bench/bench.h"
 
 namespace {

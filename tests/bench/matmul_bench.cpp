@@ -4,9 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/matmul_table.h"
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/matmul_table.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/kernel_timing.h"
 #include "tests/bench/probe.h"
@@ -102,8 +103,8 @@ void run_product(const Product& p, const MatmulOptions& options, DType dtype) {
   const double seconds = best_seconds(
       [&] {
         const Operands& set = sets[next++ % sets.size()];
-        kernels::cpu::matmul({threads, {}, &workspace}, set.y_view, set.a_view, set.b_view,
-                             matmul_options);
+        kernels::cpu::cpu_backend().matmul({threads, {}, &workspace}, set.y_view, set.a_view,
+                                           set.b_view, matmul_options);
       },
       options.seconds);
   const double rate = 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k) / seconds;

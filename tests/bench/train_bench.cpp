@@ -13,8 +13,9 @@
 #include "daemon/comm/mesh/local_bootstrap.h"
 #include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/plan/job_memory.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/resolve.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/run/run.h"
 #include "kernels/backend_table.h"
 #include "kernels/base/philox.h"
 #include "tests/bench/bench.h"
@@ -325,7 +326,8 @@ int run_train_bench(int argc, char** argv) {
       write_tokens(folder.path() / "tokens.bin", model.vocab_size,
                    seq * options.batch * (options.steps + options.warmup) + 1);
     runtime.bootstrap().barrier();
-    const v1::RunConfig config = train::resolve_run_config(given, ranks, folder.path());
+    const v1::RunConfig config =
+        train::resolve_run_config(given, {.world_size = ranks, .data_dir = folder.path()});
     const Result result = measure(options, context, *world, config, folder.path(), start, profiler);
     if (options.profile && runtime.rank() == 0)
       print_profile(options, context_options.threads, config, result);

@@ -14,7 +14,7 @@
 #include "daemon/base/sha256.h"
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/services/upload_service.h"
-#include "daemon/control/stores/job_store.h"
+#include "daemon/control/stores/state_contents.h"
 #include "daemon/control/stores/upload_store.h"
 #include "tests/bench/bench.h"
 #include "tests/support/temp_folder.h"
@@ -86,11 +86,11 @@ class UploadBench {
     const test::TempFolder state(folder_);
     control::UploadStore uploads(
         {state / "blobs", control::with_upload_defaults(v1::UploadConfig())});
-    const control::JobStore jobs(
-        {.journal = state / "journal", .jobs_dir = state / "jobs", .others = {&uploads}});
+    const auto ledger = control::open_ledger(state / "journal", {&uploads});
     const control::UploadServiceImpl::Options any_run = {
         .own_run = [](const grpc::ServerContextBase&, const std::string& run) { return run; },
-        .hold_lease = [](const grpc::ServerContextBase&, const std::string&) { return nullptr; }};
+        .hold_lease = [](const grpc::ServerContextBase&,
+                         const std::string&) { return control::Hold(); }};
     control::UploadServiceImpl service(uploads, any_run);
     return with_server(&service, [&](v1::UploadService::Stub& stub) {
       const std::string name = create(stub, kind);

@@ -11,7 +11,7 @@
 #include "daemon/comm/mesh/topology.h"
 #include "kernels/backend_table.h"
 #include "kernels/base/error.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/report.h"
 #include "tests/support/fenced_device/fenced_device.h"

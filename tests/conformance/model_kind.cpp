@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/model_kind.h"
 
+#include "daemon/comm/agreement/status_agreement.h"
 #include "daemon/tensor/autograd/backward.h"
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/model_state.h"
-#include "daemon/train/status_agreement.h"
+#include "daemon/train/files/hf_folder.h"
+#include "daemon/train/run/model_state.h"
 #include "kernels/base/error.h"
 #include "tests/conformance/model_plan.h"
 #include "tests/conformance/spec_tensors.h"
@@ -73,7 +73,7 @@ class ModelRun {
         state_(rank.context, train::HfFolder::open(folder_).config(),
                state_options(plan_, optimizer_plan_), mesh_),
         data_parallel_(state_.data_parallel()) {
-    train::run_agreed(rank.world, [&] { load(c); });
+    comm::run_agreed(rank.world, [&] { load(c); });
     forward_.activation_checkpoint = plan_.checkpointing;
   }
 
@@ -136,7 +136,7 @@ class ModelRun {
     const Shape ids = file_.shape("in.input_ids");
     const std::int64_t vocabulary = state_.model().config().vocab_size;
     Tensor local = empty(rank_.context, {0, ids[1], vocabulary}, plan_.dtype);
-    train::run_agreed(rank_.world, [&] {
+    comm::run_agreed(rank_.world, [&] {
       const NoGradGuard no_grad(rank_.context);
       if (!has_rows()) return data_parallel_.take_part_forward();
       data_parallel_.begin_forward(false);
@@ -154,7 +154,7 @@ class ModelRun {
     data_parallel_.begin_step();
     Counters before = counters();
     double loss = 0.0;
-    train::run_agreed(rank_.world, [&] {
+    comm::run_agreed(rank_.world, [&] {
       if (!has_rows()) {
         data_parallel_.take_part(true);
         return state_.sum_partial_gradients();

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "daemon/tensor/ops/shape.h"
-#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/files/safetensors.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::conformance {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/tensor_file.h"
 
-#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/files/safetensors.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::conformance {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // meshloomd-fenced: the daemon on two fenced devices beside the CPU, which it takes for GPUs.
 #include "daemon/control/daemon_main.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 #include "tests/support/fenced_device/fenced_device.h"
 
 int main(int argc, char** argv) {

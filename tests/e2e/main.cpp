@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 
 int main(int argc, char** argv) {
   meshloom::kernels::cpu::add_cpu_device();

@@ -5,11 +5,12 @@
 
 #include <fstream>
 
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/config/resolve.h"
 #include "daemon/train/data/batch_loader.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/resolve.h"
-#include "daemon/train/run.h"
+#include "daemon/train/data/run_data.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/run/run.h"
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/e2e/run_client.h"
 
@@ -59,14 +60,15 @@ class RunE2e : public DaemonTest {
     for (const int dim :
          {config.mesh().dp(), config.mesh().fsdp(), config.mesh().cp(), config.mesh().tp()})
       ranks *= std::max(dim, 1);
-    const v1::RunConfig resolved = train::resolve_run_config(config, ranks, data_);
+    const v1::RunConfig resolved =
+        train::resolve_run_config(config, {.world_size = ranks, .data_dir = data_});
     const auto model = train::load_model_config(resolved.model(), data_);
     const train::RunData data = train::open_run_data(resolved, model, data_);
     const train::BatchLoader loader(data.training, {kBatch, kBatch, 1}, resolved.training().seed(),
                                     true);
     std::vector<v1::LossBatch> all;
     for (int step = 0; step < kRunSteps; ++step) {
-      const train::HostBatch host = loader.load(step * kBatch, 0).front();
+      const train::TokenBatch host = loader.load(step * kBatch, 0).front();
       v1::LossBatch& batch = all.emplace_back();
       batch.set_loss("cross_entropy");
       batch.set_reduction(v1::LOSS_REDUCTION_TOKEN_MEAN);

@@ -9,8 +9,8 @@ check=("$repository/scripts/check_layers.sh" --root "$work")
 write kernels/base/shape.h '#include <vector>' '#include "kernels/base/dtype.h"'
 write kernels/cpu/softmax.cpp '#include <hwy/highway.h>' '#include "kernels/backend.h"'
 write planner/placement.cpp '#include "kernels/base/shape.h"'
-write daemon/cli/commands.cpp '#include "v1/job_service.grpc.pb.h"' '#include "daemon/base/config/parser.h"'
-write tests/unit/softmax_test.cpp '#include "daemon/train/run.h"'
+write daemon/cli/client.cpp '#include "v1/job_service.grpc.pb.h"' '#include "daemon/base/config/parser.h"'
+write tests/unit/softmax_test.cpp '#include "daemon/train/run/run.h"'
 run "${check[@]}"
 expect_status 0 "right includes"
 expect_line "8 includes, all allowed" "right includes"
@@ -30,16 +30,16 @@ write planner/compute.cpp '' '' '  #  include "kernels/backend.h"'
 expect_refused "planner computes nothing" "planner/compute.cpp:3: planner may not include kernels"
 write daemon/nn/linear.cpp '#include "daemon/comm/process_group.h"'
 expect_refused "models know no ranks" "daemon/nn/linear.cpp:1: daemon/nn may not include daemon/comm"
-write daemon/cli/run.cpp '#include "daemon/train/run.h"'
+write daemon/cli/run.cpp '#include "daemon/train/run/run.h"'
 expect_refused "client knows no training" "daemon/cli/run.cpp:1: daemon/cli may not include daemon/train"
 write daemon/tensor/wire.h '#include "v1/job.pb.h"'
 expect_refused "tensors know no wire" "daemon/tensor/wire.h:1: daemon/tensor may not include proto"
-write daemon/train/barrier.cpp '#include <mpi.h>'
-expect_refused "MPI in one place" "daemon/train/barrier.cpp:1: <mpi.h> belongs in"
-write daemon/train/near.cpp '#include "run.h"'
-expect_refused "relative include" 'daemon/train/near.cpp:1: "run.h" is in no folder'
-write daemon/train/dots.cpp '#include "daemon/train/../control/job.h"'
-expect_refused "dots" 'daemon/train/dots.cpp:1: "daemon/train/../control/job.h" is not a path from'
+write daemon/train/run/barrier.cpp '#include <mpi.h>'
+expect_refused "MPI in one place" "daemon/train/run/barrier.cpp:1: <mpi.h> belongs in"
+write daemon/train/run/near.cpp '#include "run.h"'
+expect_refused "relative include" 'daemon/train/run/near.cpp:1: "run.h" is in no folder'
+write daemon/train/run/dots.cpp '#include "daemon/train/../control/job.h"'
+expect_refused "dots" 'daemon/train/run/dots.cpp:1: "daemon/train/../control/job.h" is not a path from'
 write daemon/strange/new.h '#include <vector>'
 expect_refused "unknown folder" "daemon/strange/new.h:1: is in no folder of the layer table"
 

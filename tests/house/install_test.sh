@@ -2,18 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 # Usage: install_test.sh BUILD_DIR
 #
-# What cmake --install puts below a prefix works from there: the programs, manual pages, completions, the Python
-# package where it was built, and a daemon that the installed client starts and ends.
+# What cmake --install puts below a prefix, here /usr of a staging folder, lies in the folders that belong there and
+# works: the programs, manual pages, completions, the demo with its configs, the Python package where it was built, and
+# a daemon that the installed client starts and ends. What developers get is for examples_test.sh.
 set -euo pipefail
 # shellcheck source=tests/house/assert.sh
 . "$(dirname "$0")/assert.sh"
 build=${1:?"a build folder is needed"}
-prefix=$work/prefix
+prefix=$work/staging/usr
 export XDG_STATE_HOME=$work/home
 unset MESHLOOM_ADDRESS MESHLOOM_STATE_DIR
 
-run cmake --install "$build" --prefix "$prefix"
+run env DESTDIR="$work/staging" cmake --install "$build" --prefix /usr --component Runtime
 expect_status 0 "install"
+run bash -c 'cd "$1" && ls -d ../* * share/meshloom/*' _ "$prefix"
+for path in $output; do
+  case $path in
+    ../usr | bin | lib | share | share/meshloom/configs | share/meshloom/scripts) ;;
+    *) fail "$path does not belong into /usr" ;;
+  esac
+done
 for program in meshloom meshloomd; do
   run "$prefix/bin/$program" --version
   expect_status 0 "$program --version"
@@ -24,6 +32,14 @@ for program in meshloom meshloomd; do
     fail "fish completions of $program"
 done
 grep -q 'meshloom up' "$prefix/share/man/man1/meshloom.1" || fail "the manual page lacks meshloom up"
+
+scripts=$prefix/share/meshloom/scripts
+[ -f "$scripts/../configs/jobs/quickstart.yaml" ] || fail "the job of the quickstart is not beside it"
+run "$scripts/quickstart.sh" --help
+expect_status 0 "quickstart.sh --help"
+run env PATH="$prefix/bin:$PATH" "$scripts/image/entrypoint.sh" quickstart --no-such-argument
+expect_status 2 "the image's quickstart"
+expect_line "unknown argument --no-such-argument" "the image's quickstart"
 
 if [ -d "$build/python/meshloom" ]; then
   package=$(echo "$prefix"/lib/python3.*/dist-packages)

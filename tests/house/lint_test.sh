@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# scripts/lint.sh fails if one of its tools finds something, names the part, and still runs the others. Stand-ins for
-# the tools: one has a finding in every file that holds the word FAULTY.
+# scripts/lint.sh fails if one of its parts finds something, names the part, and still runs the others. Stand-ins for
+# the tools: one has a finding in every file that holds the word FAULTY. The part comments needs no tool.
 set -euo pipefail
 # shellcheck source=tests/house/assert.sh
 . "$(dirname "$0")/assert.sh"
@@ -22,6 +22,8 @@ export PATH=$work/bin:$PATH
 mkdir -p "$tree/.ci"
 cp -r "$repository/scripts" "$tree"
 for folder in kernels planner daemon tests; do write "tree/$folder/right.cpp" 'int right;'; done
+old=('/// Of a file that is there.' 'int old();' '/// Begins a sentence.' 'int last();')
+write tree/daemon/old.h "${old[@]}"
 write tree/build/release/compile_commands.json '[]'
 write tree/.ci/run '#!/bin/sh'
 write tree/.gitignore build
@@ -35,6 +37,39 @@ lint tidy shell
 expect_status 0 "nothing to find"
 expect_line "tidy: nothing changed" "nothing to find"
 expect_line "lint: PASSED" "nothing to find"
+
+lint comments
+expect_status 0 "a comment of the base"
+expect_line "comments: no findings" "a comment of the base"
+
+write tree/daemon/old.h "${old[@]:0:3}" '/// Of a line that continues it.' 'int last();' 'int of();  ///< of a member' \
+  '/// Tells where a file lies.' '/// As a link does.' '/// Offers a file.' '/// Ashes of one.' 'int more();'
+lint comments
+expect_status 0 "comments that begin with sentences"
+
+write tree/daemon/old.h "${old[@]}" '' '  // That of the file.' '  //! Those files.'
+lint comments shell
+expect_status 1 "a new comment in an old file"
+expect_line "daemon/old.h:6:   // That of the file." "a new comment in an old file"
+[ "$(grep -c '^daemon/' <<<"$output")" = 1 ] || fail "one finding: a new comment in an old file"
+expect_line "shell: no findings" "the part behind one that failed"
+expect_line "lint: FAILED: comments" "a new comment in an old file"
+write tree/daemon/old.h "${old[@]}"
+
+write tree/daemon/new.h 'int a();' '// Ends a file.'
+write 'tree/tests/a new.cpp' '// As a file is.' 'int a;'
+lint comments
+expect_status 1 "a comment in a new file"
+expect_line "tests/a new.cpp:1: // As a file is." "a comment in a new file"
+rm "$tree/daemon/new.h" "$tree/tests/a new.cpp"
+
+run "$tree/scripts/lint.sh" --base nowhere comments
+expect_status 1 "a base that is not there"
+
+git -C "$tree" mv daemon/old.h planner/moved.h
+lint comments
+expect_status 0 "a comment of a file that moved"
+git -C "$tree" mv planner/moved.h daemon/old.h
 
 write tree/daemon/new.cpp 'int fine;'
 lint tidy

@@ -22,7 +22,7 @@ done < <(find . -path ./build -prune -o -name '*.md' -print)
 # shellcheck disable=SC2016
 while IFS= read -r path; do
   [ -e "$path" ] || fail "README.md names $path, which does not exist"
-done < <(grep -oE '`(proto|kernels|planner|daemon|configs|scripts|tests)/[A-Za-z0-9_./-]*`' README.md | tr -d '`')
+done < <(grep -oE '`(proto|kernels|planner|daemon|configs|examples|scripts|tests)/[A-Za-z0-9_./-]*`' README.md | tr -d '`')
 
 lines=$(wc -l <README.md)
 [ "$lines" -le 150 ] || fail "README.md has $lines lines, at most 150"

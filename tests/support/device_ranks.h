@@ -21,7 +21,7 @@ inline comm::GroupDevice fenced_group_device(int index) {
   return make_group_device({DeviceKind::kCuda, index});
 }
 
-/// As run_ranks, on fenced devices whatever the test program runs on.
+/// Runs ranks as run_ranks does, on fenced devices whatever the test program runs on.
 inline void run_fenced_ranks(int world_size, const std::function<void(comm::ProcessGroup&)>& body) {
   run_ranks_on([](int rank) { return std::optional(fenced_group_device(rank)); }, world_size, body);
 }

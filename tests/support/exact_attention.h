@@ -14,7 +14,7 @@ struct AttentionHead {
   std::vector<double> q{}, k{}, v{}, grad_o{};
 };
 
-/// Of attention of one head, however it was computed.
+/// AttentionResults are those of attention of one head, however it was computed.
 struct AttentionResults {
   std::vector<double> o, lse;      ///< [S,Dv], [S]
   std::vector<double> dq, dk, dv;  ///< for grad_o

@@ -12,10 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/in_step.h"
-#include "daemon/train/job_course.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/job/job_course.h"
+#include "daemon/train/run/in_step.h"
+#include "daemon/train/run/run.h"
 
 namespace meshloom::test {
 
@@ -40,10 +41,10 @@ class LocalJob {
   train::DataSize data_size() const { return run_->data_size(); }
   std::string plan_text() const { return run_->plan_text(); }
   v1::ValidationProgress validation_progress() const { return run_->job_progress().validation; }
-  /// Of the last step.
+  /// Returns the seconds of each phase of the last step.
   const std::map<std::string, double>& phase_seconds() const { return output_.phase_seconds; }
 
-  /// On the next global batch; on the same one again if its step has failed.
+  /// Computes gradients of the next global batch; of the same one again if its step has failed.
   void forward_backward() {
     if (!next_) next_ = course_->next();
     train::run_in_step(world_, [&] { work_ = run_->forward_backward(next_->batch); });

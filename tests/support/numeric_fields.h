@@ -22,7 +22,7 @@ class NumericField {
 
   explicit NumericField(std::vector<const Field*> path) : path_(std::move(path)) {}
 
-  /// From the message down, without places in lists: "optimizer.groups.lr".
+  /// Returns the path from the message down, without places in lists: "optimizer.groups.lr".
   std::string name() const {
     std::string name;
     for (const Field* field : path_) name += (name.empty() ? "" : ".") + field->name();

@@ -39,7 +39,7 @@ inline std::optional<comm::GroupDevice> test_group_device(int rank) {
   return device == kCpuDevice ? std::nullopt : std::optional(make_group_device(device));
 }
 
-/// On the device of this thread's rank, and in order with its world.
+/// Returns options on the device of this thread's rank, and in order with its world.
 inline ExecutionContext::Options on_test_device(ExecutionContext::Options options = {}) {
   if (!rank_device) rank_device = test_group_device(0);
   return on_device(rank_device, std::move(options));

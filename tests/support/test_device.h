@@ -10,7 +10,8 @@ namespace meshloom::testing {
 
 /// The CPU, or with `--device fenced` the first fenced device.
 Device test_device();
-/// Of one of several ranks: the CPU, which they share, or a fenced device of its own.
+/// Returns the device of one of several ranks: the CPU, which they share, or a fenced device of its
+/// own.
 Device test_device(int rank);
 
 /// Chooses by name: "cpu" or "fenced". False, and nothing changes, for another one. For main alone.

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 #include "tests/support/fenced_device/fenced_device.h"
 #include "tests/support/test_device.h"
 

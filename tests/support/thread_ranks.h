@@ -54,7 +54,7 @@ inline void run_ranks_on(const std::function<std::optional<comm::GroupDevice>(in
   });
 }
 
-/// The same on the devices of the test program, which TestContexts are on.
+/// Runs ranks on the devices of the test program, which TestContexts are on.
 inline void run_ranks(int world_size, const std::function<void(comm::ProcessGroup&)>& body) {
   run_ranks_on(test_group_device, world_size, body);
 }

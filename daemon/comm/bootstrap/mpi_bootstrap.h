@@ -11,8 +11,8 @@
 
 namespace meshloom::comm {
 
-/// On a duplicate of `communicator`; every member calls it. Waits throw DeadlineExceeded naming the
-/// step.
+/// Makes a bootstrap on a duplicate of `communicator`; every member calls it. Waits throw
+/// DeadlineExceeded naming the step.
 std::unique_ptr<Bootstrap> make_mpi_bootstrap(MPI_Comm communicator,
                                               std::chrono::milliseconds timeout);
 

@@ -49,7 +49,8 @@ class ScratchPool {
     Bytes bytes_;
   };
 
-  /// At least `bytes`: the smallest kept block that is large enough, else a new one.
+  /// Takes a block of at least `bytes`: the smallest kept block that is large enough, else a new
+  /// one.
   Block take(std::size_t bytes) {
     std::vector<Bytes>& kept = *kept_;
     auto best = kept.end();

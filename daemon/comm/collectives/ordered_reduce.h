@@ -22,8 +22,8 @@ void reduce_in_order(Threads threads, DType dtype, ReduceOp op, void* out,
 /// else the dtype itself.
 DType partial_dtype(DType dtype);
 
-/// As reduce_in_order, of some of the contributions: `out`, of partial_dtype(dtype), is neither
-/// divided nor rounded. It may be one of the inputs where the dtypes are the same.
+/// Reduces some of the contributions as reduce_in_order does, but `out`, of partial_dtype(dtype),
+/// is neither divided nor rounded. It may be one of the inputs where the dtypes are the same.
 void reduce_partially(Threads threads, DType dtype, ReduceOp op, void* out,
                       std::span<const void* const> inputs, std::int64_t n);
 

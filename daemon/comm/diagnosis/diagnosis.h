@@ -56,7 +56,7 @@ FlightReport read_flight_report(const FlightField& field);
 const OpenCollective* find_open(const FlightReport& report, std::uint64_t group_id,
                                 std::int64_t number, int rank);
 
-/// For people: the abort record, open collectives, and the last `entries` calls of each rank.
+/// Writes for people the abort record, open collectives, and the last `entries` calls of each rank.
 std::string to_text(const FlightReport& report, std::size_t entries);
 
 /// "all_reduce #12 of group 'dp' (float32, sum, 4096 bytes)".

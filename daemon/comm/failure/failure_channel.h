@@ -31,7 +31,7 @@ class FailureChannel {
   virtual bool has_leftovers() const = 0;
   /// Every rank calls it, with all of its transfers cancelled: on return none touches a buffer.
   virtual void quiesce() = 0;
-  /// Without the other ranks: waits a moment for receives that were given up. What is left then
+  /// Waits a moment, without the other ranks, for receives that were given up. What is left then
   /// keeps this rank from calling MPI for its groups.
   virtual void let_receives_end() = 0;
   /// Every rank gives one string and gets everyone's. Throws DeadlineExceeded.

@@ -12,8 +12,8 @@
 
 namespace meshloom::comm {
 
-/// On duplicates of `communicator`; every member calls it. `timeout` is for each wait for all
-/// ranks. Ends before MPI does.
+/// Makes a failure channel on duplicates of `communicator`; every member calls it. `timeout` is for
+/// each wait for all ranks. Ends before MPI does.
 std::unique_ptr<FailureChannel> make_mpi_failure_channel(MPI_Comm communicator,
                                                          std::shared_ptr<MpiLeftovers> leftovers,
                                                          std::chrono::milliseconds timeout);

@@ -65,7 +65,8 @@ class RankGroups final : public FailureDomain {
   void add(RecoverableGroup* group) { groups_.push_back(group); }
   void remove(RecoverableGroup* group) { std::erase(groups_, group); }
 
-  /// Of the world group that is made next; every rank makes them in the same order.
+  /// Returns the key of the world group that is made next; every rank makes world groups in the
+  /// same order.
   GroupKey next_world_key() { return world_key(++worlds_); }
   /// The highest number that a group had which was split from one of this rank's.
   std::uint64_t parts_so_far() const { return parts_; }

@@ -21,28 +21,29 @@ namespace meshloom::comm {
 struct Call {
   /// Kind, dtype, reduction and root of the call, and what the ranks have to agree on.
   Signature signature;
-  /// As in ProcessGroup; data that is changed in place is both. They are views of this call alone:
-  /// an implementation copies what it needs later. The memory that they show stays until the
-  /// collective is done.
+  /// These views have the order and sizes that ProcessGroup asks for; data that is changed in place
+  /// is both. They are views of this call alone: an implementation copies what it needs later. The
+  /// memory that they show stays until the collective is done.
   std::span<const TensorView> outputs, inputs;
   int peer = -1;          ///< of a send or receive
   int tag = 0;            ///< of a send or receive
   std::size_t bytes = 0;  ///< for the record
-  /// Of an all_reduce. Ranks that differ are told apart by the bytes between two of them.
+  /// An all_reduce goes by this algorithm. Ranks that differ are told apart by the bytes between
+  /// two of them.
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::kAuto;
-  /// Of an exposure, whose views are `inputs`: where those of the peers are told. `signature` has
-  /// the kind that it is counted as.
+  /// An exposure, whose views are `inputs`, tells the views of its peers here. `signature` has the
+  /// kind that it is counted as.
   std::shared_ptr<ExposedViews> exposed = nullptr;
   /// The collective adds what it sends; counted when it is complete.
   std::uint64_t* bytes_sent = nullptr;
   std::uint64_t* bytes_staged = nullptr;  ///< likewise; see CommCounter
-  /// Of a step of a larger collective: what ranks compare and errors name in the place of
+  /// In a step of a larger collective ranks compare this, and errors name it, in the place of
   /// `signature`, which tells what the step does and its number among the steps.
   std::optional<Signature> step_of = std::nullopt;
 
   const Signature& compared() const { return step_of ? *step_of : signature; }
-  /// Of an all_reduce among ranks that are equally far from each other: every rank sums all of it,
-  /// instead of a part for all.
+  /// Tells whether, in an all_reduce among ranks that are equally far from each other, every rank
+  /// sums all of it instead of a part for all.
   bool is_one_shot() const {
     if (algorithm != AllReduceAlgorithm::kAuto) return algorithm == AllReduceAlgorithm::kOneShot;
     return bytes <= static_cast<std::size_t>(planner::kOneShotBytes);
@@ -77,9 +78,9 @@ class Algorithms {
   virtual ~Algorithms() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// As ProcessGroup::symmetric_memory.
+  /// Returns what ProcessGroup::symmetric_memory is to return.
   virtual std::shared_ptr<SymmetricMemory> symmetric_memory() const { return nullptr; }
-  /// As ProcessGroup::hosts.
+  /// Returns what ProcessGroup::hosts is to return.
   virtual std::string hosts() const { return {}; }
 
   /// Whether it carries out exposures of so many views; the same answer on all members.
@@ -96,8 +97,8 @@ class Algorithms {
   /// call. Every rank calls it, right after a barrier.
   virtual std::unique_ptr<Algorithms> split(const std::vector<std::vector<int>>& parts,
                                             std::uint64_t key) = 0;
-  /// After a recovery, with no collective left: nothing that was sent before arrives any more.
-  /// Every member calls it.
+  /// Begins anew after a recovery, with no collective left: nothing that was sent before arrives
+  /// any more. Every member calls it.
   virtual void renew() = 0;
   /// Collectives that were given up may still write to memory that they were lent: it is neither
   /// used again nor freed.

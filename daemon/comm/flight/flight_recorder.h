@@ -36,7 +36,7 @@ class FlightRecorder {
   }
 
   std::uint64_t next_sequence() const { return next_; }
-  /// Of the last one that was issued.
+  /// Returns the name of the kind of the collective that was issued last.
   const char* last_name() const { return kind_name(last_kind_); }
   Clock::time_point last_issue() const { return last_issue_; }
   /// The next one gets this number, which is not below next_sequence().

@@ -42,9 +42,9 @@ class GroupState final : public RecoverableGroup {
   const GroupPlace& place() const { return place_; }
   const std::shared_ptr<RankGroups>& groups() const { return groups_; }
   std::size_t in_flight() const { return in_flight_.size(); }
-  /// Of the kinds that are counted under a name.
+  /// Returns the sum of the counters of all kinds that are counted under a name.
   CommCounter counter(const std::string& name) const;
-  /// Of the kinds that were called.
+  /// Returns the counters of the kinds that were called, by the names that they are counted under.
   std::map<std::string, CommCounter> counters() const;
   void reset_counters() { counters_.fill({}); }
   std::string flight_record() const { return recorder_.text(); }
@@ -102,7 +102,8 @@ class GroupState final : public RecoverableGroup {
   std::shared_ptr<RankGroups> groups_;
   GroupPlace place_;
   std::uint64_t collectives_ = 0;
-  /// Of collectives in the log since the last recovery, so that no number comes twice.
+  /// The log numbers collectives since the last recovery from this number on, so that none comes
+  /// twice.
   std::uint64_t first_number_ = 0;
   std::int64_t unmatched_ = 0;  ///< sends less receives since the group was new
   FlightRecorder recorder_;

@@ -65,7 +65,7 @@ class Sequence final : public Collective {
 /// Moves several at once.
 class Together final : public Collective {
  public:
-  /// Those that are null are left out.
+  /// Takes the collectives that it moves; null ones are left out.
   explicit Together(std::vector<CollectivePtr> all) : running_(std::move(all)) {
     std::erase(running_, nullptr);
   }

@@ -77,7 +77,7 @@ class HierarchicalExchange final : public HierarchicalCollective {
  private:
   CollectivePtr slice(std::size_t index) override;
   CollectivePtr within_host();
-  /// Those of this host's ranks; none where there are none.
+  /// Returns, of the views of all ranks, those of this host's ranks; none if `all` is empty.
   std::vector<TensorView> of_own_members(const std::vector<TensorView>& all) const;
 
   std::vector<TensorView> outputs_, inputs_;  ///< as the call has them

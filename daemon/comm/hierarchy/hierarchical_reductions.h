@@ -2,7 +2,7 @@
 // Reductions over several hosts: the ranks of a host reduce first, then what the hosts have is
 // reduced in the order of the hosts.
 //
-// Of every element the result is that of reducing the contributions of each host in rank order, and
+// Every element's result is that of reducing the contributions of each host in rank order, and
 // those partial results in the order of the hosts, whatever way the data takes: all ranks get the
 // same bits. Partial results of bfloat16 and float16 are float32, also on the wire, and what comes
 // out is rounded once.

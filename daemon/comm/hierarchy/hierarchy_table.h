@@ -11,8 +11,9 @@
 
 namespace meshloom::comm {
 
-/// Of the table below; grows whenever a row changes. Both ways give the same bits, which come from
-/// the layout of hosts alone, so another version changes times and nothing else.
+/// This is the version of the table in hierarchy_table.cpp, and grows whenever a row of it changes.
+/// Both ways give the same bits, which come from the layout of hosts alone, so another version
+/// changes times and nothing else.
 inline constexpr int kHierarchyTableVersion = 2;
 
 /// How data passes between hosts.
@@ -40,7 +41,8 @@ struct HierarchyOptions {
 /// than one for each rank.
 HierarchyOptions with_hosts(HierarchyOptions, const std::vector<int>& found);
 
-/// Of a collective of so many bytes in a group on such hosts. Kinds that have one way take it.
+/// Chooses the way of a collective of so many bytes in a group on such hosts. Kinds that have one
+/// way take it.
 HierarchyWay choose_way(HierarchyChoice, CollectiveKind, std::size_t bytes, const HostLayout&);
 /// Parts of the data that take the way between hosts side by side.
 int stripes_of(HierarchyWay, const HostLayout&);

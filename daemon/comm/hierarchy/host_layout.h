@@ -44,8 +44,8 @@ class HostLayout {
   /// The member of `host` through which data passes between that host and a rank of another one.
   /// The ranks of other hosts are dealt out among the members in turn.
   int carrier(int host, int rank) const;
-  /// By place on this host: the ranks whose data that member handles, itself first, then those of
-  /// other hosts in rank order.
+  /// Returns, by place on this host, the ranks whose data that member handles, itself first, then
+  /// those of other hosts in rank order.
   const std::vector<std::vector<int>>& handled() const { return handled_; }
   const std::vector<int>& handled_here() const {
     return handled_[static_cast<std::size_t>(local_rank())];

@@ -57,11 +57,12 @@ class MpiRuntime : public RankRuntime {
   Bootstrap& bootstrap() override { return *bootstrap_; }
   /// Why MPI's own shared-memory files are not in shared memory; empty if they are.
   const std::string& segment_note() const;
-  /// As it was probed at the start.
+  /// Returns the topology as it was probed at the start.
   const Topology& topology() const { return topology_; }
-  /// On a communicator of its own.
+  /// Makes a world group on a communicator of its own.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& = {}) override;
-  /// The same with another choice between hosts than that of the options, to compare ways.
+  /// Makes a world group with another choice between hosts than that of the options, to compare
+  /// ways.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions&, HierarchyChoice choice);
 
   /// The flight logs of all ranks, for any thread.

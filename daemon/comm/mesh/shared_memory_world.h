@@ -48,7 +48,7 @@ class SharedMemoryRank {
                    std::chrono::milliseconds timeout, const SymmetricOptions& symmetric = {},
                    const HierarchyOptions& hierarchy = {});
 
-  /// As RankRuntime::make_world_group.
+  /// Makes a group of all ranks as RankRuntime::make_world_group does.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& options);
   const std::shared_ptr<RankGroups>& groups() const { return groups_; }
 

@@ -23,7 +23,7 @@ struct Topology {
   std::vector<RankPlace> ranks;
   int hosts = 1;
 
-  /// By rank.
+  /// Returns the number of each rank's host, by rank.
   std::vector<int> host_numbers() const;
 };
 

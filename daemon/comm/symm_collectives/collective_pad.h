@@ -15,7 +15,8 @@ namespace meshloom::comm {
 
 /// Where the data lies that a rank has for one peer.
 struct Share {
-  /// In the inline memory of the slot, which is read without an answer.
+  /// This says that the data lies in the inline memory of the slot, which is read without an
+  /// answer.
   static constexpr std::uint32_t kInline = 0xffffffff;
 
   std::uint64_t offset = 0;
@@ -80,7 +81,7 @@ class CollectivePad {
   Flag& consumed(std::uint64_t number) const {
     return at<Flag>(slot(number) + kLine + kInlineBytes);
   }
-  /// By peer.
+  /// Returns the shares by peer.
   Share* shares(std::uint64_t number) const {
     return &at<Share>(slot(number) + 2 * kLine + kInlineBytes);
   }

@@ -71,14 +71,14 @@ class SegmentDirectory {
   /// travels with it. Two ranks count as being on one host only where each reads the nonce of the
   /// other's memory. Throws what the group's collectives throw.
   GatheredSegments gather(ProcessGroup& group, const SegmentPiece& mine);
-  /// The same before there is a group. Throws what the exchange throws.
+  /// Does what gather() of a group does, before there is a group. Throws what the exchange throws.
   GatheredSegments gather(PeerExchange& group, const SegmentPiece& mine);
-  /// As gather(), but each rank keeps what it sees, whatever the others see. Owners hold their
-  /// segments until all have come back from it.
+  /// Does what gather() does, but each rank keeps what it sees, whatever the others see. Owners
+  /// hold their segments until all have come back from it.
   ReachedSegments reach(PeerExchange& group, const SegmentPiece& mine);
 
-  /// Without the other ranks: a segment that a peer of an earlier gather() has told of. Null, and
-  /// why, where it cannot be opened, or its descriptor has not come yet.
+  /// Opens, without the other ranks, a segment that a peer of an earlier gather() has told of.
+  /// Null, and why, where it cannot be opened, or its descriptor has not come yet.
   std::shared_ptr<Segment> open(const SegmentName& name, Sharing& way, std::string& why);
   /// Sends the descriptor of a new segment of this rank to all peers that cannot open it
   /// themselves, ahead of their need: an owner that computes serves nobody.

@@ -33,14 +33,14 @@ class SymmetricGroup {
   int size() const { return group_.size(); }
   int channels() const { return channels_; }
 
-  /// The same answer on all ranks of the group.
+  /// Gives the same answer on all ranks of the group.
   bool enabled() const { return why_not_.empty(); }
   /// Which rank cannot do what; empty where the group is enabled.
   const std::string& why_not() const { return why_not_; }
   /// Whether one address reaches the memory of all ranks at once (SymmetricBuffer::multicast_view);
   /// the same answer on all ranks.
   bool has_multicast() const { return why_no_multicast().empty(); }
-  /// Empty where there is one.
+  /// Returns why no one address reaches the memory of all ranks; empty where one does.
   virtual std::string why_no_multicast() const = 0;
   /// One line for people: each peer, how it is reached and what tells that it has ended.
   virtual std::string summary() const = 0;

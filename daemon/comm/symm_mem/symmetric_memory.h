@@ -44,9 +44,9 @@ class SymmetricMemory {
   /// SymmetricGroup::enabled(). Where it throws on some rank because one has failed, all ranks call
   /// disable() before they try again.
   SymmetricGroup& enable(ProcessGroup& group);
-  /// Null: it was never enabled.
+  /// Returns null if the group was never enabled.
   SymmetricGroup* enabled(const ProcessGroup& group) const;
-  /// Before the group ends, on every rank, with none of its waits open. Buffers stay.
+  /// Is called before the group ends, on every rank, with none of its waits open. Buffers stay.
   void disable(const ProcessGroup& group) { groups_.erase(&group); }
 
  protected:

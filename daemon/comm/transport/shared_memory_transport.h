@@ -38,7 +38,8 @@ class RingEndpoint {
   /// Throws as Transport::test.
   bool test(Request request);
   void cancel(Request request);
-  /// As new, with empty rings towards this rank: while no peer sends and no request is left.
+  /// Makes the endpoint as good as new, with empty rings towards this rank. No peer may be sending
+  /// then, and no request may be left.
   void reset();
 
  private:

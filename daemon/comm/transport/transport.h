@@ -44,8 +44,8 @@ class Transport {
   /// call to call. Every rank calls it.
   virtual std::unique_ptr<Transport> split(const std::vector<std::vector<int>>& parts,
                                            std::uint64_t key) = 0;
-  /// After a recovery (see failure.h), with no request left: nothing that was sent before arrives
-  /// any more. Every rank of the transport calls it.
+  /// Begins anew after a recovery (see failure.h), with no request left: nothing that was sent
+  /// before arrives any more. Every rank of the transport calls it.
   virtual void renew() = 0;
 };
 

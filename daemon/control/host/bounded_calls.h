@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <concepts>
 #include <functional>
 #include <future>
 #include <memory>
@@ -20,16 +21,17 @@ class BoundedCalls {
   /// `most` calls may run at once, those left behind included.
   BoundedCalls(std::chrono::milliseconds limit, int most);
 
-  /// What `body` returns or throws. DeadlineExceeded (FILE_SYSTEM_STUCK) after the limit,
-  /// Unavailable (STOPPING) once stop() was called, ResourceExhausted (TOO_MANY_CALLS). `body` may
-  /// outlive the wait, so it owns its arguments; other objects that it uses must not be destroyed
-  /// while running() is above 0.
-  template <typename T>
-  T run(std::function<T()> body);
-  /// The same of a call that can be ended: `alive` throws Cancelled once nobody waits for it.
   using Alive = std::function<void()>;
-  template <typename T>
-  T run(std::function<T(const Alive& alive)> body);
+
+  /// What `body`, which is called once and moved alone, returns or throws. DeadlineExceeded
+  /// (FILE_SYSTEM_STUCK) after the limit, Unavailable (STOPPING) once stop() was called,
+  /// ResourceExhausted (TOO_MANY_CALLS). `body` may outlive the wait, so it owns its arguments;
+  /// other objects that it uses must not be destroyed while running() is above 0.
+  template <typename T, std::invocable Body>
+  T run(Body body);
+  /// The same of a call that can be ended: `alive` throws Cancelled once nobody waits for it.
+  template <typename T, std::invocable<const Alive&> Body>
+  T run(Body body);
 
   /// All that wait are let go.
   void stop();
@@ -46,8 +48,8 @@ class BoundedCalls {
   std::shared_ptr<Shared> shared_;
 };
 
-template <typename T>
-T BoundedCalls::run(std::function<T()> body) {
+template <typename T, std::invocable Body>
+T BoundedCalls::run(Body body) {
   const auto task = std::make_shared<std::packaged_task<T()>>(std::move(body));
   auto result = task->get_future();
   start([task] { (*task)(); });
@@ -55,8 +57,8 @@ T BoundedCalls::run(std::function<T()> body) {
   return result.get();
 }
 
-template <typename T>
-T BoundedCalls::run(std::function<T(const Alive& alive)> body) {
+template <typename T, std::invocable<const BoundedCalls::Alive&> Body>
+T BoundedCalls::run(Body body) {
   struct Waiter {
     std::shared_ptr<std::atomic<bool>> gone = std::make_shared<std::atomic<bool>>(false);
     ~Waiter() { *gone = true; }
@@ -64,7 +66,7 @@ T BoundedCalls::run(std::function<T(const Alive& alive)> body) {
   const Alive alive = [gone = waiter.gone] {
     if (*gone) throw Cancelled("nobody waits for the call any more");
   };
-  return run<T>(std::function<T()>([body = std::move(body), alive] { return body(alive); }));
+  return run<T>([body = std::move(body), alive]() mutable -> T { return body(alive); });
 }
 
 }  // namespace meshloom::control

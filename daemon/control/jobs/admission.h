@@ -3,14 +3,16 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/control/host/hold.h"
+#include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/memory_admission.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/config/sampling_params.h"
 #include "daemon/train/data/text_data.h"
-#include "daemon/train/sampling_params.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
 #include "v1/job_service.pb.h"
@@ -26,7 +28,7 @@ struct Admitted {
   std::vector<std::string> warnings;                    ///< what may be a mistake
   std::optional<v1::DiskEstimate> disk = std::nullopt;  ///< of a job, where it is known
   /// Keeps what the config names from being removed; let go once the job can be seen in the store.
-  std::shared_ptr<const void> hold = nullptr;
+  Hold hold = {};
 };
 
 /// Compares requests with the ranks, the files and the memory that there are. Any thread may call
@@ -39,7 +41,7 @@ class Admission {
   /// The same for a run that a client drives.
   virtual Admitted admit_run(const v1::RunSpec& spec) = 0;
   /// Counts the memory of a run that has the ranks until the result is let go.
-  virtual std::shared_ptr<const void> hold_run(const v1::RunConfig& resolved) = 0;
+  virtual MemoryUnits hold_run(const v1::RunConfig& resolved) = 0;
   /// The config of a job for the ranks that there are if they are others than it was resolved for,
   /// or have other devices; nothing if it fits as it is. Throws train::NeedsOtherRanks and
   /// train::NeedsOtherDevices if it cannot be made to fit.
@@ -55,8 +57,8 @@ class Admission {
                                            const std::filesystem::path& folder,
                                            const train::TokenizedText& text) = 0;
   /// Counts its memory while it has the ranks, until the result is let go.
-  virtual std::shared_ptr<const void> hold_evaluation(const v1::RunConfig& resolved,
-                                                      const std::filesystem::path& folder) = 0;
+  virtual MemoryUnits hold_evaluation(const v1::RunConfig& resolved,
+                                      const std::filesystem::path& folder) = 0;
   /// The path of a Hugging Face folder below the data dir.
   virtual std::filesystem::path find_hf_folder(const std::string& name) = 0;
   /// The absolute folder of the model that a resolved config names by run.model.name, looked at;
@@ -68,7 +70,7 @@ class Admission {
                                                  const std::filesystem::path& model) = 0;
   /// Keeps the models of this daemon that a config names from being removed until the result is let
   /// go. Throws NotFound.
-  virtual std::shared_ptr<const void> hold_models(const v1::RunConfig& config) = 0;
+  virtual Hold hold_models(const v1::RunConfig& config) = 0;
   /// The tokens of the config's text by the tokenizer in `tokenizer`, made if they are not there
   /// (train::tokenize_text), for the model in `model` where run.model.name stands for one. Takes as
   /// long as there is text; what `progress` throws ends it.
@@ -92,11 +94,11 @@ class Admission {
   virtual train::PromptLimits prompt_limits(const v1::RunConfig& resolved) = 0;
   /// Counts the memory of a copy of the weights of a run that has the ranks until the result is let
   /// go. Throws ResourceExhausted.
-  virtual std::shared_ptr<const void> hold_snapshot(const v1::RunConfig& resolved) = 0;
+  virtual MemoryUnits hold_snapshot(const v1::RunConfig& resolved) = 0;
   /// The same for what a verb of a run takes from an upload of so many bytes.
-  virtual std::shared_ptr<const void> hold_upload(std::int64_t bytes) = 0;
+  virtual MemoryUnits hold_upload(std::int64_t bytes) = 0;
   /// Counts the memory of caches until the result is let go. Throws ResourceExhausted.
-  virtual std::shared_ptr<const void> hold_cache(const CacheNeed& need) = 0;
+  virtual MemoryUnits hold_cache(const CacheNeed& need) = 0;
 };
 
 }  // namespace meshloom::control

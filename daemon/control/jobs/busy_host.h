@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "daemon/train/core_times.h"
+#include "daemon/train/run/core_times.h"
 
 namespace meshloom::control {
 

@@ -7,7 +7,8 @@
 #include <system_error>
 
 #include "daemon/control/jobs/bytes_text.h"
-#include "daemon/train/validation_progress.h"
+#include "daemon/train/config/resolve_services.h"
+#include "daemon/train/config/validation_progress.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "daemon/control/ranks/rank_messages.h"
-#include "daemon/train/run.h"
+#include "daemon/train/run/run.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

@@ -13,10 +13,11 @@
 #include "daemon/control/ranks/rank_messages.h"
 #include "daemon/control/stores/job_settings.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/dtype_choice.h"
-#include "daemon/train/micro_batch.h"
-#include "daemon/train/validation_progress.h"
+#include "daemon/train/config/dtype_choice.h"
+#include "daemon/train/config/micro_batch.h"
+#include "daemon/train/config/resolve_services.h"
+#include "daemon/train/config/validation_progress.h"
+#include "daemon/train/files/hf_folder.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

@@ -17,8 +17,8 @@
 #include "daemon/control/jobs/job_samples.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
-#include "daemon/train/device_choice.h"
-#include "daemon/train/job_course.h"
+#include "daemon/train/config/device_choice.h"
+#include "daemon/train/job/job_course.h"
 
 namespace meshloom::control {
 

@@ -3,7 +3,7 @@
 #include "daemon/control/jobs/disk_admission.h"
 #include "daemon/control/jobs/job_attempt.h"
 #include "daemon/control/ranks/rank_messages.h"
-#include "daemon/train/validation_progress.h"
+#include "daemon/train/config/validation_progress.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

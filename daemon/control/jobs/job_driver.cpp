@@ -10,10 +10,11 @@
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/found_damage.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/device_choice.h"
-#include "daemon/train/run.h"
-#include "daemon/train/run_mesh.h"
+#include "daemon/train/config/device_choice.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/run/run.h"
+#include "daemon/train/run/run_mesh.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -109,7 +110,8 @@ void JobDriver::run() {
   while (!stop_ && !executor_.fatal()) {
     const auto id = store_.wait_for_job();
     if (!id || stop_) return;
-    if (!take_turn(*id)) continue;
+    const Hold turn = take_turn(*id);
+    if (!turn) continue;
     drive(*id);
     try {
       run_job(*id);
@@ -117,11 +119,10 @@ void JobDriver::run() {
       spdlog::error("job {}: {}", *id, error.what());
     }
     drive("");
-    turn_.release(job_resource(*id));
   }
 }
 
-bool JobDriver::take_turn(const std::string& id) {
+Hold JobDriver::take_turn(const std::string& id) {
   const std::string name = job_resource(id);
   const auto place = [&] {
     return store_.comes_first(id) ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast;

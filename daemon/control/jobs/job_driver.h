@@ -14,7 +14,7 @@
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
-#include "daemon/train/device_choice.h"
+#include "daemon/train/config/device_choice.h"
 
 namespace meshloom::control {
 
@@ -44,8 +44,8 @@ class JobDriver {
   void run();
   /// What cannot be noted, at a job that was deleted meanwhile, is in the log.
   void note_at(const std::string& id, const std::string& text);
-  /// Waits for the ranks; false if the job is not the next one any more.
-  bool take_turn(const std::string& id);
+  /// Waits for the ranks; holds nothing if the job is not the next one any more.
+  Hold take_turn(const std::string& id);
   void drive(const std::string& id);
   void run_job(const std::string& id);
   /// False if the job is held until there are other ranks.

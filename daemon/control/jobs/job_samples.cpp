@@ -10,7 +10,8 @@
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/jobs/token_text.h"
 #include "daemon/control/stores/job_entry.h"
-#include "daemon/train/chat_prompt.h"
+#include "daemon/train/config/chat_prompt.h"
+#include "daemon/train/config/sampling_params.h"
 
 namespace meshloom::control {
 namespace {

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "daemon/control/ranks/run_client.h"
-#include "daemon/train/sampling_params.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/config/sampling_params.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
 

@@ -14,19 +14,22 @@
 #include "daemon/plan/job_memory.h"
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
-#include "daemon/train/chat_prompt.h"
+#include "daemon/train/config/chat_prompt.h"
+#include "daemon/train/config/config_place.h"
+#include "daemon/train/config/dtype_choice.h"
+#include "daemon/train/config/micro_batch.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/config/resolve.h"
+#include "daemon/train/config/resolve_evaluation.h"
+#include "daemon/train/config/resolve_stepped.h"
 #include "daemon/train/data/chat_data.h"
 #include "daemon/train/data/token_ids.h"
-#include "daemon/train/dtype_choice.h"
-#include "daemon/train/micro_batch.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/paths.h"
-#include "daemon/train/reference_text.h"
-#include "daemon/train/resolve.h"
-#include "daemon/train/resolve_evaluation.h"
-#include "daemon/train/resolve_stepped.h"
-#include "daemon/train/run.h"
-#include "daemon/train/run_mesh.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/files/paths.h"
+#include "daemon/train/run/reference_text.h"
+#include "daemon/train/run/run.h"
+#include "daemon/train/run/run_mesh.h"
+#include "daemon/train/run/sampler.h"
 #include "kernels/backend_table.h"
 #include "kernels/base/integer_math.h"
 #include "kernels/base/log.h"
@@ -40,7 +43,7 @@ constexpr int kMostCalls = 64;
 /// Lines of JSON are read for one part in so many of the time that a call may take. A line behind
 /// those is refused when the job begins.
 constexpr int kLinesShare = 3;
-/// Whoever is refused a removal is told that this holds the model or the checkpoint.
+/// Whoever is refused a removal is told that this holds the model, the checkpoint or the plan.
 constexpr const char* kBeingMade = "a job or run that is being made";
 
 /// The host with the fewest ranks has so many.
@@ -48,16 +51,6 @@ int ranks_per_host(const LocalAdmission::Options& options) {
   int fewest = options.world_size;
   for (const HostMemory& host : options.hosts) fewest = std::min(fewest, host.ranks);
   return std::max(1, fewest);
-}
-
-/// One hold that keeps what both keep. What a hold keeps is in its deleter: the pointer itself is
-/// null.
-std::shared_ptr<const void> both(std::shared_ptr<const void> one,
-                                 std::shared_ptr<const void> other) {
-  using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>;
-  if (one.use_count() == 0) return other;
-  if (other.use_count() == 0) return one;
-  return std::make_shared<Both>(std::move(one), std::move(other));
 }
 
 /// What a resolved config takes of the fullest rank.
@@ -104,8 +97,8 @@ void leave_machine(const v1::RunConfig& resolved, v1::PlanEstimate* estimate,
 }
 
 /// The result keeps the plan beside what it has kept already.
-Admitted with_hold(Admitted admitted, std::shared_ptr<const void> plan) {
-  admitted.hold = both(std::move(plan), std::move(admitted.hold));
+Admitted with_hold(Admitted admitted, Hold plan) {
+  admitted.hold = Hold::join(std::move(plan), std::move(admitted.hold));
   return admitted;
 }
 
@@ -187,27 +180,26 @@ train::TokenizedText LocalAdmission::tokenize_reference(const v1::RunConfig& res
   }
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_model(const std::string& name) const {
-  if (name.empty() || !options_.models) return nullptr;
-  const std::string id = parse_model_name(name);
-  options_.models->pin(id, kBeingMade);
-  return {nullptr, [models = options_.models, id](const void*) { models->unpin(id, kBeingMade); }};
+Hold LocalAdmission::hold_model(const std::string& name) const {
+  if (name.empty() || !options_.models) return {};
+  return options_.models->hold(parse_model_name(name), kBeingMade);
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_models(const v1::RunConfig& config) {
+Hold LocalAdmission::hold_models(const v1::RunConfig& config) {
   auto model =
       base::with_field("run.model.name", [&] { return hold_model(config.model().name()); });
   const std::string& tokenizer = config.data().tokenizer();
   if (!tokenizer.starts_with("models/")) return model;
-  return both(std::move(model),
-              base::with_field("run.data.tokenizer", [&] { return hold_model(tokenizer); }));
+  return Hold::join(std::move(model),
+                    base::with_field("run.data.tokenizer", [&] { return hold_model(tokenizer); }));
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_checkpoints(v1::RunConfig config) const {
+Hold LocalAdmission::hold_checkpoints(v1::RunConfig config) const {
   config.mutable_checkpoint()->clear_resume_from();  // resolve_resume holds that checkpoint
-  std::shared_ptr<const void> all;
+  Hold all;
   for (const std::string& name : checkpoints_read(state_.jobs(), options_.data_dir, config))
-    all = both(std::move(all), store_.pin_checkpoint(parse_checkpoint_name(name), kBeingMade));
+    all =
+        Hold::join(std::move(all), store_.pin_checkpoint(parse_checkpoint_name(name), kBeingMade));
   return all;
 }
 
@@ -219,8 +211,7 @@ fs::path LocalAdmission::model_folder(const v1::RunConfig& resolved) {
   return calls_.run<fs::path>([this, source = resolved.model()] { return find_model(source); });
 }
 
-v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given,
-                                        std::shared_ptr<const void>* hold) const {
+v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given, Hold* hold) const {
   const std::string name = given.plan().name();
   if (name.empty()) return given;
   constexpr const char* kField = "run.plan.name";
@@ -229,8 +220,8 @@ v1::RunConfig LocalAdmission::with_plan(v1::RunConfig given,
     base::refuse_field(
         kField, "mesh and plan are those of plan \"{}\", nothing else of them may be given", name);
   if (!options_.plans) base::field_not_offered(kField, "this daemon keeps no plans");
-  const v1::StoredPlan plan =
-      base::with_field(kField, [&] { return options_.plans->pin(parse_plan_name(name), hold); });
+  const v1::StoredPlan plan = base::with_field(
+      kField, [&] { return options_.plans->get_held(parse_plan_name(name), kBeingMade, hold); });
   *given.mutable_mesh() = plan.mesh();
   *given.mutable_plan() = plan.plan();
   given.mutable_plan()->set_name(plan.id());
@@ -250,20 +241,25 @@ void LocalAdmission::check_contents(const v1::RunConfig& resolved, std::int64_t 
 }
 
 Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
-  std::shared_ptr<const void> hold;
+  Hold hold;
   const v1::RunConfig given = with_plan(spec.run(), &hold);
   Admitted admitted = admit_config(
       given, spec.overcommit(),
       [this, given](const fs::path& folder, Admitted* job) {
         const fs::path tokenizer = find_tokenizer(given);
-        job->resolved = train::resolve_run_config(given, options_.world_size, options_.data_dir,
-                                                  &job->warnings, folder, ranks_per_host(options_),
-                                                  tokenizer, options_.devices);
+        job->resolved = train::resolve_run_config(given,
+                                                  {.world_size = options_.world_size,
+                                                   .data_dir = options_.data_dir,
+                                                   .model_folder = folder,
+                                                   .named_tokenizer = tokenizer,
+                                                   .ranks_per_host = ranks_per_host(options_),
+                                                   .devices = options_.devices},
+                                                  &job->warnings);
         if (given.checkpoint().resume_from().empty())
           train::check_source_weights(given.model(), options_.data_dir, folder);
         job->hold =
-            both(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
-                                                      options_.data_dir, folder, tokenizer));
+            Hold::join(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
+                                                            options_.data_dir, folder, tokenizer));
       },
       [this, spec](const nn::ModelConfig& model, Admitted* job) {
         check_contents(job->resolved, model.vocab_size);
@@ -280,14 +276,18 @@ double LocalAdmission::measured_peak_flops(const v1::RunConfig& resolved) {
 }
 
 Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
-  std::shared_ptr<const void> hold;
+  Hold hold;
   const v1::RunConfig given = with_plan(spec.config(), &hold);
   Admitted admitted = admit_config(
       given, spec.overcommit(),
       [this, given, reads_weights = spec.state().empty()](const fs::path& folder, Admitted* run) {
-        run->resolved = train::resolve_stepped_config(given, options_.world_size, options_.data_dir,
-                                                      folder, &run->warnings,
-                                                      ranks_per_host(options_), options_.devices);
+        run->resolved = train::resolve_stepped_config(given,
+                                                      {.world_size = options_.world_size,
+                                                       .data_dir = options_.data_dir,
+                                                       .model_folder = folder,
+                                                       .ranks_per_host = ranks_per_host(options_),
+                                                       .devices = options_.devices},
+                                                      &run->warnings);
         if (reads_weights) train::check_source_weights(given.model(), options_.data_dir, folder);
       });
   return with_hold(std::move(admitted), std::move(hold));
@@ -295,13 +295,14 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
 
 Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommit,
                                       const Resolve& resolve, const Look& look) {
-  const auto hold = hold_models(given);
+  Hold models = hold_models(given);
   const bool open_micro_batch = !given.training().has_micro_batch_size() && !overcommit;
-  return calls_.run<Admitted>([this, given, overcommit, open_micro_batch, resolve, look, hold] {
+  return calls_.run<Admitted>([this, given, overcommit, open_micro_batch, resolve, look,
+                               models = std::move(models)]() mutable {
     const v1::ModelSource& source = given.model();
     state_.check_in_place();
     Admitted admitted;
-    admitted.hold = both(hold, hold_checkpoints(given));
+    admitted.hold = Hold::join(std::move(models), hold_checkpoints(given));
     const fs::path folder = base::with_field("run.model.name", [&] { return find_model(source); });
     resolve(folder, &admitted);
     if (!folder.empty())
@@ -325,8 +326,8 @@ Admitted LocalAdmission::admit_config(const v1::RunConfig& given, bool overcommi
   });
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_run(const v1::RunConfig& resolved) {
-  return run_bytes_.hold(calls_.run<RankBytes>([this, resolved] { return bytes_of(resolved); }));
+MemoryUnits LocalAdmission::hold_run(const v1::RunConfig& resolved) {
+  return count_run(calls_.run<RankBytes>([this, resolved] { return bytes_of(resolved); }));
 }
 
 std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
@@ -340,9 +341,13 @@ std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
       *given.mutable_mesh() = job.resolved().mesh();
       *given.mutable_plan() = job.resolved().plan();
     }
-    return train::refit_run_config(given, job.resolved(), options_.world_size, options_.data_dir,
-                                   find_model(job.resolved().model()), ranks_per_host(options_),
-                                   find_tokenizer(job.resolved()), options_.devices);
+    return train::refit_run_config(given, job.resolved(),
+                                   {.world_size = options_.world_size,
+                                    .data_dir = options_.data_dir,
+                                    .model_folder = find_model(job.resolved().model()),
+                                    .named_tokenizer = find_tokenizer(job.resolved()),
+                                    .ranks_per_host = ranks_per_host(options_),
+                                    .devices = options_.devices});
   });
 }
 
@@ -356,7 +361,7 @@ v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
 v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, const fs::path& folder,
                                                  const train::TokenizedText& text) {
   return calls_.run<v1::RunConfig>([this, given, folder, text] {
-    const train::EvaluationPlace place{
+    const train::ConfigPlace place{
         options_.world_size,   options_.data_dir,        folder,
         find_tokenizer(given), ranks_per_host(options_), options_.devices};
     v1::RunConfig resolved = train::resolve_evaluation_config(given, place, text);
@@ -370,9 +375,8 @@ v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, con
   });
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_evaluation(const v1::RunConfig& resolved,
-                                                            const fs::path& folder) {
-  return run_bytes_.hold(calls_.run<RankBytes>([this, resolved, folder] {
+MemoryUnits LocalAdmission::hold_evaluation(const v1::RunConfig& resolved, const fs::path& folder) {
+  return count_run(calls_.run<RankBytes>([this, resolved, folder] {
     return rank_bytes(resolved,
                       train::load_model_config(resolved.model(), options_.data_dir, folder));
   }));
@@ -461,8 +465,8 @@ train::PromptLimits LocalAdmission::prompt_limits(const v1::RunConfig& resolved)
   });
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_snapshot(const v1::RunConfig& resolved) {
-  return calls_.run<std::shared_ptr<const void>>([this, resolved] {
+MemoryUnits LocalAdmission::hold_snapshot(const v1::RunConfig& resolved) {
+  return calls_.run<MemoryUnits>([this, resolved] {
     const std::int64_t model =
         nn::parameter_count(load_config(resolved.model())) *
         static_cast<std::int64_t>(dtype_size(train::dtype_of(resolved.plan())));
@@ -472,12 +476,12 @@ std::shared_ptr<const void> LocalAdmission::hold_snapshot(const v1::RunConfig& r
   });
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_upload(std::int64_t bytes) {
+MemoryUnits LocalAdmission::hold_upload(std::int64_t bytes) {
   // The drive thread of a run asks, which a file system that hangs must not stop.
   return memory_.hold_upload(bytes, calls_.run<RankBytes>([this] { return job_bytes(); }).host);
 }
 
-std::shared_ptr<const void> LocalAdmission::hold_cache(const CacheNeed& need) {
+MemoryUnits LocalAdmission::hold_cache(const CacheNeed& need) {
   return memory_.hold_cache(need, calls_.run<RankBytes>([this] { return job_bytes(); }));
 }
 
@@ -502,9 +506,14 @@ SourceCache::Loaded LocalAdmission::load_source(const std::filesystem::path& fol
   return loaded;
 }
 
+MemoryUnits LocalAdmission::count_run(const RankBytes& bytes) {
+  return run_bytes_.take({{kHostAccount, bytes.host}, {kDeviceAccount, bytes.device}});
+}
+
 RankBytes LocalAdmission::job_bytes() const {
   const auto job = store_.active_job();
-  return job ? bytes_of(job->resolved()) : run_bytes_.now();
+  if (job) return bytes_of(job->resolved());
+  return {run_bytes_.taken(kHostAccount), run_bytes_.taken(kDeviceAccount)};
 }
 
 RankBytes LocalAdmission::bytes_of(const v1::RunConfig& resolved) const {

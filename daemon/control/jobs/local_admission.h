@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "daemon/control/host/bounded_calls.h"
+#include "daemon/control/host/hold.h"
+#include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/admission.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/stores/job_store.h"
@@ -20,32 +20,6 @@
 #include "daemon/control/stores/state_dir.h"
 
 namespace meshloom::control {
-
-/// What the run that has the ranks takes of a rank. Any thread may call it.
-class BytesOfRun {
- public:
-  /// They count until the result is let go, which may outlive this.
-  std::shared_ptr<const void> hold(const RankBytes& bytes) {
-    count_->set(bytes);
-    return {nullptr, [count = count_](const void*) { count->set({}); }};
-  }
-  RankBytes now() const {
-    const std::lock_guard lock(count_->mutex);
-    return count_->bytes;
-  }
-
- private:
-  struct Count {
-    std::mutex mutex;
-    RankBytes bytes;
-
-    void set(const RankBytes& value) {
-      const std::lock_guard lock(mutex);
-      bytes = value;
-    }
-  };
-  std::shared_ptr<Count> count_ = std::make_shared<Count>();
-};
 
 /// What looks at files that a request names runs under a limit. Must not be destroyed while
 /// hanging() is true.
@@ -66,7 +40,7 @@ class LocalAdmission final : public Admission {
 
   Admitted admit(const v1::JobSpec& spec) override;
   Admitted admit_run(const v1::RunSpec& spec) override;
-  std::shared_ptr<const void> hold_run(const v1::RunConfig& resolved) override;
+  MemoryUnits hold_run(const v1::RunConfig& resolved) override;
   std::optional<v1::RunConfig> refit(const v1::Job& job) override;
   bool has_device(const std::string& resolved) const override {
     return train::has_device(options_.devices, resolved);
@@ -74,13 +48,13 @@ class LocalAdmission final : public Admission {
   v1::RunConfig admit_settings(const v1::RunConfig& changed) override;
   v1::RunConfig resolve_evaluation(const v1::RunConfig& given, const std::filesystem::path& folder,
                                    const train::TokenizedText& text) override;
-  std::shared_ptr<const void> hold_evaluation(const v1::RunConfig& resolved,
-                                              const std::filesystem::path& folder) override;
+  MemoryUnits hold_evaluation(const v1::RunConfig& resolved,
+                              const std::filesystem::path& folder) override;
   std::filesystem::path find_hf_folder(const std::string& name) override;
   std::filesystem::path model_folder(const v1::RunConfig& resolved) override;
   std::filesystem::path tokenizer_folder(const v1::RunConfig& resolved,
                                          const std::filesystem::path& model) override;
-  std::shared_ptr<const void> hold_models(const v1::RunConfig& config) override;
+  Hold hold_models(const v1::RunConfig& config) override;
   train::TokenizedText tokenize_reference(const v1::RunConfig& resolved,
                                           v1::DataReference* reference,
                                           const train::TextProgress& progress) override;
@@ -96,9 +70,9 @@ class LocalAdmission final : public Admission {
   std::int64_t memory_of_rank() const;
   int world_size() const { return options_.world_size; }
   train::PromptLimits prompt_limits(const v1::RunConfig& resolved) override;
-  std::shared_ptr<const void> hold_snapshot(const v1::RunConfig& resolved) override;
-  std::shared_ptr<const void> hold_upload(std::int64_t bytes) override;
-  std::shared_ptr<const void> hold_cache(const CacheNeed& need) override;
+  MemoryUnits hold_snapshot(const v1::RunConfig& resolved) override;
+  MemoryUnits hold_upload(std::int64_t bytes) override;
+  MemoryUnits hold_cache(const CacheNeed& need) override;
   /// A model for generation, with the memory that it is counted by. Under no limit of time: models
   /// are large.
   SourceCache::Loaded load_source(const std::filesystem::path& folder);
@@ -128,15 +102,16 @@ class LocalAdmission final : public Admission {
   /// Does what tokenizer_folder does, on the calling thread.
   std::filesystem::path find_tokenizer_folder(const v1::RunConfig& resolved,
                                               const std::filesystem::path& model) const;
+  MemoryUnits count_run(const RankBytes& bytes);
   /// Keeps the model of this name, "models/NAME" or "NAME".
-  std::shared_ptr<const void> hold_model(const std::string& name) const;
+  Hold hold_model(const std::string& name) const;
   /// Keeps the checkpoints and exports that the config reads by a path, but for the one that it
   /// goes on from.
-  std::shared_ptr<const void> hold_checkpoints(v1::RunConfig config) const;
+  Hold hold_checkpoints(v1::RunConfig config) const;
   nn::ModelConfig load_config(const v1::ModelSource& source) const;
   /// Returns the config with mesh and plan of the plan that it names, if it names one, which is
   /// kept as long as `hold`.
-  v1::RunConfig with_plan(v1::RunConfig given, std::shared_ptr<const void>* hold) const;
+  v1::RunConfig with_plan(v1::RunConfig given, Hold* hold) const;
   /// What a rank may use of the memory that holds the tensors of a resolved config, where that is
   /// least; 0: not known.
   std::int64_t tensor_memory_of_rank(const v1::RunConfig& resolved) const;
@@ -153,9 +128,9 @@ class LocalAdmission final : public Admission {
   MemoryAdmission memory_;
   text::TokenizerCache tokenizers_;
   train::SoundLines sound_lines_;
-  BytesOfRun run_bytes_;
-  BoundedCalls calls_;  ///< into the file systems that requests name
-  BoundedCalls loads_;  ///< of models for generation
+  MemoryCount run_bytes_;  ///< what the run that has the ranks takes of a rank
+  BoundedCalls calls_;     ///< into the file systems that requests name
+  BoundedCalls loads_;     ///< of models for generation
 };
 
 }  // namespace meshloom::control

@@ -9,6 +9,7 @@
 
 #include "daemon/control/jobs/bytes_text.h"
 #include "daemon/plan/job_memory.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
@@ -184,17 +185,13 @@ base::MemoryLimit MemoryAdmission::limit_of(std::size_t host) const {
   return host == kOwnHost ? read_limit_() : hosts_[host].limit;
 }
 
-std::pair<std::int64_t, std::int64_t> MemoryAdmission::held() const {
-  const std::lock_guard lock(sources_->mutex);
-  return {sources_->bytes, sources_->device_rank_bytes};
-}
-
 std::optional<std::string> MemoryAdmission::check_job(const v1::RunConfig& resolved,
                                                       const nn::ModelConfig& model,
                                                       bool overcommit) const {
   const planner::MemoryEstimate rank = plan::estimate_job_memory(resolved, model);
   const bool device = train::has_device_memory(resolved.device());
-  const auto [sources, device_sources] = held();
+  const std::int64_t sources = sources_.taken(kHostAccount);
+  const std::int64_t device_sources = sources_.taken(kDeviceAccount);
   std::optional<Need> worst;
   const auto look_at = [&worst](const Need& need) {
     if (need.limit.bytes > 0 && (!worst || need.share() > worst->share())) worst = need;
@@ -213,21 +210,18 @@ std::optional<std::string> MemoryAdmission::check_job(const v1::RunConfig& resol
   return "overcommit: " + describe(*worst);
 }
 
-std::shared_ptr<const void> MemoryAdmission::hold_source(std::int64_t weight_bytes,
-                                                         std::int64_t job_bytes) {
+MemoryUnits MemoryAdmission::hold_source(std::int64_t weight_bytes, std::int64_t job_bytes) {
   return hold("the model's weights take", weight_bytes,
               static_cast<double>(job_bytes) * hosts_[kOwnHost].ranks, limit_of(kOwnHost));
 }
 
-std::shared_ptr<const void> MemoryAdmission::hold_upload(std::int64_t bytes,
-                                                         std::int64_t job_bytes) {
+MemoryUnits MemoryAdmission::hold_upload(std::int64_t bytes, std::int64_t job_bytes) {
   const base::MemoryLimit limit = limit_of(kOwnHost);
   const int ranks = hosts_[kOwnHost].ranks;
   return hold("the data of a verb take", bytes * (ranks + 1), job_of(limit, job_bytes), limit);
 }
 
-std::shared_ptr<const void> MemoryAdmission::hold_cache(const CacheNeed& need,
-                                                        const RankBytes& job) {
+MemoryUnits MemoryAdmission::hold_cache(const CacheNeed& need, const RankBytes& job) {
   const std::string text = fmt::format("the keys and values of {} {} take", need.sequences,
                                        need.sequences == 1 ? "sequence" : "sequences");
   if (train::has_device_memory(need.device))
@@ -238,9 +232,8 @@ std::shared_ptr<const void> MemoryAdmission::hold_cache(const CacheNeed& need,
   return hold(text, bytes, job_of(limit, job.host), limit);
 }
 
-std::shared_ptr<const void> MemoryAdmission::hold_weights(std::int64_t rank_bytes,
-                                                          const std::string& device,
-                                                          const RankBytes& job) {
+MemoryUnits MemoryAdmission::hold_weights(std::int64_t rank_bytes, const std::string& device,
+                                          const RankBytes& job) {
   constexpr const char* kText = "the model's weights take";
   if (train::has_device_memory(device))
     return hold_on_device(kText, rank_bytes, device, job.device);
@@ -252,42 +245,32 @@ double MemoryAdmission::job_of(const base::MemoryLimit& limit, std::int64_t job_
   return job > static_cast<double>(limit.bytes) ? 0 : job;
 }
 
-std::shared_ptr<const void> MemoryAdmission::hold(const std::string& text, std::int64_t bytes,
-                                                  double job, const base::MemoryLimit& limit) {
-  const std::lock_guard lock(sources_->mutex);
-  const WantedMemory wanted{text, static_cast<double>(bytes), job,
-                            static_cast<double>(sources_->bytes), hosts_[kOwnHost].name};
-  if (limit.bytes > 0 && wanted.all() > static_cast<double>(limit.bytes)) refuse(wanted, limit);
-  sources_->bytes += bytes;
-  return {nullptr, [sources = sources_, bytes](const void*) {
-            const std::lock_guard release(sources->mutex);
-            sources->bytes -= bytes;
-          }};
+MemoryUnits MemoryAdmission::hold(const std::string& text, std::int64_t bytes, double job,
+                                  const base::MemoryLimit& limit) {
+  return sources_.take({{kHostAccount, bytes}}, [&](const auto&, std::int64_t taken) {
+    const WantedMemory wanted{text, static_cast<double>(bytes), job, static_cast<double>(taken),
+                              hosts_[kOwnHost].name};
+    if (limit.bytes > 0 && wanted.all() > static_cast<double>(limit.bytes)) refuse(wanted, limit);
+  });
 }
 
-std::shared_ptr<const void> MemoryAdmission::hold_on_device(const std::string& text,
-                                                            std::int64_t rank_bytes,
-                                                            const std::string& device,
-                                                            std::int64_t job_bytes) {
-  const std::lock_guard lock(sources_->mutex);
+MemoryUnits MemoryAdmission::hold_on_device(const std::string& text, std::int64_t rank_bytes,
+                                            const std::string& device, std::int64_t job_bytes) {
   const train::HostDevices& host = devices_.at(kOwnHost);
-  for (const auto& [used, ranks] : train::used_devices(device, host)) {
-    const base::MemoryLimit limit{used.memory_bytes, kDeviceMemory};
-    const auto most = static_cast<double>(limit.bytes);
-    WantedMemory wanted{text,
-                        static_cast<double>(rank_bytes) * ranks,
-                        static_cast<double>(job_bytes) * ranks,
-                        static_cast<double>(sources_->device_rank_bytes) * ranks,
-                        host.host,
-                        to_string(Device{DeviceKind::kCuda, used.index})};
-    if (wanted.job > most) wanted.job = 0.0;
-    if (limit.bytes > 0 && wanted.all() > most) refuse(wanted, limit);
-  }
-  sources_->device_rank_bytes += rank_bytes;
-  return {nullptr, [sources = sources_, rank_bytes](const void*) {
-            const std::lock_guard release(sources->mutex);
-            sources->device_rank_bytes -= rank_bytes;
-          }};
+  return sources_.take({{kDeviceAccount, rank_bytes}}, [&](const auto&, std::int64_t taken) {
+    for (const auto& [used, ranks] : train::used_devices(device, host)) {
+      const base::MemoryLimit limit{used.memory_bytes, kDeviceMemory};
+      const auto most = static_cast<double>(limit.bytes);
+      WantedMemory wanted{text,
+                          static_cast<double>(rank_bytes) * ranks,
+                          static_cast<double>(job_bytes) * ranks,
+                          static_cast<double>(taken) * ranks,
+                          host.host,
+                          to_string(Device{DeviceKind::kCuda, used.index})};
+      if (wanted.job > most) wanted.job = 0.0;
+      if (limit.bytes > 0 && wanted.all() > most) refuse(wanted, limit);
+    }
+  });
 }
 
 std::optional<std::string> choose_micro_batch(v1::RunConfig* resolved, const nn::ModelConfig& model,

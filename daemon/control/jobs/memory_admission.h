@@ -4,17 +4,17 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "daemon/base/memory_limit.h"
+#include "daemon/control/host/memory_units.h"
 #include "daemon/nn/models/model_config.h"
-#include "daemon/train/device_choice.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/device_choice.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/run/run.h"
 #include "planner/estimate/memory.h"
 #include "v1/config.pb.h"
 #include "v1/job.pb.h"
@@ -44,6 +44,10 @@ struct RankBytes {
   std::int64_t device = 0;  ///< of the rank's device, where that has memory of its own
 };
 
+/// The accounts of a MemoryCount of both.
+inline constexpr const char* kHostAccount = "host";
+inline constexpr const char* kDeviceAccount = "device";
+
 /// Returns what a model's sequences need that are to be drawn to their ends.
 CacheNeed cache_need(const train::PromptLimits& limits,
                      const std::vector<train::SampleStart>& sequences);
@@ -70,47 +74,40 @@ class MemoryAdmission {
   std::optional<std::string> check_job(const v1::RunConfig& resolved, const nn::ModelConfig& model,
                                        bool overcommit) const;
 
-  /// Counts a model that rank 0 loads for generation until the result is let go, which may outlive
-  /// this. `job_bytes`: what the running job takes of a rank, 0 if none runs. Throws
+  /// Counts a model that rank 0 loads for generation as long as there is the result, which may
+  /// outlive this. `job_bytes`: what the running job takes of a rank, 0 if none runs. Throws
   /// ResourceExhausted (MEMORY_ESTIMATE) if both, and what is loaded already, are more than the
   /// host has.
-  std::shared_ptr<const void> hold_source(std::int64_t weight_bytes, std::int64_t job_bytes);
+  MemoryUnits hold_source(std::int64_t weight_bytes, std::int64_t job_bytes);
 
   /// The same for the data of a verb that came as an upload: on rank 0 the message, beside it the
   /// bytes that it is read from or sent as, and the message on each other rank of the host.
-  std::shared_ptr<const void> hold_upload(std::int64_t bytes, std::int64_t job_bytes);
+  MemoryUnits hold_upload(std::int64_t bytes, std::int64_t job_bytes);
 
   /// The same for the caches of sequences that are drawn together, on the host or on its devices. A
   /// job that needs more than there is by itself, which says `overcommit`, is left out of the sum.
-  std::shared_ptr<const void> hold_cache(const CacheNeed& need, const RankBytes& job);
+  MemoryUnits hold_cache(const CacheNeed& need, const RankBytes& job);
 
   /// The same for a copy of a run's weights, of so many bytes on each rank, where the run computes:
   /// `device` is run.device of its resolved config.
-  std::shared_ptr<const void> hold_weights(std::int64_t rank_bytes, const std::string& device,
-                                           const RankBytes& job);
+  MemoryUnits hold_weights(std::int64_t rank_bytes, const std::string& device,
+                           const RankBytes& job);
 
  private:
-  struct Sources {
-    std::mutex mutex;
-    std::int64_t bytes = 0;              ///< of weights and caches
-    std::int64_t device_rank_bytes = 0;  ///< the same for each rank on devices
-  };
   base::MemoryLimit limit_of(std::size_t host) const;
-  /// What the sources take of rank 0's host, and of each rank's device.
-  std::pair<std::int64_t, std::int64_t> held() const;
   /// Bytes of the running job on rank 0's host; 0 for one that takes more than there is.
   double job_of(const base::MemoryLimit& limit, std::int64_t job_bytes) const;
   /// `text`: what needs so many bytes of rank 0's host; `job`: those of all ranks there.
-  std::shared_ptr<const void> hold(const std::string& text, std::int64_t bytes, double job,
-                                   const base::MemoryLimit& limit);
+  MemoryUnits hold(const std::string& text, std::int64_t bytes, double job,
+                   const base::MemoryLimit& limit);
   /// The same of what needs so many bytes of the device of each rank of rank 0's host.
-  std::shared_ptr<const void> hold_on_device(const std::string& text, std::int64_t rank_bytes,
-                                             const std::string& device, std::int64_t job_bytes);
+  MemoryUnits hold_on_device(const std::string& text, std::int64_t rank_bytes,
+                             const std::string& device, std::int64_t job_bytes);
 
   std::vector<HostMemory> hosts_;
   ReadLimit read_limit_;
   train::WorldDevices devices_;
-  std::shared_ptr<Sources> sources_ = std::make_shared<Sources>();
+  MemoryCount sources_;  ///< what weights and caches take of rank 0's host, and of a rank's device
 };
 
 /// Replaces the micro batch of a resolved config, which is a rank's whole share of the global

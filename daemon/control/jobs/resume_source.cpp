@@ -7,9 +7,10 @@
 #include "daemon/base/states.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/paths.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/resume_check.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/files/paths.h"
+#include "daemon/train/run/run.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -77,13 +78,12 @@ bool may_resume_older(const v1::Job& job) {
          given.find('/', kPrefix.size()) == std::string::npos;
 }
 
-std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunConfig* config,
-                                           const JobStore& store, const StateDir& state,
-                                           const fs::path& data_dir, const fs::path& model_folder,
-                                           const fs::path& named_tokenizer) {
+Hold resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
+                    const StateDir& state, const fs::path& data_dir, const fs::path& model_folder,
+                    const fs::path& named_tokenizer) {
   const bool fallback = config->checkpoint().fallback();
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
-  if (name.empty()) return nullptr;
+  if (name.empty()) return {};
   if (names_a_job(name)) {
     name =
         base::with_field(kField, [&] { return existing_checkpoint(name, fallback, store, state); });
@@ -91,7 +91,7 @@ std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunCo
     base::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name, train::kManifestName);
   }
   const fs::path folder = resume_folder(*config, state, data_dir);
-  std::shared_ptr<const void> pin;
+  Hold pin;
   if (const auto source = checkpoint_at(state.jobs(), folder)) {
     pin = store.pin_checkpoint(*source, "a job that is being submitted");
     // It may have gone before that.
@@ -99,7 +99,7 @@ std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunCo
       throw NotFound(fmt::format("{} was deleted", name), train::kCheckpointNotFound,
                      {{"field", kField}});
   }
-  train::settle_resume_from(given, config, folder, data_dir, model_folder, named_tokenizer);
+  train::settle_resume_from(given, config, folder, {data_dir, model_folder, named_tokenizer});
   return pin;
 }
 

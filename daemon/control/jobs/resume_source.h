@@ -3,8 +3,8 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
 #include "v1/config.pb.h"
@@ -17,12 +17,11 @@ namespace meshloom::control {
 /// `named_tokenizer` as in train::resolve_run_config. Throws with the field
 /// run.checkpoint.resume_from if there is none, its job goes on (its checkpoints are pruned), or it
 /// is of another model or other data. Nobody deletes the checkpoint until the result is let go;
-/// null where no job has it.
-std::shared_ptr<const void> resolve_resume(const v1::RunConfig& given, v1::RunConfig* config,
-                                           const JobStore& store, const StateDir& state,
-                                           const std::filesystem::path& data_dir,
-                                           const std::filesystem::path& model_folder,
-                                           const std::filesystem::path& named_tokenizer);
+/// it holds nothing where no job has it.
+Hold resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
+                    const StateDir& state, const std::filesystem::path& data_dir,
+                    const std::filesystem::path& model_folder,
+                    const std::filesystem::path& named_tokenizer);
 
 /// Whether, if that checkpoint is damaged, an older one of its job may take its place: only
 /// if the user named the job and no step of it.

@@ -17,7 +17,8 @@
 #include "daemon/control/jobs/time_share.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/control/ranks/run_client.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/run/run.h"
 
 namespace meshloom::control {
 

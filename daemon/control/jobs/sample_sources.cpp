@@ -4,7 +4,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/hf_folder.h"
+#include "daemon/train/files/hf_folder.h"
 
 namespace meshloom::control {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <string>
 
+#include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/admission.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/ranks/source_cache.h"
@@ -33,9 +33,7 @@ class SampleSources {
 
   SampleScheduler& scheduler() { return scheduler_; }
   SourceCache& cache() { return cache_; }
-  std::shared_ptr<const void> hold_cache(const CacheNeed& need) const {
-    return admission_.hold_cache(need);
-  }
+  MemoryUnits hold_cache(const CacheNeed& need) const { return admission_.hold_cache(need); }
 
  private:
   const JobStore& store_;

@@ -11,7 +11,7 @@
 
 #include "daemon/text/stop_strings.h"
 #include "daemon/text/stream_decoder.h"
-#include "daemon/train/sampling_params.h"
+#include "daemon/train/config/sampling_params.h"
 
 namespace meshloom::control {
 

@@ -7,7 +7,7 @@
 
 #include "daemon/control/ranks/rank_command.h"
 #include "daemon/nn/models/model_config.h"
-#include "daemon/train/model_source.h"
+#include "daemon/train/files/model_source.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

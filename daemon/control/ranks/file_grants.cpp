@@ -5,8 +5,9 @@
 
 #include "daemon/base/files.h"
 #include "daemon/control/ranks/rank_command.h"
-#include "daemon/train/checkpoint/checkpoint_writer.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/paths.h"
+#include "daemon/train/files/unfinished_folder.h"
+#include "daemon/train/run/checkpoint_writer.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/ranks/rank_error.h"
 
+#include "daemon/comm/agreement/status_agreement.h"
 #include "daemon/control/net/status.h"
-#include "daemon/train/status_agreement.h"
 
 namespace meshloom::control {
 namespace {
 
 v1::ErrorScope scope_of(const std::exception_ptr& error) {
-  if (train::ends_the_group(error)) return v1::ERROR_SCOPE_RANKS;
-  if (train::is_failed_alone(error)) return v1::ERROR_SCOPE_RUN_LOST;
+  if (comm::ends_the_group(error)) return v1::ERROR_SCOPE_RANKS;
+  if (comm::is_failed_alone(error)) return v1::ERROR_SCOPE_RUN_LOST;
   try {
     std::rethrow_exception(error);
   } catch (const RunGone&) {

@@ -8,7 +8,7 @@
 #include "daemon/base/files.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_channel.h"
-#include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/files/file_system.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "daemon/train/data/text_data.h"
-#include "daemon/train/run.h"
+#include "daemon/train/run/run.h"
 #include "v1/rank_service.pb.h"
 
 namespace meshloom::control {

@@ -5,13 +5,14 @@
 #include <chrono>
 
 #include "daemon/base/as_error.h"
+#include "daemon/comm/agreement/status_agreement.h"
 #include "daemon/control/host/memory.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_command.h"
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/ranks/rank_messages.h"
 #include "daemon/control/ranks/run_verbs.h"
-#include "daemon/train/status_agreement.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -91,7 +92,7 @@ v1::RankResult RankWorker::execute(const v1::RankCommand& command) {
     set_error(error, &result);
     auto& metadata = *result.mutable_error()->mutable_info()->mutable_metadata();
     metadata.insert({"rank", std::to_string(rank_)});
-    if (train::is_failed_alone(error)) {
+    if (comm::is_failed_alone(error)) {
       spoil_runs(result.error().message());
     } else if (factory_.recoveries() > recoveries) {
       // All ranks ended this verb alike: they are in step without the recover command.
@@ -139,7 +140,7 @@ void RankWorker::fail_verb(LiveRun& target, const v1::RankCommand& command) {
     if (backward || command.has_apply_gradients()) target.failure = base::as_error(error).what();
     std::rethrow_exception(error);
   }
-  const bool alike = !train::ends_the_group(error) && !train::is_failed_alone(error);
+  const bool alike = !comm::ends_the_group(error) && !comm::is_failed_alone(error);
   if (!alike || !target.run->weights_undefined()) std::rethrow_exception(error);
   const Error known = base::as_error(error);
   target.failure = known.what();
@@ -152,7 +153,7 @@ void RankWorker::recover(const v1::RecoverCommand& command) {
   } catch (...) {
     const std::exception_ptr error = std::current_exception();
     spoil_runs(to_details(error).message());
-    if (train::ends_the_group(error)) throw;
+    if (comm::ends_the_group(error)) throw;
   }
   // A later failure waits for a command of its own.
   recoveries_ = std::max(recoveries_, command.epoch() + 1);

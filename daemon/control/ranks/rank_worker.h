@@ -11,6 +11,7 @@
 #include "daemon/control/ranks/command_queue.h"
 #include "daemon/control/ranks/run_factory.h"
 #include "daemon/control/ranks/source_cache.h"
+#include "daemon/train/run/sampler.h"
 #include "v1/rank_service.pb.h"
 
 namespace meshloom::control {

@@ -5,12 +5,12 @@
 
 namespace meshloom::control {
 
-bool RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up,
+Hold RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up,
                         const std::function<Place()>& place) {
   return wait_for_turn(who, given_up, place, std::chrono::milliseconds(50));
 }
 
-bool RanksTurn::acquire_when_woken(const std::string& who, const std::function<bool()>& given_up) {
+Hold RanksTurn::acquire_when_woken(const std::string& who, const std::function<bool()>& given_up) {
   return wait_for_turn(who, given_up, {}, std::nullopt);
 }
 
@@ -20,7 +20,7 @@ void RanksTurn::wake() {
   changed_.notify_all();
 }
 
-bool RanksTurn::wait_for_turn(const std::string& who, const std::function<bool()>& given_up,
+Hold RanksTurn::wait_for_turn(const std::string& who, const std::function<bool()>& given_up,
                               const std::function<Place()>& place,
                               std::optional<std::chrono::milliseconds> look_up) {
   const auto enter = [&](Place at) {
@@ -49,7 +49,7 @@ bool RanksTurn::wait_for_turn(const std::string& who, const std::function<bool()
       entered_.erase(who);
       if (!over) holder_ = who;
       changed_.notify_all();
-      return !over;
+      return over ? Hold() : hold_of(who);
     }
     if (wakes_ != known) continue;  // while it asked
     if (look_up)
@@ -59,11 +59,15 @@ bool RanksTurn::wait_for_turn(const std::string& who, const std::function<bool()
   }
 }
 
-bool RanksTurn::try_acquire(const std::string& who) {
+Hold RanksTurn::try_acquire(const std::string& who) {
   const std::lock_guard lock(mutex_);
-  if (!open_ || !holder_.empty() || !queue_.empty()) return false;
+  if (!open_ || !holder_.empty() || !queue_.empty()) return {};
   holder_ = who;
-  return true;
+  return hold_of(who);
+}
+
+Hold RanksTurn::hold_of(const std::string& who) {
+  return Hold([this, who] { release(who); });
 }
 
 void RanksTurn::release(const std::string& who) {

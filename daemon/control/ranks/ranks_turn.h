@@ -14,26 +14,29 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/host/hold.h"
+
 namespace meshloom::control {
 
-/// Any thread may call any method.
+/// Who has the ranks holds them by a Hold, which gives them back; this outlives it. Any thread may
+/// call any method.
 class RanksTurn {
  public:
   /// Where in the queue: kFirst comes before all that wait.
   enum class Place { kLast, kFirst };
-  /// Waits until nobody has the ranks and all that come before have had them or given up. False if
-  /// `given_up` says so first. `place` is asked, too: where it has become another, `who` moves
-  /// there without having left the queue; an empty one is kLast. Both are asked from time to time
-  /// without a lock. `who` is the name of a resource, which waits or has its turn once at a time.
-  bool acquire(const std::string& who, const std::function<bool()>& given_up,
+  /// Waits until nobody has the ranks and all that come before have had them or given up. Holds
+  /// nothing if `given_up` says so first. `place` is asked, too: where it has become another, `who`
+  /// moves there without having left the queue; an empty one is kLast. Both are asked from time to
+  /// time without a lock. `who` is the name of a resource, which waits or has its turn once at a
+  /// time.
+  Hold acquire(const std::string& who, const std::function<bool()>& given_up,
                const std::function<Place()>& place = {});
   /// The same, where `given_up` is asked after each wake() alone: many may wait so at no cost.
-  bool acquire_when_woken(const std::string& who, const std::function<bool()>& given_up);
+  Hold acquire_when_woken(const std::string& who, const std::function<bool()>& given_up);
   /// What somebody's `given_up` says may have changed.
   void wake();
-  /// The same without waiting: false if somebody has the ranks or waits, or it is closed.
-  bool try_acquire(const std::string& who);
-  void release(const std::string& who);
+  /// The same without waiting: holds nothing if somebody has the ranks or waits, or it is closed.
+  Hold try_acquire(const std::string& who);
   /// While it is closed nobody gets the ranks; who has them keeps them.
   void set_open(bool open);
   bool is_open() const;
@@ -46,8 +49,11 @@ class RanksTurn {
   std::optional<std::chrono::steady_clock::duration> waited(const std::string& who) const;
 
  private:
+  /// Of `who`, to whom the ranks are given.
+  Hold hold_of(const std::string& who);
+  void release(const std::string& who);
   /// Asks again after `look_up`, or not without being woken.
-  bool wait_for_turn(const std::string& who, const std::function<bool()>& given_up,
+  Hold wait_for_turn(const std::string& who, const std::function<bool()>& given_up,
                      const std::function<Place()>& place,
                      std::optional<std::chrono::milliseconds> look_up);
 

@@ -7,7 +7,7 @@
 
 #include "daemon/base/disk.h"
 #include "daemon/comm/training_pulse.h"
-#include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/files/file_system.h"
 
 namespace meshloom::control {
 

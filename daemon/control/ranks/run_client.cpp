@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/ranks/run_client.h"
 
-#include "daemon/train/batch_parts.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/loss/batch_parts.h"
 
 namespace meshloom::control {
 namespace {

@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "daemon/control/ranks/executor.h"
-#include "daemon/train/loss_batch.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/loss/loss_batch.h"
+#include "daemon/train/run/run.h"
 #include "planner/mesh_layout.h"
 
 namespace meshloom::control {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "daemon/train/run.h"
+#include "daemon/train/run/run.h"
 
 namespace meshloom::control {
 

@@ -2,7 +2,7 @@
 // The commands of a run as calls of it.
 #pragma once
 
-#include "daemon/train/run.h"
+#include "daemon/train/run/run.h"
 #include "v1/rank_service.pb.h"
 
 namespace meshloom::control {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/file_stamp.h"
+#include "daemon/train/run/sampler.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

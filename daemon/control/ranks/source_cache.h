@@ -9,7 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "daemon/train/run.h"
+#include "daemon/control/host/memory_units.h"
+#include "daemon/train/run/run.h"
+#include "daemon/train/run/sampler.h"
 
 namespace meshloom::control {
 
@@ -20,7 +22,7 @@ namespace meshloom::control {
 class SourceCache {
  public:
   struct Loaded {
-    std::shared_ptr<const void> memory;  ///< that it is counted by, let go after it
+    MemoryUnits memory;  ///< that it is counted by, let go after it
     std::unique_ptr<train::Sampler> sampler;
   };
   /// May block; called by the cache's thread. What it throws goes to those who asked.

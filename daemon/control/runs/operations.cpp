@@ -25,6 +25,10 @@ void call_all(const std::vector<std::function<void()>>& calls) {
 
 }  // namespace
 
+std::string operation_name(const std::string& run, std::int64_t epoch, const std::string& key) {
+  return fmt::format("operations/{}/{}/{}", run, epoch, key);
+}
+
 v1::Operation Operations::Entry::view() const {
   v1::Operation seen = operation;
   const auto until = has_ended() ? ended : Clock::now();

@@ -18,6 +18,9 @@
 
 namespace meshloom::control {
 
+/// "operations/RUN/EPOCH/KEY"; the key of a verb is its number.
+std::string operation_name(const std::string& run, std::int64_t epoch, const std::string& key);
+
 /// All methods may be called from any thread. Names that are not known throw NotFound
 /// (OPERATION_NOT_FOUND).
 ///

@@ -13,16 +13,17 @@
 
 namespace meshloom::control {
 
-/// Any thread may call any method; none waits for more than a mutex.
-class RanksQueue {
+/// Any thread may call any method; none waits for more than a mutex. What it refers to may
+/// be made after it, and is looked at when it is asked.
+class RanksQueue final : public RanksWaits {
  public:
   RanksQueue(const RanksTurn& turn, const JobStore& jobs, const RunManager& runs,
              const DrainStore& drain)
       : turn_(turn), jobs_(jobs), runs_(runs), drain_(drain) {}
 
-  /// Of "jobs/NAME", "runs/NAME" or "evaluations/N", which waits. Without a reason for one that
-  /// nothing comes before, in a daemon that is not drained.
-  v1::RanksWait wait_of(const std::string& name) const;
+  /// The name is "jobs/NAME", "runs/NAME" or "evaluations/N", and waits. A daemon that is drained
+  /// gives a reason also where nothing comes before it.
+  v1::RanksWait wait_of(const std::string& name) const override;
   /// Sets job->wait() of a job that waits.
   void tell(v1::Job* job) const;
   /// Of one that would come last.

@@ -66,32 +66,20 @@ void check_spec(const v1::RunSpec& spec) {
 RunManager::RunManager(const Parts& parts)
     : parts_(parts),
       operations_(kMostResultBytes),
-      world_{
-          parts.executor,
-          parts.turn,
-          parts.store,
-          operations_,
-          parts.scheduler,
-          parts.state,
-          parts.data_dir,
-          [this](const v1::RunConfig& resolved) { return parts_.admission.model_folder(resolved); },
-          parts.uploads,
-          [this](const v1::RunConfig& resolved) {
-            return parts_.admission.hold_snapshot(resolved);
-          },
-          [this](std::int64_t bytes) { return parts_.admission.hold_upload(bytes); },
-          [this](const v1::RunConfig& resolved, v1::DataReference* reference,
-                 const train::TextProgress& progress) {
-            return parts_.admission.tokenize_reference(resolved, reference, progress);
-          },
-          [this](const v1::RunConfig& resolved, const std::vector<train::SampleStart>& starts) {
-            return parts_.admission.hold_cache(
-                cache_need(parts_.admission.prompt_limits(resolved), starts));
-          },
-          parts.uptime,
-          parts.most_upload_bytes,
-          WaitingMemory(parts.waiting),
-          parts.wait_of} {
+      context_{parts.executor,
+               parts.turn,
+               parts.store,
+               operations_,
+               parts.scheduler,
+               parts.admission,
+               parts.state,
+               parts.data_dir,
+               parts.uploads,
+               *parts.uses,
+               parts.waits,
+               parts.uptime,
+               parts.most_upload_bytes,
+               WaitingMemory(parts.waiting)} {
   sweep_run_folders(parts_.state, parts_.store);
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
@@ -102,7 +90,7 @@ RunManager::RunManager(const Parts& parts)
     const std::string id = parse_run_name(record.run().name());
     const bool open = !has_ended(record.run());
     v1::RunRecord now =
-        RunSession::restarted(std::move(record), parts_.store.newest_readable_state(id));
+        RunLifecycle::restarted(std::move(record), parts_.store.newest_readable_state(id));
     if (open) parts_.store.put_kept(now);
     add(std::move(now));
   }
@@ -116,7 +104,7 @@ RunManager::~RunManager() {
 }
 
 void RunManager::add(v1::RunRecord record) {
-  const auto session = std::make_shared<RunSession>(world_, std::move(record));
+  const auto session = std::make_shared<RunSession>(context_, std::move(record));
   const std::lock_guard lock(mutex_);
   const std::int64_t number = next_number_++;
   by_id_[session->id()] = number;
@@ -128,20 +116,20 @@ void RunManager::add(v1::RunRecord record) {
 void RunManager::drive(const SessionPtr& session) {
   {
     std::unique_lock lock(mutex_);
-    started_changed_.wait(lock, [&] { return started_ || world_.stopping; });
+    started_changed_.wait(lock, [&] { return started_ || context_.stopping; });
   }
   const std::string name = run_resource(session->id());
-  const auto given_up = [&] { return world_.stopping || session->ended(); };
-  if (!parts_.turn.acquire_when_woken(name, given_up)) return;
+  const auto given_up = [&] { return context_.stopping || session->ended(); };
+  const Hold turn = parts_.turn.acquire_when_woken(name, given_up);
+  if (!turn) return;
   try {
     const auto memory = parts_.admission.hold_run(session->resolved());
     session->drive();
   } catch (const std::exception& error) {
     spdlog::error("run {}: {}", session->id(), error.what());
     // One that the daemon's end has caught goes on with the next.
-    if (!world_.stopping) session->give_up(base::as_error(std::current_exception()));
+    if (!context_.stopping) session->give_up(base::as_error(std::current_exception()));
   }
-  parts_.turn.release(name);
 }
 
 void RunManager::start() {
@@ -152,7 +140,7 @@ void RunManager::start() {
 
 void RunManager::request_stop() {
   const std::lock_guard lock(mutex_);
-  world_.stopping = true;
+  context_.stopping = true;
   started_changed_.notify_all();
   for (const auto& [number, item] : items_) item.session->wake();
   parts_.turn.wake();
@@ -221,7 +209,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
     created.run = session->view();
     return created;
   }
-  if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
+  if (context_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
   check_spec(spec);
   if (!spec.state().empty()) parts_.store.state(spec.state());
   const Admitted admitted = parts_.admission.admit_run(spec);
@@ -262,7 +250,7 @@ void RunManager::forget_oldest(const std::string& client) {
         continue;
       }
       if (item.thread.joinable()) threads.push_back(std::move(item.thread));
-      if (!item.session->has_states()) bare.push_back(number);
+      if (item.session->states().empty()) bare.push_back(number);
     }
     if (open >= kMostOpen || of_client >= kMostOpenOfClient)
       throw ResourceExhausted(
@@ -388,7 +376,7 @@ void RunManager::tick() {
     if (++ticks_ < kTicksOfStates) return;
     ticks_ = 0;
     collect_states();
-    if (world_.freed.exchange(false)) give_back_free_memory();
+    if (context_.freed.exchange(false)) give_back_free_memory();
   } catch (const std::exception& error) {
     spdlog::warn("runs are not looked after: {}", error.what());
   }

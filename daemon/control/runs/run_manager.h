@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -16,6 +15,7 @@
 
 #include "daemon/control/host/ticker.h"
 #include "daemon/control/jobs/admission.h"
+#include "daemon/control/runs/run_context.h"
 #include "daemon/control/runs/run_session.h"
 
 namespace meshloom::control {
@@ -32,10 +32,11 @@ class RunManager {
     const StateDir& state;
     std::filesystem::path data_dir;
     TransientUploads& uploads;
-    std::function<std::int64_t()> uptime;                    ///< RunWorld::uptime
-    std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< RunWorld::most_upload_bytes
-    WaitingMemory::Bounds waiting = {};                      ///< of RunWorld::waiting
-    std::function<v1::RanksWait(const std::string& name)> wait_of = {};  ///< RunWorld::wait_of
+    const RanksWaits& waits;
+    RunStates::Uptime uptime;
+    std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();  ///< RunContext::uses
+    std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< RunContext::most_upload_bytes
+    WaitingMemory::Bounds waiting = {};                      ///< of RunContext::waiting
   };
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
   explicit RunManager(const Parts& parts);
@@ -111,7 +112,7 @@ class RunManager {
 
   const Parts parts_;
   Operations operations_;
-  RunWorld world_;
+  RunContext context_;
   mutable std::mutex mutex_;
   std::condition_variable started_changed_;
   bool started_ = false;

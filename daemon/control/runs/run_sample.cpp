@@ -2,6 +2,7 @@
 #include "daemon/control/runs/run_sample.h"
 
 #include "daemon/control/net/status.h"
+#include "daemon/train/config/sample_start.h"
 
 namespace meshloom::control {
 namespace {
@@ -103,7 +104,10 @@ void RunSample::end(const std::exception_ptr& error) {
   // A snapshot that was drawn from to the end is what was asked for; the run's own weights may be
   // those of another epoch.
   const bool of_run = order_.origin.snapshot.empty();
-  if ((error || of_run) && order_.lost_with_run(error)) return;
+  if (error || of_run) {
+    const auto run = order_.run.lock();
+    if (run && run->end_lost_sample(order_.epoch, operation_, error)) return;
+  }
   if (error) return operations_.fail(operation_, to_details(error));
   if (other_step_)
     return operations_.fail(operation_,

@@ -2,19 +2,33 @@
 // RunSample: sequences that are drawn from a run, as one operation.
 #pragma once
 
+#include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/runs/operations.h"
+#include "daemon/control/runs/run_snapshot.h"
+#include "daemon/train/config/sample_start.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
+
+/// The run that a sample is drawn from.
+class SampledRun {
+ public:
+  virtual ~SampledRun() = default;
+  /// A sample asks before its operation of an epoch ends, with the error if there is one. True if
+  /// the run ends it instead, since what it was to be drawn from is lost. Any thread may call it;
+  /// it takes the run's mutex.
+  virtual bool end_lost_sample(std::int64_t epoch, const std::string& operation,
+                               const std::exception_ptr& error) = 0;
+};
 
 /// What a client wants of a run's weights.
 struct SampleOrder {
@@ -27,11 +41,13 @@ struct SampleOrder {
   RunClient::SampleOrigin origin;  ///< a snapshot of the run, and its folder where it is on disk
   // What is run through Forward once all is drawn.
   bool prompt_log_probs = false, exact_log_probs = false;
-  // Held until it has drawn: the memory of keys and values, and the snapshot or its memory.
-  std::shared_ptr<const void> memory = nullptr, snapshot_memory = nullptr;
-  /// Asked before the operation ends, with its error if there is one: true if the run ends it
-  /// instead, since what the sample was to be drawn from is lost. Takes the run's mutex.
-  std::function<bool(const std::exception_ptr& error)> lost_with_run = {};
+  // Held until it has drawn.
+  MemoryUnits memory = {};                                 ///< of keys and values
+  std::shared_ptr<const RunSnapshot> snapshot = nullptr;   ///< the weights in memory
+  std::shared_ptr<const SnapshotMemory> loaded = nullptr;  ///< of weights on disk
+  // Set by the run: itself, and the epoch that the sample is of.
+  std::weak_ptr<SampledRun> run = {};
+  std::int64_t epoch = 0;
 };
 
 /// Of a sample that was to be drawn from the weights of `wanted` steps.

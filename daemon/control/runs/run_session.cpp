@@ -1,56 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// RunSession for clients: verbs, the lease, views.
 #include "daemon/control/runs/run_session.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
+#include <utility>
 
-#include "daemon/base/states.h"
-#include "daemon/control/net/secret.h"
-#include "daemon/control/net/status.h"
-#include "daemon/control/runs/run_token.h"
+#include "daemon/control/runs/run_driver.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
-namespace {
 
-constexpr std::int64_t kMostAhead = 10'000;  // numbers before the next one that may arrive
-constexpr std::int64_t kRemembered = 10'000;
-
-std::chrono::seconds gap_timeout_of(const v1::RunSpec& spec) {
-  return std::chrono::seconds(spec.has_gap_timeout_seconds() ? spec.gap_timeout_seconds() : 60);
-}
-
-std::chrono::seconds lease_of(const v1::RunSpec& spec) {
-  return std::chrono::seconds(spec.has_lease_seconds() ? spec.lease_seconds() : 600);
-}
-
-}  // namespace
-
-RunSession::RunSession(RunWorld& world, v1::RunRecord record)
-    : world_(world),
-      id_(parse_run_name(record.run().name())),
-      client_(record.run().client()),
-      ranks_(world.executor, id_),
-      record_(std::move(record)),
-      run_(*record_.mutable_run()),
-      sequence_(run_.next_seq(), gap_timeout_of(run_.spec())),
-      renewed_(Clock::now()) {
+RunSession::RunSession(RunContext& context, v1::RunRecord record)
+    : parts_(context, record.run()), life_(parts_, std::move(record)) {
   restore_saves();
 }
 
-std::string RunSession::operation_name(std::int64_t epoch, const std::string& key) const {
-  return fmt::format("operations/{}/{}/{}", id_, epoch, key);
+void RunSession::restore_saves() {
+  const auto restore = [&](const auto& saved, const char* verb, auto set) {
+    if (saved.seq() == 0) return;
+    auto result = std::make_shared<v1::VerbResult>();
+    *set(*result) = saved;
+    parts_.context.operations.restore(
+        id(), operation_name(id(), saved.epoch(), std::to_string(saved.seq())), verb,
+        std::move(result));
+  };
+  // The newest, as many as are kept of a run.
+  for (const v1::SavedState& saved : parts_.states.newest(Operations::kKept))
+    restore(saved, "save_state", [](v1::VerbResult& of) { return of.mutable_saved_state(); });
+  for (const v1::SavedWeights& saved : parts_.weights.all())
+    restore(saved, "save_weights", [](v1::VerbResult& of) { return of.mutable_saved_weights(); });
 }
 
-std::int64_t RunSession::lease_left_ms() const {
-  if (has_ended()) return 0;
-  const auto left = lease_of(run_.spec()) - (Clock::now() - renewed_);
-  return std::max<std::int64_t>(
-      0, std::chrono::duration_cast<std::chrono::milliseconds>(left).count());
+std::int64_t RunSession::lease_left_ms(const v1::Run& run) const {
+  return has_ended(run) ? 0 : parts_.lease->left().count();
 }
 
 v1::Run RunSession::told(const RunStore::StateRoom& states) const {
@@ -58,10 +42,11 @@ v1::Run RunSession::told(const RunStore::StateRoom& states) const {
   constexpr std::size_t kLargestConfigs = 1 << 20;
   v1::Run seen;
   {
-    const std::lock_guard lock(mutex_);
-    seen = run_;
-    seen.set_next_seq(sequence_.next_new());
-    seen.set_lease_left_ms(lease_left_ms());
+    const RunLifecycle::Locked life = life_.lock();
+    seen = life.run();
+    seen.set_next_seq(parts_.queue.next_new());
+    seen.set_lease_left_ms(lease_left_ms(seen));
+    *seen.mutable_weights() = parts_.weights.all();
   }
   if (const std::size_t bytes = seen.spec().ByteSizeLong() + seen.resolved().ByteSizeLong();
       bytes > kLargestConfigs) {
@@ -69,23 +54,24 @@ v1::Run RunSession::told(const RunStore::StateRoom& states) const {
     seen.clear_resolved();
     seen.add_notes(fmt::format("its config of {} bytes is too large to be told", bytes));
   }
-  world_.store.tell_states(states, &seen);
-  for (v1::SavedState& state : *seen.mutable_saved()) set_expiry(state);
-  if (!queued()) return seen;
-  for (std::string& name : world_.turn.ahead_of(seen.name())) seen.add_ahead(std::move(name));
+  parts_.states.tell(states, &seen);
+  if (!life_.queued()) return seen;
+  for (std::string& name : parts_.context.turn.ahead_of(seen.name()))
+    seen.add_ahead(std::move(name));
   if (v1::RanksWait wait = ranks_wait(); !wait.reason().empty())
     *seen.mutable_wait() = std::move(wait);
   return seen;
 }
 
 v1::RanksWait RunSession::ranks_wait() const {
-  return world_.wait_of ? world_.wait_of(run_resource(id_)) : v1::RanksWait();
+  return parts_.context.waits.wait_of(run_resource(id()));
 }
 
 RunSession::Holding RunSession::holding() const {
-  const std::lock_guard lock(mutex_);
-  const bool kept = lease_holds_ > 0 || world_.operations.open_of(id_) > 0;
-  return {client_, lease_left_ms(), run_.state() == v1::RUN_STATE_READY && !end_ && !kept};
+  const RunLifecycle::Locked life = life_.lock();
+  const bool kept = parts_.lease->is_held() || parts_.context.operations.open_of(id()) > 0;
+  return {client(), lease_left_ms(life.run()),
+          life.run().state() == v1::RUN_STATE_READY && !life.ending() && !kept};
 }
 
 v1::Run RunSession::view() const { return told({.all = 3 << 19, .with_metadata = 1 << 20}); }
@@ -98,254 +84,101 @@ v1::Run RunSession::summary() const {
   return seen;
 }
 
-v1::RunConfig RunSession::resolved() const {
-  const std::lock_guard lock(mutex_);
-  return run_.resolved();
-}
-
-void RunSession::check_token(const std::string& token) const {
-  const std::string digest = token_digest(token);
-  const std::lock_guard lock(mutex_);
-  if (same_secret(digest, record_.token_digest())) return;
-  throw FailedPrecondition(
-      fmt::format("this is not the token of run \"{}\": send the one that CreateRun returned as "
-                  "metadata \"{}\"",
-                  id_, kRunTokenKey),
-      "TOKEN_INVALID", {{"run", id_}});
+void RunSession::check_holder(const std::string& token) {
+  life_.check_token(token);
+  parts_.lease->renew();
 }
 
 bool RunSession::is_of_holder(const std::string& token) {
   if (token.empty()) return false;
-  check_token(token);
-  renew_lease();
+  check_holder(token);
   return true;
 }
 
-void RunSession::replace_token(const std::string& digest) {
-  {
-    const std::lock_guard lock(mutex_);
-    record_.set_token_digest(digest);
-  }
-  persist();
-}
-
-void RunSession::renew_lease() {
-  const std::lock_guard lock(mutex_);
-  renewed_ = Clock::now();
+Hold RunSession::hold_lease_of(const std::string& token) {
+  return is_of_holder(token) ? parts_.lease->hold() : Hold();
 }
 
 v1::HeartbeatResponse RunSession::heartbeat() const {
   v1::HeartbeatResponse response;
   {
-    const std::lock_guard lock(mutex_);
-    check_not_ended_locked();
-    response.set_state(run_.state());
-    response.set_epoch(run_.epoch());
-    response.set_lease_left_ms(lease_left_ms());
+    const RunLifecycle::Locked life = life_.lock();
+    life.check_not_ended();
+    response.set_state(life.run().state());
+    response.set_epoch(life.run().epoch());
+    response.set_lease_left_ms(lease_left_ms(life.run()));
   }
-  if (!queued()) return response;
+  if (!life_.queued()) return response;
   if (v1::RanksWait wait = ranks_wait(); !wait.reason().empty())
     *response.mutable_wait() = std::move(wait);
   return response;
 }
 
-bool RunSession::ended() const {
-  const std::lock_guard lock(mutex_);
-  return has_ended();
-}
-
-Error RunSession::recovered_error(const std::string& cause) const {
-  const auto state = newest_state();
-  const std::string from = state ? fmt::format("from {} (step {})", state->name(), state->step())
-                           : has_states() ? "from none of its saved states, which are damaged"
-                                          : "from its initial weights";
-  return Aborted(fmt::format("{}; run \"{}\" begins anew {}, epoch {}, next number {}", cause, id_,
-                             from, run_.epoch(), sequence_.next_new()),
-                 "RUN_RECOVERED",
-                 {{"run", id_},
-                  {"state", state ? state->name() : ""},
-                  {"step", std::to_string(state ? state->step() : 0)},
-                  {"epoch", std::to_string(run_.epoch())},
-                  {"next_seq", std::to_string(sequence_.next_new())}});
-}
-
-void RunSession::check_not_ended() const {
-  const std::lock_guard lock(mutex_);
-  check_not_ended_locked();
-}
-
-void RunSession::check_not_ended_locked() const {
-  if (!has_ended() && !end_ && run_.state() != v1::RUN_STATE_CLOSING) return;
-  const v1::ErrorDetails& cause = run_.cause();
-  // A client goes on from the state that it is told, which is not there yet.
-  if (!has_ended() && end_ && end_->save)
-    throw Unavailable(
-        fmt::format("run \"{}\" is being saved, then it is closed: {}", id_, cause.message()),
-        "LEASE_ENDING", {{"run", id_}});
-  const bool lease = cause.info().reason() == kLeaseEnded;
-  const auto state = newest_state();
-  throw FailedPrecondition(fmt::format("run \"{}\" is closed{}", id_,
-                                       cause.message().empty() ? "" : ": " + cause.message()),
-                           lease ? kLeaseEnded : "RUN_CLOSED",
-                           {{"run", id_},
-                            {"state", state ? state->name() : ""},
-                            {"next_seq", std::to_string(state ? state->next_seq() : 1)}});
-}
-
-void RunSession::check_open(std::int64_t epoch) const {
-  check_not_ended_locked();
-  if (epoch == run_.epoch()) return;
-  if (epoch > 0 && epoch < run_.epoch())
-    throw recovered_error(fmt::format("epoch {} has ended", epoch));
-  throw InvalidArgument(fmt::format("epoch {} is not the run's, which is {}", epoch, run_.epoch()),
-                        "EPOCH_UNKNOWN", {{"field", "id.epoch"}});
-}
-
-void RunSession::refuse_used(std::int64_t seq, const std::string& digest) const {
-  const auto known = digests_.find(seq);
-  if (known != digests_.end() && known->second != digest)
-    throw InvalidArgument(
-        fmt::format("number {} of run \"{}\" was given to another verb", seq, id_),
-        "SEQUENCE_REUSED", {{"field", "id.seq"}, {"run", id_}});
-  throw FailedPrecondition(fmt::format("number {} of run \"{}\" is used up; the next one is {}",
-                                       seq, id_, sequence_.next_new()),
-                           "SEQUENCE_USED",
-                           {{"run", id_}, {"next_seq", std::to_string(sequence_.next_new())}});
-}
-
 v1::Operation RunSession::submit(Verb::Request request) {
-  const v1::VerbId id = id_of(request);
-  const std::string digest = digest_of(request);
-  const std::size_t bytes = bytes_of(request);
-  const std::lock_guard lock(mutex_);
-  if (auto saved = finished_save(request)) return *std::move(saved);
-  check_open(id.epoch());
-  if (id.seq() < 1 || id.seq() - sequence_.next() > kMostAhead)
-    throw InvalidArgument(fmt::format("number {} is out of range: the next one is {}, at most {} "
-                                      "may be ahead of it",
-                                      id.seq(), sequence_.next_new(), kMostAhead),
-                          "SEQUENCE_INVALID", {{"field", "id.seq"}});
-  const std::string name = operation_name(id.epoch(), std::to_string(id.seq()));
-  if (sequence_.used_up(id.seq())) {
-    const auto known = digests_.find(id.seq());
-    if (known != digests_.end() && known->second == digest && world_.operations.has(name))
-      return world_.operations.get(name);
-    refuse_used(id.seq(), digest);
-  }
-  digests_[id.seq()] = digest;
-  if (digests_.size() > kRemembered) digests_.erase(digests_.begin());
-  // Where it is refused its number is used up, and nothing else is kept of it: those behind it go
-  // on.
-  const auto verb = std::make_shared<Verb>(Verb{number_of(request), ""});
-  sequence_.add(id.seq(), verb, Clock::now());
-  changed_.notify_all();
-  check_verb(request);
-  if (const auto* state = std::get_if<v1::SaveStateRequest>(&request)) check_room(*state);
-  if (const std::string upload = upload_of(request); !upload.empty())
-    world_.uploads.check_complete(run_.name(), parse_upload_name(upload));
-  WaitingMemory::Hold memory = world_.waiting.take(id_, client_, bytes);
-  v1::Operation operation = world_.operations.add(id_, name, name_of(request));
-  *verb = {std::move(request), name, std::move(memory)};
-  return operation;
+  VerbQueue::Arrival arrival(std::move(request));
+  const RunLifecycle::Locked life = life_.lock();
+  if (auto saved = finished_save(arrival.request, life.run().epoch())) return *std::move(saved);
+  life.check_open(id_of(arrival.request).epoch());
+  life.wake();  // also for one that is refused: those behind it go on
+  return parts_.queue.submit(std::move(arrival));
 }
 
-std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& request) const {
-  const v1::VerbId id = id_of(request);
+std::optional<v1::Operation> RunSession::finished_save(const Verb::Request& request,
+                                                       std::int64_t epoch) const {
+  const v1::VerbId asked = id_of(request);
   std::string wanted;
   if (const auto* state = std::get_if<v1::SaveStateRequest>(&request))
-    wanted = state_resource(id_, state->name());
+    wanted = state_resource(id(), state->name());
   else if (const auto* weights = std::get_if<v1::SaveWeightsRequest>(&request))
-    wanted = weights_resource(id_, weights->name());
-  if (wanted.empty() || id.epoch() >= run_.epoch()) return std::nullopt;
-  const std::string name = operation_name(id.epoch(), std::to_string(id.seq()));
+    wanted = weights_resource(id(), weights->name());
+  if (wanted.empty() || asked.epoch() >= epoch) return std::nullopt;
+  Operations& operations = parts_.context.operations;
+  const std::string name = operation_name(id(), asked.epoch(), std::to_string(asked.seq()));
   try {
-    const Operations::Result result = world_.operations.result(name);
+    const Operations::Result result = operations.result(name);
     if (!result) return std::nullopt;
     const bool same =
         result->saved_state().name() == wanted || result->saved_weights().name() == wanted;
-    return same ? std::optional(world_.operations.get(name)) : std::nullopt;
+    return same ? std::optional(operations.get(name)) : std::nullopt;
   } catch (const NotFound&) {
     return std::nullopt;
   }
 }
 
-std::shared_ptr<const void> RunSession::hold_lease() {
-  const std::lock_guard lock(mutex_);
-  ++lease_holds_;
-  return {nullptr, [session = shared_from_this()](const void*) {
-            const std::lock_guard release(session->mutex_);
-            --session->lease_holds_;
-            session->renewed_ = Clock::now();
-          }};
-}
-
-void RunSession::close(const std::optional<Error>& cause) {
-  bool driven = false;
+v1::Operation RunSession::sample(std::int64_t epoch, SampleOrder order) {
+  const auto progress = RunSample::make_progress(order);
+  order.epoch = epoch;
+  order.run = std::shared_ptr<SampledRun>(shared_from_this(), &life_);
+  RunSamples& samples = parts_.samples;
+  v1::RunConfig resolved;
   {
-    const std::lock_guard lock(mutex_);
-    if (has_ended() || end_) return;
-    end_ = End{cause.has_value()};
-    run_.clear_cause();
-    if (cause) *run_.mutable_cause() = to_details(*cause);
-    driven = driven_;
-    if (driven) base::move_to(run_, v1::RUN_STATE_CLOSING);
-    changed_.notify_all();
+    const RunLifecycle::Locked life = life_.lock();
+    life.check_open(epoch);
+    if (life.run().state() != v1::RUN_STATE_READY)
+      return samples.add_waiting(std::move(order), progress);
+    samples.check(order, life.sampled_model());
+    resolved = life.run().resolved();
   }
-  // Durably, so that the next daemon does not begin it anew.
-  if (driven) return persist();
-  end_as(v1::RUN_STATE_CLOSED);  // the ranks know nothing of it
-}
-
-void RunSession::give_up(const Error& cause) {
+  samples.hold_memory(order, resolved);
+  v1::Operation operation;
   {
-    const std::lock_guard lock(mutex_);
-    if (has_ended()) return;
-    if (!end_) *run_.mutable_cause() = to_details(cause);
-    end_ = End{false};
+    const RunLifecycle::Locked life = life_.lock();
+    life.check_open(epoch);
+    operation = samples.add(order, progress);
   }
-  end_as(v1::RUN_STATE_CLOSED);
+  samples.begin(operation.name(), std::move(order), progress);
+  return operation;
 }
 
-void RunSession::drain() {
-  bool driven = false;
-  {
-    const std::lock_guard lock(mutex_);
-    driven = driven_;
-    draining_ = driven && !has_ended() && !end_;
-    changed_.notify_all();
-  }
-  if (!driven) close(drained_error());
-}
-
-Error RunSession::closed_error() const {
-  return FailedPrecondition(fmt::format("run \"{}\" was closed before", id_), "RUN_CLOSED",
-                            {{"run", id_}});
-}
-
-void RunSession::end_as(v1::RunState state) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!end_) end_ = End{false};  // nothing more is taken, which nobody would end
-    fail_waiting(closed_error());
-    digests_.clear();
-  }
-  set_state(state);
-  world_.operations.close_run(id_);
-  world_.uploads.drop_run(run_.name());
-  world_.freed = true;
-  world_.turn.wake();  // it may wait for the ranks
-}
-
-void RunSession::explain_lost(std::int64_t epoch) const {
-  const std::lock_guard lock(mutex_);
-  if (epoch > 0 && epoch < run_.epoch())
-    throw recovered_error(fmt::format("epoch {} has ended with its operations", epoch));
+std::optional<train::PromptLimits> RunSession::prompt_limits() const {
+  const RunLifecycle::Locked life = life_.lock();
+  life.check_not_ended();
+  if (life.run().state() != v1::RUN_STATE_READY) return std::nullopt;
+  return life.limits();
 }
 
 std::string RunSession::waits_for(const v1::Operation& operation) const {
-  std::unique_lock lock(mutex_);
-  if (run_.state() != v1::RUN_STATE_READY) {
-    lock.unlock();
+  if (life_.lock().run().state() != v1::RUN_STATE_READY) {
     const std::string reason = ranks_wait().reason();
     return reason.empty() ? "the ranks, which make the run" : "the ranks, " + reason;
   }
@@ -353,59 +186,35 @@ std::string RunSession::waits_for(const v1::Operation& operation) const {
   const auto slash = operation.name().rfind('/');
   std::from_chars(operation.name().data() + slash + 1,
                   operation.name().data() + operation.name().size(), seq);
-  if (const auto missing = sequence_.missing(); missing && seq > *missing)
-    return fmt::format("number {}, which has not arrived", *missing);
-  return fmt::format("{} verbs before it", static_cast<std::int64_t>(in_flight_.size()) +
-                                               std::max<std::int64_t>(0, seq - sequence_.next()));
-}
-
-bool RunSession::queued() const {
-  const std::lock_guard lock(mutex_);
-  return run_.state() == v1::RUN_STATE_QUEUED || run_.state() == v1::RUN_STATE_RECOVERING;
-}
-
-void RunSession::wake() {
-  const std::lock_guard lock(mutex_);
-  changed_.notify_all();
+  return parts_.queue.waits_for(seq);
 }
 
 void RunSession::check_times() {
-  std::unique_lock lock(mutex_);
-  if (has_ended() || end_) return;
-  const auto now = Clock::now();
-  if (const auto gap = sequence_.gap_ends(); gap && now >= *gap) {
-    const std::int64_t missing = *sequence_.missing();
-    const auto verbs = sequence_.give_up_gap();
-    const std::int64_t next = sequence_.next();
-    // What is behind the gap may have been gradients, and what was lost in it too.
-    if (!gap_) gap_ = {missing, fmt::format("verb {} never arrived", missing)};
-    fail_verbs(verbs, Aborted(fmt::format("verb {} of run \"{}\" has not arrived in {} s; the next "
-                                          "number is {}",
-                                          missing, id_, gap_timeout_of(run_.spec()).count(), next),
-                              "SEQUENCE_GAP",
-                              {{"run", id_},
-                               {"missing_seq", std::to_string(missing)},
-                               {"next_seq", std::to_string(next)}}));
-    changed_.notify_all();
+  {
+    const RunLifecycle::Locked life = life_.lock();
+    if (has_ended(life.run()) || life.ending()) return;
+    const auto now = RunLease::Clock::now();
+    if (parts_.queue.end_gap(now)) life.wake();
+    if (!parts_.lease->has_run_out(parts_.context.operations.open_of(id()) > 0, now)) return;
   }
-  if (lease_holds_ > 0 || world_.operations.open_of(id_) > 0) renewed_ = now;
-  if (now - renewed_ < lease_of(run_.spec())) return;
-  lock.unlock();
-  spdlog::warn("run {}: its lease has ended", id_);
+  spdlog::warn("run {}: its lease has ended", id());
   close(FailedPrecondition(fmt::format("its lease of {} s has ended: no call came for it",
-                                       lease_of(run_.spec()).count()),
-                           kLeaseEnded, {{"run", id_}}));
+                                       parts_.lease->length().count()),
+                           RunLifecycle::kLeaseEnded, {{"run", id()}}));
 }
 
-void RunSession::fail_verbs(const std::vector<VerbSequence::VerbPtr>& verbs, const Error& error) {
-  const v1::ErrorDetails details = to_details(error);
-  for (const auto& verb : verbs)
-    if (!verb->operation.empty()) world_.operations.fail(verb->operation, details);
+std::string RunSession::needed_state() const {
+  const RunLifecycle::Locked life = life_.lock();
+  return has_ended(life.run()) || parts_.states.newest_readable() ? "" : life.run().spec().state();
 }
 
-void RunSession::fail_waiting(const Error& error) {
-  fail_verbs(sequence_.take_all(), error);
-  fail_lost_samples(error);
+void RunSession::collect_states(const std::set<std::string>& needed) {
+  std::string own;
+  if (!life_.ended())
+    if (const auto newest = parts_.states.newest_readable()) own = newest->name();
+  parts_.states.remove_expired(own, needed);
 }
+
+void RunSession::drive() { RunDriver(parts_, life_).drive(); }
 
 }  // namespace meshloom::control

@@ -8,7 +8,7 @@
 
 namespace meshloom::control {
 
-RunSnapshot::RunSnapshot(const RunClient& ranks, std::string key, Memory memory)
+RunSnapshot::RunSnapshot(const RunClient& ranks, std::string key, SnapshotMemory memory)
     : ranks_(ranks),
       key_(std::move(key)),
       memory_(std::move(memory)),

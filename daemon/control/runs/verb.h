@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <variant>
 
+#include "daemon/control/host/memory_units.h"
 #include "v1/run_service.pb.h"
 
 namespace meshloom::control {
@@ -15,9 +15,9 @@ struct Verb {
   using Request = std::variant<v1::ForwardBackwardRequest, v1::ForwardRequest, v1::OptimStepRequest,
                                v1::SaveStateRequest, v1::LoadStateRequest, v1::SaveWeightsRequest,
                                v1::GetParametersRequest, v1::SetParametersRequest, v1::SkipRequest>;
-  Request request;        ///< of one that was refused only what number_of leaves
-  std::string operation;  ///< its name; empty: refused when it came
-  std::shared_ptr<const void> memory = nullptr;  ///< that of its data, while it waits
+  Request request;          ///< of one that was refused only what number_of leaves
+  std::string operation;    ///< its name; empty: refused when it came
+  MemoryUnits memory = {};  ///< that of its data, while it waits
 };
 
 const v1::VerbId& id_of(const Verb::Request& request);

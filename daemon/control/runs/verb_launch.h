@@ -9,11 +9,14 @@
 #include <string>
 #include <utility>
 
+#include "daemon/control/host/hold.h"
+#include "daemon/control/host/memory_units.h"
+#include "daemon/control/jobs/admission.h"
 #include "daemon/control/ranks/run_client.h"
-#include "daemon/control/runs/run_snapshot.h"
+#include "daemon/control/runs/run_states.h"
+#include "daemon/control/runs/run_weights.h"
 #include "daemon/control/runs/verb.h"
 #include "daemon/control/stores/run_store.h"
-#include "daemon/control/stores/state_dir.h"
 #include "daemon/control/stores/transient_uploads.h"
 
 namespace meshloom::control {
@@ -28,7 +31,8 @@ struct VerbInFlight {
   std::string missing = "";
   std::optional<std::int64_t> loaded_step = std::nullopt;  ///< at which the run then stands
   std::int64_t upload_bytes = 0;                           ///< that it has taken
-  std::shared_ptr<const void> upload_memory = nullptr;     ///< of these
+  MemoryUnits upload_memory = {};                          ///< of these
+  Hold weights = {};                                       ///< the name that it saves them under
   /// Waits for the ranks. Throws what the verb throws. Called once.
   std::function<v1::VerbResult()> finish = nullptr;
   /// Asks the ranks to leave it before its end; false where it is too late. Empty: it is not left.
@@ -61,34 +65,30 @@ class VerbStop {
   bool launched_ = false, requested_ = false;
 };
 
-/// What verbs that name files need to know of their run.
-struct VerbPlace {
-  const StateDir& state;
-  std::string run;
+/// What a verb asks of who launches it.
+class VerbRun {
+ public:
+  virtual ~VerbRun() = default;
+  /// Does what Admission::tokenize_reference does. The thread that launches calls it.
+  virtual train::TokenizedText tokenize(v1::DataReference* reference) = 0;
+  /// Fills in the step at which the ranks have saved weights. Whoever calls VerbInFlight::finish
+  /// calls it.
+  virtual v1::SavedWeights at_step(v1::SavedWeights saved) const = 0;
+};
+
+/// Where a verb is launched. The references outlive its answer, but for `resolved` and `rules`.
+struct LaunchContext {
+  const RunClient& ranks;
+  const std::string& run;  ///< its id
   std::int64_t epoch = 0;
+  const v1::RunConfig& resolved;
   const RunClient::BatchRules& rules;
+  Admission& admission;
   TransientUploads& uploads;
   const RunStore& store;
-  /// Makes a state that the ranks have written durable, and returns it complete. Throws where the
-  /// disk is full.
-  std::function<v1::SavedState(v1::SavedState saved)> keep_state;
-  using Memory = std::shared_ptr<const void>;
-  /// Nobody else saves or deletes weights of this name until the result is let go. Throws
-  /// AlreadyExists (WEIGHTS_EXIST) for one that is taken.
-  std::function<Memory(const std::string& name)> claim_weights;
-  /// Begins to keep the run's weights in memory, for who calls them `name`. Throws
-  /// ResourceExhausted (TOO_MANY_SNAPSHOTS, MEMORY_ESTIMATE).
-  std::function<std::shared_ptr<const RunSnapshot>(const std::string& name)> keep_snapshot;
-  /// Throws ResourceExhausted (STATES_FULL) where there is no room for the record of a state.
-  std::function<void(const v1::SaveStateRequest& request)> check_state_room;
-  /// As Admission::hold_upload.
-  std::function<Memory(std::int64_t bytes)> hold_upload;
-  /// As Admission::tokenize_reference.
-  std::function<train::TokenizedText(v1::DataReference* reference)> tokenize;
-  /// The run has these weights from here on; returns them complete. `snapshot`: of those in memory.
-  std::function<v1::SavedWeights(v1::SavedWeights saved,
-                                 std::shared_ptr<const RunSnapshot> snapshot)>
-      keep_weights;
+  RunStates& states;
+  RunWeights& weights;
+  VerbRun& caller;
 };
 
 /// Gives the ranks the verb's commands. Throws AlreadyExists for the name of a state or of weights
@@ -98,6 +98,6 @@ struct VerbPlace {
 /// ranks have then heard nothing. A batch that does not fit the run is a verb that fails in its
 /// turn; gradients that it should have added are poisoned.
 /// The verb's data are moved out of it.
-VerbInFlight launch(const RunClient& run, Verb& verb, const VerbPlace& place);
+VerbInFlight launch(const LaunchContext& context, Verb& verb);
 
 }  // namespace meshloom::control

@@ -3,10 +3,9 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
+
+#include "daemon/control/host/memory_units.h"
 
 namespace meshloom::control {
 
@@ -20,23 +19,14 @@ class WaitingMemory {
     std::size_t of_client = std::size_t{768} << 20;
     std::size_t of_all = std::size_t{1} << 30;
   };
-  /// Gives the bytes back at its end. May outlive the WaitingMemory.
-  using Hold = std::shared_ptr<const void>;
-
   explicit WaitingMemory(const Bounds& bounds) : bounds_(bounds) {}
 
   /// Throws ResourceExhausted (VERBS_FULL), with the bound that is in the way.
-  Hold take(const std::string& run, const std::string& client, std::size_t bytes);
+  MemoryUnits take(const std::string& run, const std::string& client, std::size_t bytes);
 
  private:
-  struct Taken {
-    std::mutex mutex;
-    std::map<std::string, std::size_t> of_run, of_client;
-    std::size_t of_all = 0;
-  };
-
   const Bounds bounds_;
-  const std::shared_ptr<Taken> taken_ = std::make_shared<Taken>();
+  MemoryCount taken_;  ///< by run, by client and of all
 };
 
 }  // namespace meshloom::control

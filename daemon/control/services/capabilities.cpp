@@ -14,7 +14,8 @@
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/clusters.h"
 #include "daemon/text/tokenizer_folder.h"
-#include "daemon/train/offered.h"
+#include "daemon/train/config/dtype_choice.h"
+#include "daemon/train/loss/losses.h"
 #include "planner/limits.h"
 
 namespace meshloom::control {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "daemon/train/device_choice.h"
+#include "daemon/train/config/device_choice.h"
 #include "v1/config.pb.h"
 #include "v1/worker_service.pb.h"
 

@@ -15,7 +15,7 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/page_room.h"
 #include "daemon/control/stores/request_key.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/manifest.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -190,11 +190,11 @@ DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,
                                                    const std::string& run_token) const {
   if (name.rfind("runs/", 0) != 0) {
     const CheckpointName parsed = parse_checkpoint_name(name);
-    return {checkpoint_folder(state_, store_.get(parsed.job), parsed.folder), nullptr};
+    return {checkpoint_folder(state_, store_.get(parsed.job), parsed.folder), Hold()};
   }
   const WeightsName parsed = parse_weights_name(name);
   const auto run = runs_.find(parsed.run);
-  const v1::SavedWeights saved = run->find_weights(name);
+  const v1::SavedWeights saved = run->weights().find(name);
   if (saved.storage() != v1::WEIGHTS_STORAGE_DISK)
     throw FailedPrecondition(
         fmt::format("{} are in memory: save weights on disk to download them", name),

@@ -13,9 +13,9 @@
 #include "daemon/control/services/chat_inspection.h"
 #include "daemon/text/learned_tokens.h"
 #include "daemon/text/token_file.h"
-#include "daemon/train/data/npy_tokens.h"
-#include "daemon/train/data/token_stream.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/npy_tokens.h"
+#include "daemon/train/files/paths.h"
+#include "daemon/train/files/token_stream.h"
 
 namespace meshloom::control {
 namespace {

@@ -10,7 +10,7 @@
 #include "daemon/base/files.h"
 #include "daemon/base/published_file.h"
 #include "daemon/base/utf8.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/paths.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -106,18 +106,18 @@ void DataOutputs::refuse_existing(const std::string& field, const fs::path& path
       "ALREADY_EXISTS", {{"field", field}, {"path", path.string()}});
 }
 
-std::shared_ptr<const void> DataOutputs::take(const fs::path& path) {
+Hold DataOutputs::take(const fs::path& path) {
   const std::lock_guard lock(mutex_);
   const fs::path hidden = base::PublishedFile::hidden_path(path);
   if (taken_.contains(path) || taken_.contains(hidden))
     throw Aborted(fmt::format("another call writes {}", path.string()), "FILE_BUSY",
                   {{"path", path.string()}});
   taken_.insert({path, hidden});
-  return {nullptr, [this, path, hidden](const void*) {
-            const std::lock_guard giving_back(mutex_);
-            taken_.erase(path);
-            taken_.erase(hidden);
-          }};
+  return Hold([this, path, hidden] {
+    const std::lock_guard giving_back(mutex_);
+    taken_.erase(path);
+    taken_.erase(hidden);
+  });
 }
 
 std::string DataOutputs::name_for_jobs(const fs::path& path) const {

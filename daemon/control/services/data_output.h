@@ -3,10 +3,11 @@
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+
+#include "daemon/control/host/hold.h"
 
 namespace meshloom::control {
 
@@ -27,7 +28,7 @@ class DataOutputs {
   struct Place {
     std::filesystem::path path;
     /// As long as it is held nobody else gets the path. Must not outlive the DataOutputs.
-    std::shared_ptr<const void> claim;
+    Hold claim;
   };
   /// Where a file is to be written. Throws InvalidArgument with the field, NotFound for a folder
   /// that is not there and is not to be made, AlreadyExists (ALREADY_EXISTS), FailedPrecondition
@@ -46,7 +47,7 @@ class DataOutputs {
   /// Of a file in `above`: below the data dir, where its last parts may have to be made.
   std::filesystem::path folder_of(const std::filesystem::path& above, const Asked& asked) const;
   static void check(const std::filesystem::path& path, const Asked& asked);
-  std::shared_ptr<const void> take(const std::filesystem::path& path);
+  Hold take(const std::filesystem::path& path);
 
   const std::filesystem::path data_dir_, state_dir_;
   std::mutex mutex_;

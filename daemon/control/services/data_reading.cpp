@@ -7,8 +7,8 @@
 #include "daemon/base/input_file.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/nn/models/presets.h"
-#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/hf_byte_tokenizer.h"
+#include "daemon/train/files/paths.h"
 
 namespace meshloom::control {
 namespace {

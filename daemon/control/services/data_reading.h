@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/jobs/admission.h"
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/data/chat_data.h"
@@ -20,7 +20,7 @@ struct DataReading {
   text::FolderTokenizer tokenizer = {};  ///< its tokenizer is null if none was named
   std::filesystem::path folder = {};     ///< of the tokenizer; empty: bytes, or none was named
   std::int64_t context = 0;              ///< tokens that its model reads at once; 0: not known
-  std::shared_ptr<const void> hold;      ///< keeps the model of the daemon that it is of
+  Hold hold;                             ///< keeps the model of the daemon that it is of
 };
 
 /// Throws with the fields of a job ("run.data.tokenizer"): TOKENIZER_NEEDED for a preset that has

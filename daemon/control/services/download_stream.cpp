@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "daemon/control/stores/checkpoint_damage.h"
-#include "daemon/train/checkpoint/export_digests.h"
-#include "daemon/train/checkpoint/file_check.h"
+#include "daemon/train/files/export_digests.h"
+#include "daemon/train/files/file_check.h"
 
 namespace meshloom::control {
 namespace {

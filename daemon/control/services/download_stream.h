@@ -7,15 +7,15 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/base/sha256.h"
+#include "daemon/control/host/hold.h"
 #include "daemon/control/services/stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
-#include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/digest.h"
+#include "daemon/train/files/manifest.h"
 
 namespace meshloom::control {
 
@@ -23,7 +23,7 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
  public:
   struct Source {
     std::filesystem::path folder;
-    std::shared_ptr<const void> hold;  ///< while it is read
+    Hold hold;  ///< while it is read
   };
   /// Finds what the request names, by its first piece. May throw and block.
   using Find = std::function<Source(const std::string& name)>;
@@ -37,7 +37,7 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
   bool produce() override;
   void let_go() override {
     files_.clear();
-    source_.hold.reset();
+    source_.hold.release();
   }
   void open_all();
   /// Throws DataLoss (CHECKPOINT_DAMAGED) for a file that is missing or of another size.

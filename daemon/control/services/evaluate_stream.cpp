@@ -6,10 +6,10 @@
 #include "daemon/control/services/evaluate_terms.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/checkpoint_export.h"
-#include "daemon/train/checkpoint/file_system.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/run_mesh.h"
+#include "daemon/train/files/file_system.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/run/checkpoint_export.h"
+#include "daemon/train/run/run_mesh.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -40,13 +40,6 @@ class WeightsFolder {
 
  private:
   fs::path folder_;
-};
-
-/// The ranks, given back in the end.
-struct Turn {
-  RanksTurn& turn;
-  std::string name;
-  ~Turn() { turn.release(name); }
 };
 
 v1::GenerateRequest source_of(const v1::EvaluateRequest& request) {
@@ -173,8 +166,8 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
   return config;
 }
 
-void EvaluateStream::take_turn(const std::string& name) {
-  if (world_.turn.try_acquire(name)) return;
+Hold EvaluateStream::take_turn(const std::string& name) {
+  if (Hold turn = world_.turn.try_acquire(name)) return turn;
   const auto ahead = world_.turn.ahead_of(name);
   if (request_.no_wait()) throw_busy(ahead);
   tell_wait(name);
@@ -186,8 +179,9 @@ void EvaluateStream::take_turn(const std::string& name) {
     }
     return given_up() || world_.executor.fatal();
   };
-  if (!world_.turn.acquire(name, look_up))
-    throw Unavailable("the evaluation was given up before it had the ranks", "STOPPING");
+  Hold turn = world_.turn.acquire(name, look_up);
+  if (!turn) throw Unavailable("the evaluation was given up before it had the ranks", "STOPPING");
+  return turn;
 }
 
 void EvaluateStream::tell_wait(const std::string& name) {
@@ -198,7 +192,7 @@ void EvaluateStream::tell_wait(const std::string& name) {
   if (!wait.wait().reason().empty()) write(std::move(response));
 }
 
-std::shared_ptr<const void> EvaluateStream::hold_models(const std::optional<v1::Job>& job) const {
+Hold EvaluateStream::hold_models(const std::optional<v1::Job>& job) const {
   v1::RunConfig named;
   if (request_.has_model()) named.mutable_model()->set_name(parse_model_name(request_.model()));
   *named.mutable_data() = request_.data();
@@ -207,9 +201,9 @@ std::shared_ptr<const void> EvaluateStream::hold_models(const std::optional<v1::
   return world_.admission.hold_models(named);
 }
 
-std::shared_ptr<const void> EvaluateStream::pin_checkpoint(const fs::path& folder) const {
+Hold EvaluateStream::pin_checkpoint(const fs::path& folder) const {
   const auto name = checkpoint_at(world_.state.jobs(), folder);
-  if (!name) return nullptr;
+  if (!name) return {};
   auto pin = world_.store.pin_checkpoint(*name, "an evaluation");
   if (!fs::exists(folder))
     throw NotFound(fmt::format("{} was deleted", checkpoint_resource(name->job, name->folder)),
@@ -265,11 +259,10 @@ v1::Evaluation EvaluateStream::evaluate() {
         weights.emplace(source, work.model_folder, [this] { check_wanted(); });
       });
     });
-    pin.reset();
+    pin.release();
   }
   prepare(job, &work);
-  take_turn(name);
-  const Turn turn{world_.turn, name};
+  const Hold turn = take_turn(name);
   const auto hold = world_.admission.hold_evaluation(work.config, work.model_folder);
   spdlog::info("{}: {} on {}", name, told_source,
                work.config.data().validation_path().empty() ? "a job's validation data"

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/jobs/admission.h"
 #include "daemon/control/jobs/evaluation.h"
 #include "daemon/control/jobs/sample_sources.h"
@@ -48,12 +48,13 @@ class EvaluateStream final : public Stream<v1::EvaluateResponse> {
   std::optional<v1::Job> find_job() const;
   v1::RunConfig config_for(const std::optional<v1::Job>& job) const;
   /// Models that the request, or the job, names stay as long as the call.
-  std::shared_ptr<const void> hold_models(const std::optional<v1::Job>& job) const;
-  /// So does a checkpoint or an export of a job that is read; null for other folders.
-  std::shared_ptr<const void> pin_checkpoint(const std::filesystem::path& folder) const;
+  Hold hold_models(const std::optional<v1::Job>& job) const;
+  /// So does a checkpoint or an export of a job that is read; nothing is held for other folders.
+  Hold pin_checkpoint(const std::filesystem::path& folder) const;
   /// The config, and the tokens of its text, which are made before the ranks are asked for.
   void prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const;
-  void take_turn(const std::string& name);
+  /// The ranks, once it is its turn.
+  Hold take_turn(const std::string& name);
   void tell_wait(const std::string& name);
   bool given_up() const { return world_.stopping || ended(); }
   /// Throws Cancelled once it is given up.

@@ -7,9 +7,9 @@
 #include "daemon/control/host/background_thread.h"
 #include "daemon/control/stores/checkpoint_files.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/checkpoint_export.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/dtype_choice.h"
+#include "daemon/train/config/dtype_choice.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/run/checkpoint_export.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {

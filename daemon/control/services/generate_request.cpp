@@ -12,8 +12,9 @@
 #include "daemon/base/given_number.h"
 #include "daemon/base/utf8.h"
 #include "daemon/control/jobs/token_channel.h"
-#include "daemon/train/chat_prompt.h"
-#include "daemon/train/sampling_params.h"
+#include "daemon/train/config/chat_prompt.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/config/sampling_params.h"
 
 namespace meshloom::control {
 namespace {

@@ -4,7 +4,8 @@
 
 #include <vector>
 
-#include "daemon/train/run.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/run/run.h"
 #include "v1/generate_service.pb.h"
 
 namespace meshloom::control {

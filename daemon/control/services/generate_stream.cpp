@@ -9,7 +9,8 @@
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/services/generate_request.h"
 #include "daemon/control/services/source_field.h"
-#include "daemon/train/sampling_params.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/config/sampling_params.h"
 
 namespace meshloom::control {
 namespace {
@@ -54,7 +55,7 @@ GenerateStream::~GenerateStream() { let_go(); }
 
 void GenerateStream::let_go() {
   if (channel_) channel_->leave();
-  cache_memory_.reset();
+  cache_memory_.release();
 }
 
 bool GenerateStream::produce() {
@@ -158,7 +159,7 @@ void GenerateStream::start_sample() {
     drawing_.push_back(i);
     task.sequences.push_back(start_of(sequences_[i]));
   }
-  cache_memory_.reset();
+  cache_memory_.release();
   cache_memory_ = sources_.hold_cache(cache_need(limits_, task.sequences));
   channel_ = std::make_shared<TokenChannel>(waker());
   sources_.scheduler().start(std::move(task), channel_);

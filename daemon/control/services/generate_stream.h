@@ -9,10 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/sample_sources.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/control/jobs/token_text.h"
 #include "daemon/control/services/stream.h"
+#include "daemon/train/config/sample_start.h"
 #include "v1/generate_service.pb.h"
 
 namespace meshloom::control {
@@ -59,11 +61,11 @@ class GenerateStream final : public Stream<v1::GenerateResponse> {
   train::PromptLimits limits_;
   SourceCache::Source loaded_;
   std::vector<Sequence> sequences_;
-  std::vector<std::string> notes_;            ///< that were not told yet
-  std::vector<std::size_t> drawing_;          ///< which the sample's sequences are of those
-  std::shared_ptr<const void> cache_memory_;  ///< that the sequences are counted by
-  std::shared_ptr<TokenChannel> channel_;     ///< null: a source is waited for
-  std::mutex mutex_;                          ///< for what follows
+  std::vector<std::string> notes_;         ///< that were not told yet
+  std::vector<std::size_t> drawing_;       ///< which the sample's sequences are of those
+  MemoryUnits cache_memory_;               ///< that the sequences are counted by
+  std::shared_ptr<TokenChannel> channel_;  ///< null: a source is waited for
+  std::mutex mutex_;                       ///< for what follows
   std::optional<SourceCache::Source> arrived_;
 };
 

@@ -7,12 +7,6 @@
 
 namespace meshloom::control {
 
-std::optional<std::string> ModelServiceImpl::user_of(const std::string& model) const {
-  if (const auto job = jobs_.user_of_model(model)) return job_resource(*job);
-  if (const auto run = runs_.user_of_model(model)) return run_resource(*run);
-  return std::nullopt;
-}
-
 grpc::ServerUnaryReactor* ModelServiceImpl::CreateModel(grpc::CallbackServerContext* context,
                                                         const v1::CreateModelRequest* request,
                                                         v1::CreateModelResponse* response) {
@@ -27,7 +21,7 @@ grpc::Status ModelServiceImpl::GetModel(grpc::ServerContext*, const v1::GetModel
   return guarded("GetModel", *request, [&] {
     const std::string id = parse_model_name(request->name());
     *response->mutable_model() = models_.get(id);
-    if (const auto user = user_of(id)) response->mutable_model()->add_users(*user);
+    if (const auto user = uses_.config_with_model(id)) response->mutable_model()->add_users(*user);
   });
 }
 
@@ -47,8 +41,7 @@ grpc::ServerUnaryReactor* ModelServiceImpl::DeleteModel(grpc::CallbackServerCont
                                                         v1::DeleteModelResponse*) {
   return calls_.answer("DeleteModel", *context, *request, [=, this](const auto&) {
     const RequestKey key = make_request_key("DeleteModel", *request, client_name(*context));
-    models_.remove(parse_model_name(request->name()), key,
-                   [this](const std::string& id) { return user_of(id); });
+    models_.remove(parse_model_name(request->name()), key);
   });
 }
 

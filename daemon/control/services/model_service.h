@@ -3,9 +3,8 @@
 #pragma once
 
 #include "daemon/control/services/call_host.h"
-#include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
-#include "daemon/control/stores/run_store.h"
+#include "daemon/control/stores/uses.h"
 #include "v1/model_service.grpc.pb.h"
 
 namespace meshloom::control {
@@ -16,9 +15,8 @@ using ModelServiceBase = v1::ModelService::WithCallbackMethod_CreateModel<
 
 class ModelServiceImpl final : public ModelServiceBase {
  public:
-  /// `jobs` and `runs`: what uses models.
-  ModelServiceImpl(ModelStore& models, const JobStore& jobs, const RunStore& runs)
-      : models_(models), jobs_(jobs), runs_(runs) {}
+  /// `uses`: that of the models.
+  ModelServiceImpl(ModelStore& models, const Uses& uses) : models_(models), uses_(uses) {}
 
   grpc::ServerUnaryReactor* CreateModel(grpc::CallbackServerContext* context,
                                         const v1::CreateModelRequest* request,
@@ -36,12 +34,8 @@ class ModelServiceImpl final : public ModelServiceBase {
   void stop() { calls_.stop(); }
 
  private:
-  /// The resource that uses it.
-  std::optional<std::string> user_of(const std::string& model) const;
-
   ModelStore& models_;
-  const JobStore& jobs_;
-  const RunStore& runs_;
+  const Uses& uses_;
   CallHost calls_{{.what = "changes of models", .threads = 4}};
 };
 

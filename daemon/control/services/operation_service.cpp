@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/operation_service.h"
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/runs/run_token.h"
@@ -57,7 +58,7 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
   }
 
   void let_go() override {
-    lease_.reset();
+    lease_.release();
     bytes_.reset();
   }
 
@@ -65,7 +66,7 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
   const v1::ReadResultRequest request_;
   const std::string token_;  ///< of the run; empty: the client does not hold it
   bool opened_ = false;
-  std::shared_ptr<const void> lease_;
+  Hold lease_;
   Operations::Bytes bytes_;
   std::size_t offset_ = 0;
 };
@@ -117,8 +118,7 @@ grpc::Status OperationServiceImpl::CancelOperation(grpc::ServerContext* context,
                                                    v1::CancelOperationResponse* response) {
   return guarded("CancelOperation", *request, [&] {
     const auto run = runs_.find(runs_.operations().run_of(request->name()));
-    run->check_token(metadata_of(*context, kRunTokenKey));
-    run->renew_lease();
+    run->check_holder(metadata_of(*context, kRunTokenKey));
     *response->mutable_operation() = runs_.operations().cancel(request->name());
   });
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/net/call_metadata.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/runs/run_token.h"
@@ -30,7 +31,7 @@ class OperationWatch final : public Stream<v1::WatchOperationResponse> {
 
  private:
   bool produce() override;
-  void let_go() override { lease_.reset(); }
+  void let_go() override { lease_.release(); }
   void begin();
   /// These say whether they have written something.
   bool tell_state(const Operations::Seen& seen);
@@ -40,7 +41,7 @@ class OperationWatch final : public Stream<v1::WatchOperationResponse> {
   const v1::WatchOperationRequest request_;
   const std::string token_;  ///< of the run; empty: the client does not hold it
   std::shared_ptr<RunSession> session_;
-  std::shared_ptr<const void> lease_;
+  Hold lease_;
   std::int64_t waiter_ = 0;
   /// A wake is on its way: there is never more than one.
   std::shared_ptr<std::atomic<bool>> woken_ = std::make_shared<std::atomic<bool>>(false);

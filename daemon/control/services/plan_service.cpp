@@ -8,7 +8,8 @@
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
 #include "daemon/plan/plan_query.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/run/run.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -48,12 +49,6 @@ v1::PlanQuery PlanServiceImpl::with_defaults(v1::PlanQuery query) const {
       bytes > 0 && is_here && !query.has_memory_limit_bytes())
     query.set_memory_limit_bytes(bytes);
   return query;
-}
-
-std::optional<std::string> PlanServiceImpl::user_of(const std::string& plan) const {
-  if (const auto job = jobs_.user_of_plan(plan)) return job_resource(*job);
-  if (const auto run = runs_.user_of_plan(plan)) return run_resource(*run);
-  return std::nullopt;
 }
 
 std::function<void(std::int64_t)> PlanServiceImpl::search_guard(const CallHost::GoOn& go_on) const {
@@ -176,7 +171,8 @@ grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanReq
   return guarded("GetPlan", *request, [&] {
     const v1::StoredPlan plan = plans_.get(parse_plan_name(request->name()));
     *response->mutable_plan() = told(plan);
-    if (const auto user = user_of(plan.id())) response->mutable_plan()->add_users(*user);
+    if (const auto user = uses_.config_with_plan(plan.id()))
+      response->mutable_plan()->add_users(*user);
   });
 }
 
@@ -195,8 +191,7 @@ grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext* context,
                                          v1::DeletePlanResponse*) {
   return guarded("DeletePlan", *request, [&] {
     const RequestKey key = make_request_key("DeletePlan", *request, client_name(*context));
-    plans_.remove(parse_plan_name(request->name()), key,
-                  [this](const std::string& id) { return user_of(id); });
+    plans_.remove(parse_plan_name(request->name()), key);
   });
 }
 

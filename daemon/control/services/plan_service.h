@@ -8,9 +8,8 @@
 
 #include "daemon/control/jobs/local_admission.h"
 #include "daemon/control/services/call_host.h"
-#include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/plan_store.h"
-#include "daemon/control/stores/run_store.h"
+#include "daemon/control/stores/uses.h"
 #include "daemon/nn/models/model_config.h"
 #include "v1/plan_service.grpc.pb.h"
 
@@ -26,10 +25,10 @@ class PlanServiceImpl final : public PlanServiceBase {
  public:
   static constexpr std::chrono::milliseconds kSearchTime{20'000};
 
-  /// `jobs` and `runs`: what uses plans. A search that takes longer than `search_time` is ended.
-  PlanServiceImpl(PlanStore& plans, LocalAdmission& admission, const JobStore& jobs,
-                  const RunStore& runs, std::chrono::milliseconds search_time = kSearchTime)
-      : plans_(plans), admission_(admission), jobs_(jobs), runs_(runs), search_time_(search_time) {}
+  /// `uses`: that of the plans. A search that takes longer than `search_time` is ended.
+  PlanServiceImpl(PlanStore& plans, LocalAdmission& admission, const Uses& uses,
+                  std::chrono::milliseconds search_time = kSearchTime)
+      : plans_(plans), admission_(admission), uses_(uses), search_time_(search_time) {}
 
   grpc::ServerUnaryReactor* DescribePlan(grpc::CallbackServerContext* context,
                                          const v1::DescribePlanRequest* request,
@@ -58,7 +57,6 @@ class PlanServiceImpl final : public PlanServiceBase {
   nn::ModelConfig config_of(const v1::ModelSource& model);
   /// With what this daemon has where the client gave nothing.
   v1::PlanQuery with_defaults(v1::PlanQuery query) const;
-  std::optional<std::string> user_of(const std::string& plan) const;
   /// Ends a search whose time is up, or as `go_on` does.
   std::function<void(std::int64_t plans_tried)> search_guard(const CallHost::GoOn& go_on) const;
   v1::PlanEstimate estimate(const v1::ModelSource& model, const v1::PlanQuery& query,
@@ -69,8 +67,7 @@ class PlanServiceImpl final : public PlanServiceBase {
 
   PlanStore& plans_;
   LocalAdmission& admission_;
-  const JobStore& jobs_;
-  const RunStore& runs_;
+  const Uses& uses_;
   const std::chrono::milliseconds search_time_;
   CallHost queries_{{"queries about plans"}};
   std::mutex searching_;  ///< one search at a time: they take a core for seconds

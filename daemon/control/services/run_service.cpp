@@ -10,7 +10,9 @@
 #include "daemon/control/services/generate_request.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
-#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/config/sampling_params.h"
+#include "daemon/train/files/hf_byte_tokenizer.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -24,8 +26,7 @@ constexpr int kMostStates = 500;
 std::shared_ptr<RunSession> RunServiceImpl::own_run(const grpc::ServerContextBase& context,
                                                     const std::string& name) const {
   auto run = runs_.find(parse_run_name(name));
-  run->check_token(metadata_of(context, kRunTokenKey));
-  run->renew_lease();
+  run->check_holder(metadata_of(context, kRunTokenKey));
   return run;
 }
 
@@ -36,8 +37,8 @@ std::string RunServiceImpl::own_open_run(const grpc::ServerContextBase& context,
   return run_resource(run->id());
 }
 
-std::shared_ptr<const void> RunServiceImpl::hold_lease(const grpc::ServerContextBase& context,
-                                                       const std::string& name) const {
+Hold RunServiceImpl::hold_lease(const grpc::ServerContextBase& context,
+                                const std::string& name) const {
   const auto run = runs_.find(parse_run_name(name));
   return run->hold_lease_of(metadata_of(context, kRunTokenKey));
 }
@@ -120,7 +121,7 @@ grpc::Status RunServiceImpl::ListStates(grpc::ServerContext*, const v1::ListStat
     const auto run = runs_.find(parse_run_name(request->run()));
     const std::string scope = "states of " + run->id();
     const auto position = parse_page_token(scope, request->page_token());
-    auto [states, next] = run->list_states(position, page_size_of(*request, kMostStates));
+    auto [states, next] = run->states().list(position, page_size_of(*request, kMostStates));
     for (v1::SavedState& state : states) *response->add_states() = std::move(state);
     if (next > 0) response->set_next_page_token(make_page_token(scope, next));
   });
@@ -131,7 +132,7 @@ grpc::ServerUnaryReactor* RunServiceImpl::DeleteState(grpc::CallbackServerContex
                                                       v1::DeleteStateResponse*) {
   return deletions_.answer("DeleteState", *context, *request, [=, this](const auto&) {
     const StateName name = parse_state_name(request->name());
-    own_run(*context, name.run)->delete_state(request->name());
+    own_run(*context, name.run)->states().remove(request->name());
   });
 }
 
@@ -175,7 +176,7 @@ grpc::ServerUnaryReactor* RunServiceImpl::DeleteWeights(grpc::CallbackServerCont
                                                         const v1::DeleteWeightsRequest* request,
                                                         v1::DeleteWeightsResponse*) {
   return deletions_.answer("DeleteWeights", *context, *request, [=, this](const auto&) {
-    own_run(*context, parse_weights_name(request->name()).run)->delete_weights(request->name());
+    own_run(*context, parse_weights_name(request->name()).run)->weights().remove(request->name());
   });
 }
 

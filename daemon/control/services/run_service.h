@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/call_host.h"
 #include "v1/run_service.grpc.pb.h"
@@ -28,8 +29,7 @@ class RunServiceImpl final : public RunServiceBase {
   std::string own_open_run(const grpc::ServerContextBase& context, const std::string& name) const;
   /// The run's lease does not run while the result is held; null for a caller without its token.
   /// Throws NotFound, and FailedPrecondition for another's token.
-  std::shared_ptr<const void> hold_lease(const grpc::ServerContextBase& context,
-                                         const std::string& name) const;
+  Hold hold_lease(const grpc::ServerContextBase& context, const std::string& name) const;
 
   grpc::ServerUnaryReactor* CreateRun(grpc::CallbackServerContext* context,
                                       const v1::CreateRunRequest* request,

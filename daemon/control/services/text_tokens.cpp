@@ -2,15 +2,15 @@
 #include "daemon/control/services/text_tokens.h"
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/base/field_error.h"
+#include "daemon/control/host/hold.h"
 #include "daemon/text/tokenizer.h"
 #include "daemon/text/utf8.h"
-#include "daemon/train/chat_prompt.h"
-#include "daemon/train/sampling_params.h"
+#include "daemon/train/config/chat_prompt.h"
+#include "daemon/train/config/sampling_params.h"
 
 namespace meshloom::control {
 namespace {
@@ -20,7 +20,7 @@ constexpr int kMostTokens = 262'144;
 
 /// What has the text of a model, kept from being removed meanwhile.
 struct TextModel {
-  std::shared_ptr<const void> hold;
+  Hold hold;
   train::PromptLimits limits;
 };
 

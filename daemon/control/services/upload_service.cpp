@@ -28,9 +28,9 @@ grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
   });
 }
 
-std::shared_ptr<const void> UploadServiceImpl::lease_of(const grpc::ServerContextBase& context,
-                                                        const v1::Upload& upload) const {
-  return upload.run().empty() ? nullptr : hold_lease_(context, upload.run());
+Hold UploadServiceImpl::lease_of(const grpc::ServerContextBase& context,
+                                 const v1::Upload& upload) const {
+  return upload.run().empty() ? Hold() : hold_lease_(context, upload.run());
 }
 
 std::int64_t UploadServiceImpl::receive(grpc::ServerContext& context,
@@ -76,7 +76,7 @@ grpc::Status UploadServiceImpl::GetUpload(grpc::ServerContext* context,
   return guarded("GetUpload", *request, [&] {
     *response->mutable_upload() =
         store_.get(client_name(*context), parse_upload_name(request->name()));
-    lease_of(*context, response->upload());  // renewed when it is let go
+    lease_of(*context, response->upload()).release();  // which renews it
   });
 }
 
@@ -86,7 +86,7 @@ grpc::ServerUnaryReactor* UploadServiceImpl::FinishUpload(grpc::CallbackServerCo
   return ends_.answer("FinishUpload", *context, *request, [=, this](const auto&) {
     *response->mutable_upload() =
         store_.finish(client_name(*context), parse_upload_name(request->name()));
-    lease_of(*context, response->upload());
+    lease_of(*context, response->upload()).release();
   });
 }
 

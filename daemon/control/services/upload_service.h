@@ -4,9 +4,9 @@
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <string>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/net/slots.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/silence_watch.h"
@@ -29,11 +29,9 @@ class UploadServiceImpl final : public UploadServiceBase {
     /// The name of a run that a caller may send something for. Throws NotFound, and
     /// FailedPrecondition for another's token or a run that has ended.
     std::function<std::string(const grpc::ServerContextBase&, const std::string& run)> own_run{};
-    /// The lease of the run does not end while the result is held; null for a caller without the
-    /// run's token. Throws NotFound, and FailedPrecondition for another's token.
-    std::function<std::shared_ptr<const void>(const grpc::ServerContextBase&,
-                                              const std::string& run)>
-        hold_lease{};
+    /// The lease of the run does not end while the result is held, which holds nothing for a caller
+    /// without the run's token. Throws NotFound, and FailedPrecondition for another's token.
+    std::function<Hold(const grpc::ServerContextBase&, const std::string& run)> hold_lease{};
   };
   UploadServiceImpl(UploadStore& store, const Options& options);
 
@@ -58,16 +56,15 @@ class UploadServiceImpl final : public UploadServiceBase {
   void stop() { ends_.stop(); }
 
  private:
-  /// Of the run that it is for, held; null if there is none, or the caller does not hold the run.
-  std::shared_ptr<const void> lease_of(const grpc::ServerContextBase& context,
-                                       const v1::Upload& upload) const;
+  /// The lease of the run that it is for; it holds nothing if there is none, or the caller does not
+  /// hold the run.
+  Hold lease_of(const grpc::ServerContextBase& context, const v1::Upload& upload) const;
   std::int64_t receive(grpc::ServerContext& context,
                        grpc::ServerReader<v1::WriteUploadRequest>& chunks);
 
   UploadStore& store_;
   std::function<std::string(const grpc::ServerContextBase&, const std::string&)> own_run_;
-  std::function<std::shared_ptr<const void>(const grpc::ServerContextBase&, const std::string&)>
-      hold_lease_;
+  std::function<Hold(const grpc::ServerContextBase&, const std::string&)> hold_lease_;
   Slots slots_;
   SilenceWatch silence_;
   CallHost ends_{{.what = "ends of uploads", .threads = 8, .gives_way = false}};

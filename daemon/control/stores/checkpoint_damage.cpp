@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/stores/checkpoint_damage.h"
 
-#include "daemon/train/checkpoint/checkpoint_reader.h"
-#include "daemon/train/checkpoint/export_digests.h"
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/checkpoint_check.h"
+#include "daemon/train/files/export_digests.h"
+#include "daemon/train/files/hf_folder.h"
+#include "daemon/train/files/manifest.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {

@@ -13,10 +13,10 @@
 #include "daemon/control/stores/found_damage.h"
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/train/checkpoint/checkpoint_writer.h"
-#include "daemon/train/checkpoint/manifest.h"
-#include "daemon/train/paths.h"
-#include "daemon/train/validation_progress.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/files/message_json.h"
+#include "daemon/train/files/paths.h"
+#include "daemon/train/files/unfinished_folder.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -163,7 +163,7 @@ void remove_export_leftovers(const StateDir& state, const std::string& id) {
 }
 
 void remove_job_leftovers(train::FileSystem& files, const fs::path& job_folder) {
-  train::remove_leftovers({.directory = job_folder / kCheckpoints, .file_system = &files});
+  train::remove_leftovers(files, job_folder / kCheckpoints);
   remove_items(files, job_folder, [](const std::string& name) {
     return name.starts_with(".old-") || (name.starts_with('.') && name.ends_with(".tmp"));
   });

@@ -12,7 +12,7 @@
 #include "daemon/base/input_file.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/state_dir.h"
-#include "daemon/train/checkpoint/file_system.h"
+#include "daemon/train/files/file_system.h"
 #include "v1/checkpoint_service.pb.h"
 #include "v1/job.pb.h"
 

@@ -7,7 +7,6 @@
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/labels.h"
 #include "daemon/control/stores/names.h"
-#include "daemon/control/stores/request_log.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -27,12 +26,6 @@ void check_not_ended(const std::string& id, const v1::Job& job, const char* what
         {{"job", id}, {"state", state}});
 }
 
-bool waits_for_ranks(const JobEntry& entry) {
-  const v1::JobState state = entry.job.state();
-  return !entry.active && (state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_RECOVERING ||
-                           state == v1::JOB_STATE_HELD);
-}
-
 void check_waits(const JobEntry& entry) {
   if (waits_for_ranks(entry)) return;
   const std::string state = base::table_of<v1::JobState>().name(entry.job.state());
@@ -41,60 +34,46 @@ void check_waits(const JobEntry& entry) {
       "JOB_NOT_QUEUED", {{"job", entry.id()}, {"state", state}});
 }
 
+void check_editable(const JobEntry& target, const v1::JobSpec& before) {
+  const std::string id = target.id();
+  check_not_ended(id, target.job, "edited");
+  const v1::JobSettings newest = settings_of(target.config->resolved);
+  if (newest.SerializeAsString() != settings_of(before.run()).SerializeAsString() ||
+      target.config->step_limit != before.step_limit() ||
+      target.config->time_limit_seconds != before.time_limit_seconds())
+    throw Aborted(fmt::format("job \"{}\" was edited meanwhile; look at it and try again", id),
+                  "EDITED_MEANWHILE", {{"job", id}});
+}
+
 }  // namespace
 
 v1::Job JobStore::pause(const std::string& id, v1::PauseCode code, const RequestKey& key) {
-  Ledger::Ticket ticket = 0;
-  {
-    const Change locked(*this);
-    if (const auto first = ledger_.find_request(key)) return repeat(*first);
-    JobEntry& target = entry(id);
+  return change(id, key, [&](JobEntry& target, const Request& request) {
     check_not_ended(id, target.job, "paused");
     const v1::JobState state = target.job.state();
     const bool paused = state == v1::JOB_STATE_PAUSED || state == v1::JOB_STATE_PAUSING;
-    target.hold_back();
-    // A client's pause outlasts a drain.
-    if (!paused || code == v1::PAUSE_CODE_CLIENT) target.job.set_pause_code(code);
-    if (!paused)
-      base::move_to(target.job, target.active ? v1::JOB_STATE_PAUSING : v1::JOB_STATE_PAUSED);
-    target.job.clear_hold_reason();
-    target.job.clear_hold_code();
-    ticket = save(target, RequestLog::record_of(key, target.job.name()));
-    add_job_event(target, ticket);
-  }
-  ledger_.wait(ticket);
-  return get(id);
-}
-
-void JobStore::queue_first(JobEntry& target) {
-  const auto waiting = queue();
-  const std::int64_t place =
-      waiting.empty() ? target.job.queue_place() : waiting.front()->job.queue_place() - kQueueGap;
-  base::move_to(target.job, v1::JOB_STATE_QUEUED);
-  target.resumed = true;
-  target.job.clear_pause_code();
-  target.job.set_stalled_attempts(0);
-  target.job.set_queue_place(place);
+    const auto apply = [&] {
+      // A client's pause outlasts a drain.
+      if (!paused || code == v1::PAUSE_CODE_CLIENT) target.job.set_pause_code(code);
+      if (!paused)
+        base::move_to(target.job, target.active ? v1::JOB_STATE_PAUSING : v1::JOB_STATE_PAUSED);
+      target.job.clear_hold_reason();
+      target.job.clear_hold_code();
+    };
+    return alter(target, apply, request);
+  });
 }
 
 v1::Job JobStore::resume(const std::string& id, const RequestKey& key) {
-  Ledger::Ticket ticket = 0;
-  {
-    const Change locked(*this);
-    if (const auto first = ledger_.find_request(key)) return repeat(*first);
-    JobEntry& target = entry(id);
+  return change(id, key, [&](JobEntry& target, const Request& request) {
     if (target.job.state() != v1::JOB_STATE_PAUSED) {
       const std::string state = base::table_of<v1::JobState>().name(target.job.state());
       throw FailedPrecondition(fmt::format("job \"{}\" is not paused: it is {}", id, state),
                                "JOB_NOT_PAUSED", {{"job", id}, {"state", state}});
     }
-    target.hold_back();
-    queue_first(target);
-    ticket = save(target, RequestLog::record_of(key, target.job.name()));
-    add_job_event(target, ticket);
-  }
-  ledger_.wait(ticket);
-  return get(id);
+    return alter(
+        target, [&] { jobs_.queue_first(target); }, request);
+  });
 }
 
 std::vector<std::string> JobStore::end_drain() {
@@ -102,140 +81,84 @@ std::vector<std::string> JobStore::end_drain() {
   Ledger::Ticket ticket = 0;
   {
     const Change locked(*this);
-    for (const auto& [number, item] : unfinished_) {
+    for (const auto& [number, item] : jobs_.unfinished()) {
       if (item->job.pause_code() != v1::PAUSE_CODE_DRAIN) continue;
-      item->hold_back();
-      // One that is being saved goes on as soon as it is: update().
-      item->job.clear_pause_code();
-      if (item->job.state() == v1::JOB_STATE_PAUSED) queue_first(*item);
-      ticket = save(*item);
-      add_job_event(*item, ticket);
-      ids.push_back(item->id());
+      JobEntry& target = *item;
+      ticket = alter(target, [&] {
+        // One that is being saved goes on as soon as it is: update().
+        target.job.clear_pause_code();
+        if (target.job.state() == v1::JOB_STATE_PAUSED) jobs_.queue_first(target);
+      });
+      ids.push_back(target.id());
     }
   }
-  if (ticket > 0) ledger_.wait_kept(ticket);
-  return ids;
-}
-
-std::vector<JobEntry*> JobStore::queue() const {
-  std::vector<JobEntry*> waiting;
-  for (const auto& [number, item] : unfinished_)
-    if (waits_for_ranks(*item)) waiting.push_back(item);
-  std::sort(waiting.begin(), waiting.end(), [](const JobEntry* a, const JobEntry* b) {
-    return a->job.queue_place() < b->job.queue_place();
-  });
-  return waiting;
-}
-
-std::vector<std::string> JobStore::waiting() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<JobEntry*> items = queue();
-  std::erase_if(items,
-                [](const JobEntry* item) { return item->job.state() == v1::JOB_STATE_HELD; });
-  std::sort(items.begin(), items.end(),
-            [](const JobEntry* a, const JobEntry* b) { return take_order(*a) < take_order(*b); });
-  std::vector<std::string> ids;
-  for (const JobEntry* item : items) ids.push_back(item->id());
+  if (ticket > 0) ledger().wait_kept(ticket);
   return ids;
 }
 
 std::int64_t JobStore::last_place() const {
-  std::int64_t last = 1;
-  for (const auto& [number, item] : unfinished_) last = std::max(last, item->job.queue_place());
-  for (const Undecided& item : undecided_)
-    if (item.fresh) last = std::max(last, item.fresh->job.queue_place());
+  std::int64_t last = jobs_.last_place();
+  for (const Undecided& item : undecided())
+    if (item.record.has_job()) last = std::max(last, item.record.job().queue_place());
   return last;
 }
 
 v1::Job JobStore::move(const std::string& id, Place place, const std::string& other,
                        const RequestKey& key) {
-  Ledger::Ticket ticket = 0;
-  {
-    const Change locked(*this);
-    if (const auto first = ledger_.find_request(key)) return repeat(*first);
-    JobEntry& target = entry(id);
+  return change(id, key, [&](JobEntry& target, const Request& request) {
     check_waits(target);
-    if (place != Place::kFirst) check_waits(entry(other));
+    if (place != Place::kFirst) check_waits(jobs_.at(other));
     if (place != Place::kFirst && other == id)
       throw InvalidArgument(fmt::format("job \"{}\" cannot be moved to itself", id),
                             "INVALID_ARGUMENT", {{"field", "place"}});
-    std::vector<JobEntry*> waiting = queue();
+    std::vector<JobEntry*> waiting = jobs_.queue();
     std::erase(waiting, &target);
     std::size_t at = 0;
     if (place != Place::kFirst) {
       target.resumed = false;
-      const auto found = std::find(waiting.begin(), waiting.end(), &entry(other));
+      const auto found = std::find(waiting.begin(), waiting.end(), &jobs_.at(other));
       at = static_cast<std::size_t>(found - waiting.begin()) + (place == Place::kAfter ? 1 : 0);
     }
-    ticket = put_at(target, std::move(waiting), at, RequestLog::record_of(key, target.job.name()));
-  }
-  ledger_.wait(ticket);
-  return get(id);
+    return put_at(target, std::move(waiting), at, request);
+  });
 }
 
 Ledger::Ticket JobStore::put_at(JobEntry& target, std::vector<JobEntry*> queue, std::size_t at,
-                                const std::optional<v1::RequestRecord>& request) {
+                                const Request& request) {
   const auto place_of = [&](std::size_t i) { return queue[i]->job.queue_place(); };
   const std::int64_t before = at > 0          ? place_of(at - 1)
                               : queue.empty() ? 0
-                                              : place_of(0) - 2 * kQueueGap;
-  const std::int64_t behind = at < queue.size() ? place_of(at) : before + 2 * kQueueGap;
-  const auto put = [&](JobEntry& item, std::int64_t place,
-                       const std::optional<v1::RequestRecord>& record) {
-    item.hold_back();
-    item.job.set_queue_place(place);
-    const Ledger::Ticket ticket = save(item, record);
-    add_job_event(item, ticket);
-    return ticket;
+                                              : place_of(0) - 2 * JobTable::kQueueGap;
+  const std::int64_t behind = at < queue.size() ? place_of(at) : before + 2 * JobTable::kQueueGap;
+  const auto put = [&](JobEntry& item, std::int64_t place) {
+    return alter(
+        item, [&] { item.job.set_queue_place(place); }, &item == &target ? request : std::nullopt);
   };
-  if (behind - before > 3) return put(target, (before + (behind - before) / 2) | 1, request);
+  if (behind - before > 3) return put(target, (before + (behind - before) / 2) | 1);
   // No room between the two: all get places anew.
   queue.insert(queue.begin() + static_cast<std::ptrdiff_t>(at), &target);
   Ledger::Ticket ticket = 0;
   for (std::size_t i = 0; i < queue.size(); ++i)
-    ticket = put(*queue[i], static_cast<std::int64_t>(i + 1) * kQueueGap + 1,
-                 queue[i] == &target ? request : std::nullopt);
+    ticket = put(*queue[i], static_cast<std::int64_t>(i + 1) * JobTable::kQueueGap + 1);
   return ticket;
 }
 
 v1::Job JobStore::label(const std::string& id, const Labels& set,
                         const std::vector<std::string>& remove, const RequestKey& key) {
-  Ledger::Ticket ticket = 0;
-  {
-    Change locked(*this);
-    // Behind the record that deletes the job, one of its state would be of a job that the journal
-    // does not know.
-    changed_.wait(locked.lock(), [&] { return !undecided(id, key); });
-    if (const auto first = ledger_.find_request(key)) return repeat(*first);
-    JobEntry& target = entry(id);
+  return change(id, key, [&](JobEntry& target, const Request& request) {
     Labels labels = target.job.spec().labels();
     for (const std::string& name : remove) labels.erase(name);
     for (const auto& [name, value] : set) labels[name] = value;
     check_labels(labels, "set");
-    target.hold_back();
-    *target.job.mutable_spec()->mutable_labels() = std::move(labels);
-    ticket = save(target, RequestLog::record_of(key, target.job.name()));
-    add_job_event(target, ticket);
-  }
-  ledger_.wait(ticket);
-  return get(id);
+    const auto apply = [&] { *target.job.mutable_spec()->mutable_labels() = std::move(labels); };
+    return alter(target, apply, request);
+  });
 }
 
 v1::Job JobStore::edit(const std::string& id, const v1::JobSpec& before, const v1::JobSpec& after,
                        const RequestKey& key) {
-  Ledger::Ticket ticket = 0;
-  {
-    Change locked(*this);
-    changed_.wait(locked.lock(), [&] { return !undecided(id, key); });
-    if (const auto first = ledger_.find_request(key)) return repeat(*first);
-    JobEntry& target = entry(id);
-    check_not_ended(id, target.job, "edited");
-    const v1::JobSettings newest = settings_of(target.config->resolved);
-    if (newest.SerializeAsString() != settings_of(before.run()).SerializeAsString() ||
-        target.config->step_limit != before.step_limit() ||
-        target.config->time_limit_seconds != before.time_limit_seconds())
-      throw Aborted(fmt::format("job \"{}\" was edited meanwhile; look at it and try again", id),
-                    "EDITED_MEANWHILE", {{"job", id}});
+  change(id, key, [&](JobEntry& target, const Request& request) {
+    check_editable(target, before);
     const std::int64_t begun =
         target.active ? target.begun : std::max(target.begun, target.job.checkpoint_step());
     check_ahead(before, after, begun, target.job.ran_seconds());
@@ -243,54 +166,35 @@ v1::Job JobStore::edit(const std::string& id, const v1::JobSpec& before, const v
       throw ResourceExhausted(
           fmt::format("job \"{}\" was edited {} times, no more edits are taken", id, kMostEdits),
           "TOO_MANY_EDITS", {{"job", id}});
-    auto record = std::make_unique<v1::StoredJobEdit>();
-    record->set_job(target.job.name());
-    record->mutable_edit()->set_after_step(begun);
-    *record->mutable_edit()->mutable_after() = settings_of(after.run());
-    record->mutable_edit()->set_time(base::now_rfc3339());
-    record->set_step_limit(after.step_limit());
-    record->set_time_limit_seconds(after.time_limit_seconds());
-    v1::JournalRecord journaled;
-    *journaled.mutable_job_edit() = *record;
-    if (const auto request = RequestLog::record_of(key, target.job.name()))
-      *journaled.mutable_request() = *request;
-    ticket = ledger_.append(std::move(journaled), Ledger::Need::kRefusable);
+    v1::JournalRecord record;
+    v1::StoredJobEdit& edit = *record.mutable_job_edit();
+    edit.set_job(target.job.name());
+    edit.mutable_edit()->set_after_step(begun);
+    *edit.mutable_edit()->mutable_after() = settings_of(after.run());
+    edit.mutable_edit()->set_time(base::now_rfc3339());
+    edit.set_step_limit(after.step_limit());
+    edit.set_time_limit_seconds(after.time_limit_seconds());
+    if (request) *record.mutable_request() = *request;
     target.editing = true;
-    undecided_.push_back({ticket, id, nullptr, key.id, std::move(record)});
-  }
-  ledger_.wait(ticket);
+    return propose(record, record, Ledger::Need::kRefusable);
+  });
+  Ledger::Ticket ticket = 0;
   {
     // It has taken effect and is told with the state that was appended then.
     const std::lock_guard lock(mutex_);
-    ticket = entry(id).newest_ticket();
+    ticket = jobs_.at(id).newest_ticket();
   }
-  if (ticket > 0) ledger_.wait(ticket);
+  if (ticket > 0) ledger().wait(ticket);
   return get(id);
 }
 
 std::vector<JobStore::EditMark> JobStore::edit_marks(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  const SharedJobConfig& config = entry(id).config;
+  const SharedJobConfig& config = jobs_.at(id).config;
   std::vector<EditMark> marks;
   for (std::size_t i = 0; config && i < config->edit_numbers.size(); ++i)
     marks.push_back({config->edit_numbers[i], config->edits[static_cast<int>(i)].after_step()});
   return marks;
-}
-
-void JobStore::decide_edit(const v1::StoredJobEdit& record) {
-  const std::string id = parse_job_name(record.job());
-  const auto found = by_id_.find(id);
-  if (found == by_id_.end()) return;
-  JobEntry& target = *found->second;
-  target.editing = false;
-  target.hold_back();
-  apply_edit(record);
-  v1::JobEvent event;
-  *event.mutable_job() = target.job;
-  event.set_note(fmt::format("edited: what is behind step {} goes by other settings",
-                             record.edit().after_step()));
-  if (auto note = keep_note(target, event.note())) ledger_.append(*std::move(note));
-  add_event(target, std::move(event), save(target));
 }
 
 }  // namespace meshloom::control

@@ -9,45 +9,17 @@
 #include "daemon/control/stores/lost_folder.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
-#include "daemon/train/checkpoint/checkpoint_writer.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/files/unfinished_folder.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
+namespace {
 
-void JobStore::check_removable(const std::string& id, const Followed& followed) const {
-  const JobEntry& target = entry(id);
-  if (!base::is_final(target.told().state()))
-    throw FailedPrecondition(
-        fmt::format("job \"{}\" has not ended; cancel it before it is deleted", id),
-        "JOB_NOT_FINISHED", {{"job", id}});
-  const std::string prefix = fmt::format("checkpoints/{}/", id);
-  // Before all else: who lets a pin go has become a user.
-  if (const auto reader = pins_.user_below(prefix))
-    throw JobInUse(fmt::format("{} reads a checkpoint of job \"{}\"", *reader, id), id, *reader);
-  const ConfigTest uses =
-      reads(followed, [&](const std::string& name) { return name.starts_with(prefix); });
-  if (const auto user = find_user(uses))
-    throw JobInUse(
-        fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", *user, id),
-        id, *user);
-  if (const auto user = options_.find_other_user(uses))
-    throw JobInUse(fmt::format("{} is of a folder of job \"{}\"", *user, id), id, *user);
-}
-
-std::optional<std::string> JobStore::find_user(const ConfigTest& uses) const {
-  const auto is_user = [&](const JobEntry& job) {
-    return job.config && uses(job.config->resolved);
-  };
-  for (const auto& [number, job] : unfinished_)
-    if (is_user(*job)) return job->id();
-  for (const Undecided& item : undecided_)
-    if (item.fresh && is_user(*item.fresh)) return item.fresh->id();
-  return std::nullopt;
-}
-
-ConfigTest JobStore::reads(const Followed& followed,
-                           std::function<bool(const std::string& name)> is_meant) {
+/// Tests whether a config reads a checkpoint or an export whose whole name passes, as far as its
+/// paths are in `followed`.
+ConfigTest reads(const std::map<std::string, std::string>& followed,
+                 std::function<bool(const std::string& name)> is_meant) {
   return [&followed, is_meant = std::move(is_meant)](const v1::RunConfig& config) {
     const std::string& resume_from = config.checkpoint().resume_from();
     if (names_a_job(resume_from) && is_meant(resume_from)) return true;
@@ -59,6 +31,28 @@ ConfigTest JobStore::reads(const Followed& followed,
   };
 }
 
+}  // namespace
+
+void JobStore::check_removable(const std::string& id, const Followed& followed) const {
+  const JobEntry& target = jobs_.at(id);
+  if (!base::is_final(target.told().state()))
+    throw FailedPrecondition(
+        fmt::format("job \"{}\" has not ended; cancel it before it is deleted", id),
+        "JOB_NOT_FINISHED", {{"job", id}});
+  const std::string prefix = fmt::format("checkpoints/{}/", id);
+  // Before all else: who lets a pin go has become a user.
+  if (const auto reader = options_.uses->holder_below(prefix))
+    throw JobInUse(fmt::format("{} reads a checkpoint of job \"{}\"", *reader, id), id, *reader);
+  const ConfigTest uses =
+      reads(followed, [&](const std::string& name) { return name.starts_with(prefix); });
+  if (const auto user = find_user(uses))
+    throw JobInUse(
+        fmt::format("job \"{}\" begins with a checkpoint of \"{}\" and has not ended", *user, id),
+        id, *user);
+  if (const auto user = options_.uses->config_beside_jobs(uses))
+    throw JobInUse(fmt::format("{} is of a folder of job \"{}\"", *user, id), id, *user);
+}
+
 std::vector<std::string> JobStore::paths_beside(const Followed& known) const {
   std::set<std::string> paths;
   const ConfigTest collect = [&](const v1::RunConfig& config) {
@@ -67,7 +61,7 @@ std::vector<std::string> JobStore::paths_beside(const Followed& known) const {
     return false;
   };
   find_user(collect);
-  options_.find_other_user(collect);
+  options_.uses->config_beside_jobs(collect);
   return {paths.begin(), paths.end()};
 }
 
@@ -84,38 +78,30 @@ JobStore::Followed JobStore::follow(const std::vector<std::string>& paths) const
   });
 }
 
-void JobStore::decide(std::unique_lock<std::mutex>& lock, const std::string& id,
-                      const RequestKey& key, const std::function<bool()>& is_answered,
-                      const std::function<void(const Followed&)>& check) const {
-  struct Unlocked {
-    explicit Unlocked(std::unique_lock<std::mutex>& held) : lock(held) { lock.unlock(); }
-    ~Unlocked() { lock.lock(); }
-    std::unique_lock<std::mutex>& lock;
-  };
+void JobStore::decide(const std::string& id, const RequestKey& key, const Removal& removal) {
   Followed followed;
-  while (true) {
-    changed_.wait(lock, [&] { return !undecided(id, key); });
-    if (is_answered()) return;
-    check(followed);
-    // Behind the check: what it has seen with a path that is not known is there still, or has
-    // ended.
-    const auto paths = paths_beside(followed);
-    if (paths.empty()) return;
-    const Unlocked unlocked(lock);
-    followed.merge(follow(paths));
+  Ledger::Ticket ticket = 0;
+  while (ticket == 0) {
+    std::vector<std::string> paths;
+    {
+      Change locked(*this);
+      changed_.wait(locked.lock(), [&] { return !is_undecided(id, key); });
+      if (removal.is_answered()) return;
+      removal.check(followed);
+      // Behind the check: what it has seen with a path that is not known is there still, or has
+      // ended.
+      paths = paths_beside(followed);
+      if (paths.empty()) ticket = removal.append_record();
+    }
+    if (!paths.empty()) followed.merge(follow(paths));
   }
+  ledger().wait(ticket);
 }
 
-std::optional<std::string> JobStore::user_of_model(const std::string& model) const {
+std::optional<std::string> JobStore::user_by_config(const ConfigTest& test) const {
   const std::lock_guard lock(mutex_);
-  return find_user([&](const v1::RunConfig& config) {
-    return config.model().name() == model || config.data().tokenizer() == "models/" + model;
-  });
-}
-
-std::optional<std::string> JobStore::user_of_plan(const std::string& plan) const {
-  const std::lock_guard lock(mutex_);
-  return find_user([&](const v1::RunConfig& config) { return config.plan().name() == plan; });
+  const auto job = find_user(test);
+  return job ? std::optional(job_resource(*job)) : std::nullopt;
 }
 
 void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& gone,
@@ -125,12 +111,12 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
     throw FailedPrecondition(text, "CHECKPOINT_IN_USE", {{"checkpoint", name}, {"used_by", user}});
   };
   // Before all else: who lets a pin go has become a user.
-  if (const auto reader = pins_.user_of(name))
+  if (const auto reader = options_.uses->holder_of(name))
     refuse(fmt::format("{} reads {}", *reader, name), *reader);
   const ConfigTest uses = reads(followed, [&](const std::string& read) { return read == name; });
   if (const auto user = find_user(uses))
     refuse(fmt::format("job \"{}\" begins with {} and has not ended", *user, name), *user);
-  if (const auto user = options_.find_other_user(uses))
+  if (const auto user = options_.uses->config_beside_jobs(uses))
     refuse(fmt::format("{} is of {}", *user, name), *user);
   if (!gone.newest) return;
   if (!base::is_final(target.told().state()))
@@ -145,45 +131,42 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
         "CHECKPOINT_IS_LAST", {{"checkpoint", name}});
 }
 
-std::shared_ptr<const void> JobStore::pin_checkpoint(const CheckpointName& name,
-                                                     const std::string& user) const {
+Hold JobStore::pin_checkpoint(const CheckpointName& name, const std::string& user) const {
   const std::string whole = checkpoint_resource(name.job, name.folder);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !undecided(name.job, {}); });
-  entry(name.job);
+  changed_.wait(lock, [&] { return !is_undecided(name.job, {}); });
+  jobs_.at(name.job);
   if (gone_checkpoints_.contains(whole))
     throw NotFound(fmt::format("{} was deleted", whole), train::kCheckpointNotFound,
                    {{"checkpoint", whole}});
-  return pins_.pin(whole, user);
+  return options_.uses->hold(whole, user);
 }
 
 void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& gone,
                                  const RequestKey& key) {
   const std::string name = checkpoint_resource(id, gone.folder);
   const std::string stamp = checkpoint_stamp(checkpoint_path(options_.jobs_dir / id, gone.folder));
-  Ledger::Ticket ticket = 0;
-  {
-    Change locked(*this);
-    const auto is_repeat = [&] { return ledger_.find_request(key).has_value(); };
-    decide(locked.lock(), id, key, is_repeat,
-           [&](const Followed& followed) { check_forgettable(entry(id), gone, followed); });
-    if (!is_repeat()) {
-      JobEntry& target = entry(id);
-      target.hold_back();
-      if (gone.newest) target.set_checkpoint_step(gone.newest_left);
-      if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
-        target.job.clear_hf_folder();
-      v1::JournalRecord record = state_record(target);
-      if (const auto request = RequestLog::record_of(key, target.job.name()))
-        *record.mutable_request() = *request;
-      gone_checkpoints_[name] = stamp;
-      record.mutable_deleted_checkpoint()->set_name(name);
-      record.mutable_deleted_checkpoint()->set_stamp(stamp);
-      ticket = ledger_.append(std::move(record));
-      add_job_event(target, ticket);
-    }
-  }
-  if (ticket > 0) ledger_.wait(ticket);
+  const auto append_record = [&] {
+    JobEntry& target = jobs_.at(id);
+    target.hold_back();
+    if (gone.newest) target.set_checkpoint_step(gone.newest_left);
+    if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
+      target.job.clear_hf_folder();
+    v1::JournalRecord record = state_record(target);
+    if (const auto request = RequestLog::record_of(key, target.job.name()))
+      *record.mutable_request() = *request;
+    gone_checkpoints_[name] = stamp;
+    record.mutable_deleted_checkpoint()->set_name(name);
+    record.mutable_deleted_checkpoint()->set_stamp(stamp);
+    const Ledger::Ticket ticket = keep(std::move(record));
+    add_job_event(target, ticket);
+    return ticket;
+  };
+  decide(
+      id, key,
+      {.is_answered = [&] { return ledger().find_request(key).has_value(); },
+       .check = [&](const Followed& followed) { check_forgettable(jobs_.at(id), gone, followed); },
+       .append_record = append_record});
   remove_gone(name);
 }
 
@@ -205,46 +188,36 @@ void JobStore::remove_gone(const std::string& checkpoint) {
   gone_checkpoints_.erase(checkpoint);
 }
 
-void JobStore::remove_leftovers() {
+void JobStore::settle_after_restart() {
+  JobProgress::settle_after_restart();
   for (const std::string& id : std::set(removed_)) try_removal(id, [&] { remove_folder(id); });
   for (const auto& gone : std::map(gone_checkpoints_))
     try_removal(gone.first, [&] { remove_gone(gone.first); });
-  for (const auto& job : by_id_)
+  for (const auto& job : jobs_.by_id())
     try_removal(job.first,
                 [&] { remove_job_leftovers(*options_.files, options_.jobs_dir / job.first); });
-}
-
-void JobStore::set_unknown_aside() const {
   const auto is_unknown = [&](const std::string& id) {
-    return !by_id_.contains(id) && !removed_.contains(id);
+    return jobs_.find(id) == nullptr && !removed_.contains(id);
   };
   LostFolder(options_.jobs_dir.parent_path())
       .take(entries_of(options_.jobs_dir, is_unknown), "jobs");
 }
 
 void JobStore::remove(const std::string& id, const RequestKey& key) {
-  Ledger::Ticket ticket = 0;
-  {
-    std::unique_lock lock(mutex_);
-    const auto is_gone = [&] { return removed_.contains(id); };
-    const auto is_repeat = [&] { return ledger_.find_request(key).has_value(); };
-    decide(
-        lock, id, key, [&] { return is_gone() || is_repeat(); },
-        [&](const Followed& followed) { check_removable(id, followed); });
-    if (!is_gone() && is_repeat()) return;
-    if (!is_gone()) {
-      v1::JournalRecord record;
-      record.set_deleted_job(id);
-      auto request = RequestLog::record_of(key, job_resource(id));
-      if (request) {
-        request->set_gone(true);
-        *record.mutable_request() = *request;
-      }
-      ticket = ledger_.append(std::move(record), Ledger::Need::kRefusableUrgent);
-      undecided_.push_back({ticket, id, nullptr, key.id});
+  const auto append_record = [&] {
+    v1::JournalRecord record;
+    record.set_deleted_job(id);
+    if (auto request = RequestLog::record_of(key, job_resource(id))) {
+      request->set_gone(true);
+      *record.mutable_request() = *request;
     }
-  }
-  if (ticket > 0) ledger_.wait(ticket);
+    return propose(record, record, Ledger::Need::kRefusableUrgent);
+  };
+  decide(id, key,
+         {.is_answered =
+              [&] { return removed_.contains(id) || ledger().find_request(key).has_value(); },
+          .check = [&](const Followed& followed) { check_removable(id, followed); },
+          .append_record = append_record});
   remove_folder(id);
 }
 
@@ -266,7 +239,7 @@ std::vector<std::string> JobStore::expired(const Keep& keep,
                                            std::chrono::system_clock::time_point now) const {
   std::vector<std::pair<std::string, std::string>> by_end;  // RFC 3339 in UTC sorts as text
   const std::lock_guard lock(mutex_);
-  for (const auto& [number, item] : entries_)
+  for (const auto& [number, item] : jobs_.all())
     if (base::is_final(item->told().state()))
       by_end.emplace_back(item->job.finish_time(), item->id());
   std::sort(by_end.begin(), by_end.end());

@@ -6,6 +6,7 @@
 #include "daemon/control/host/background_thread.h"
 #include "daemon/control/host/random_hex.h"
 #include "daemon/control/stores/journal_record.h"
+#include "daemon/control/stores/journaled_store.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -44,8 +45,11 @@ std::exception_ptr naming_record(const v1::JournalRecord& record, const Error& e
 
 }  // namespace
 
-Ledger::Ledger(const std::filesystem::path& file, const Replay& replay)
-    : journal_(file, [&](std::string_view payload) { replay_one(parse(payload), replay); }) {
+Ledger::Ledger(const std::filesystem::path& file, std::vector<JournaledStore*> stores,
+               OnCompaction on_compaction)
+    : stores_(std::move(stores)),
+      on_compaction_(std::move(on_compaction)),
+      journal_(file, [this](std::string_view payload) { replay_one(parse(payload)); }) {
   if (journal_.cut_file())
     spdlog::warn(
         "journal: its last record has a wrong digest; its {} bytes were cut off and are kept in {}",
@@ -71,14 +75,14 @@ Ledger::~Ledger() {
                   queue_.size());
 }
 
-void Ledger::replay_one(const v1::JournalRecord& record, const Replay& rest) {
+void Ledger::replay_one(const v1::JournalRecord& record) {
   is_new_ = false;
-  for (const auto& item : record.group()) replay_one(item, rest);
+  for (const auto& item : record.group()) replay_one(item);
   if (record.group_size() > 0) return;
   if (!record.journal_id().empty()) journal_id_ = record.journal_id();
   epochs_.skip(std::max({record.epoch(), record.job().epoch(), record.state().epoch()}));
   learn(record);
-  rest(record);
+  for (JournaledStore* store : stores_) store->replay(record);
 }
 
 void Ledger::learn(const v1::JournalRecord& record) {
@@ -87,8 +91,8 @@ void Ledger::learn(const v1::JournalRecord& record) {
   if (record.has_request()) requests_.remember(record.request());
 }
 
-void Ledger::start(Hooks hooks) {
-  hooks_ = std::move(hooks);
+void Ledger::start() {
+  for (JournaledStore* store : stores_) store->join(*this);
   if (journal_id_.empty()) journal_id_ = random_hex();
   compact_if_large();
   if (compaction_) {
@@ -276,7 +280,8 @@ void Ledger::refuse(std::vector<Item>& batch, const std::exception_ptr& error) {
 }
 
 void Ledger::refuse_all(const std::vector<Item>& items, const std::exception_ptr& error) {
-  for (const Item& item : items) hooks_.refused(item.ticket);
+  for (const Item& item : items)
+    for (JournaledStore* store : stores_) store->on_refused(item.ticket);
   {
     const std::lock_guard lock(mutex_);
     for (const Item& item : items) refused_[item.ticket] = error;
@@ -329,7 +334,7 @@ void Ledger::settle(const std::vector<Item>& written, Ticket upto) {
       if (!troubles_.empty()) troubles_.erase(record_name(item.record));
     }
   }
-  hooks_.durable(upto);
+  for (JournaledStore* store : stores_) store->on_durable(upto);
   const std::lock_guard lock(mutex_);
   if (!failing_.empty() && !written.empty()) {
     spdlog::info("journal: written again, nothing was lost");
@@ -363,7 +368,7 @@ void Ledger::begin_compaction() {
     };
     // The requests first: what one of them changed is then in the store's records.
     for (const v1::JournalRecord& record : own_snapshot()) write(record);
-    hooks_.snapshot(write);
+    for (const JournaledStore* store : stores_) store->snapshot(write);
   };
   compaction_ = std::make_unique<Compaction>(journal_, snapshot);
   compaction_->thread = std::jthread([this, &mine = *compaction_](const std::stop_token& stop) {
@@ -407,7 +412,7 @@ void Ledger::give_up_compaction(const char* error) {
 }
 
 void Ledger::tell(CompactionStage stage) const {
-  if (hooks_.compaction) hooks_.compaction(stage);
+  if (on_compaction_) on_compaction_(stage);
 }
 
 std::vector<v1::JournalRecord> Ledger::own_snapshot() const {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ledger: the one writer of the journal, with the request ids and epochs in it, below the stores.
+// Ledger: the one writer of the journal, with the request ids and epochs in it, and the stores
+// whose records it holds.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -22,6 +24,8 @@
 #include "v1/journal.pb.h"
 
 namespace meshloom::control {
+
+class JournaledStore;
 
 /// Epochs are promised in blocks, so that few records are written and no epoch is given out twice,
 /// not even by a daemon that died between giving one out and writing it down. Not synchronised.
@@ -51,10 +55,10 @@ class EpochReserve {
   std::int64_t promised_ = 0;  ///< and it has up to here
 };
 
-/// A store changes its memory, appends the record under its own mutex, and waits without it. One
-/// thread writes what has come together since its last write with one fdatasync. When the journal
-/// has grown to twice what lives in it, another thread compacts it, while appends go on. All
-/// methods may be called from any thread.
+/// A store changes its memory, appends the record under its own mutex, and waits without it
+/// (JournaledStore). One thread writes what has come together since its last write with one
+/// fdatasync. When the journal has grown to twice what lives in it, another thread compacts it,
+/// while appends go on. All methods may be called from any thread.
 ///
 /// Records are written in order. A disk that takes no more holds up those that have taken effect,
 /// and refuses the others. A record that the journal can never take, since it is too large or a
@@ -82,32 +86,25 @@ class Ledger {
     kFailed,   ///< the journal stays as it is; there is another when it has grown further
   };
 
-  using Replay = std::function<void(const v1::JournalRecord&)>;
   using Visit = std::function<void(const v1::JournalRecord&)>;
-  struct Hooks {
-    /// Everything that must survive but requests and epochs, as records: what was appended and not
-    /// refused, but not those refusable ones of which `durable` has not told.
-    std::function<void(const Visit& append)> snapshot;
-    /// All records up to this one are on disk, but for those that were refused or set aside.
-    std::function<void(Ticket)> durable;
-    std::function<void(Ticket)> refused;
-    /// May be empty. Called by the thread that takes a compaction to this stage, which does not go
-    /// on before it returns.
-    std::function<void(CompactionStage)> compaction = nullptr;
-  };
+  /// Called by the thread that takes a compaction to this stage, which does not go on before it
+  /// returns.
+  using OnCompaction = std::function<void(CompactionStage)>;
 
-  /// Opens the journal and hands its records to `replay`. What it says of damage is in Journal.
-  Ledger(const std::filesystem::path& file, const Replay& replay);
+  /// Opens the journal and hands each of its records to all stores, which outlive this. What it
+  /// says of damage is in Journal. A snapshot has the records of the stores in this order.
+  Ledger(const std::filesystem::path& file, std::vector<JournaledStore*> stores,
+         OnCompaction on_compaction = nullptr);
   /// Tries once more to write what is left, and says in the log what could not be. A compaction
   /// that is under way is given up.
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  /// Compacts the journal, starts writing and asks for the first epochs. The hooks but `compaction`
-  /// are called by the writing thread without the ledger's mutex, before any `wait` for the record
-  /// returns; `snapshot` and `compaction` also by this call.
-  void start(Hooks hooks);
+  /// Lets the stores make of the replay what a restart changes, compacts the journal, starts
+  /// writing and asks for the first epochs. The writing thread calls the stores without the
+  /// ledger's mutex, before any `wait` for the record returns; `snapshot` is also called by this.
+  void start();
 
   /// What tells this journal from others, also when it is moved; empty before start() for one that
   /// was written before there were ids.
@@ -131,8 +128,8 @@ class Ledger {
   /// Nothing for a new request. Throws InvalidArgument (REQUEST_ID_REUSED).
   std::optional<v1::RequestRecord> find_request(const RequestKey& key) const;
 
-  /// True if the journal has promised another epoch, which it may have whenever `durable` is
-  /// called.
+  /// True if the journal has promised another epoch, which it may have whenever the stores'
+  /// on_durable() is called.
   bool can_give_epoch() const;
   /// An epoch that was never given out before. Only while can_give_epoch().
   std::int64_t give_epoch();
@@ -155,7 +152,7 @@ class Ledger {
     std::jthread thread;  ///< last, so that it is stopped and joined before the rest goes
   };
 
-  void replay_one(const v1::JournalRecord& record, const Replay& rest);
+  void replay_one(const v1::JournalRecord& record);
   // With the mutex held, or before anybody else has the ledger.
   void learn(const v1::JournalRecord& record);
   Ticket queue(v1::JournalRecord record, Need need);
@@ -184,8 +181,9 @@ class Ledger {
   EpochReserve epochs_;
   std::string journal_id_;  ///< does not change from start() on
   bool is_new_ = true;
+  const std::vector<JournaledStore*> stores_;
+  const OnCompaction on_compaction_;
   Journal journal_;  ///< behind what its replay fills
-  Hooks hooks_;
   std::uint64_t compact_at_ = 0;
   std::condition_variable work_;     ///< for the writer
   std::condition_variable settled_;  ///< for those who wait

@@ -8,8 +8,8 @@
 
 #include "daemon/base/input_file.h"
 #include "daemon/nn/models/architecture_names.h"
-#include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/checkpoint/safetensors_header.h"
+#include "daemon/train/files/digest.h"
+#include "daemon/train/files/safetensors_header.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 

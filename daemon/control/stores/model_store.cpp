@@ -18,10 +18,10 @@
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
 #include "daemon/nn/models/presets.h"
-#include "daemon/train/checkpoint/file_system.h"
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/checkpoint/safetensors.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/file_system.h"
+#include "daemon/train/files/hf_folder.h"
+#include "daemon/train/files/paths.h"
+#include "daemon/train/files/safetensors.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -123,8 +123,7 @@ v1::Model ModelStore::told(const v1::StoredModel& stored, bool whole) const {
     item.set_size_bytes(file.size_bytes());
     item.set_sha256(file.sha256());
   }
-  if (const auto pins = pins_.find(stored.id()); pins != pins_.end())
-    for (const std::string& user : pins->second) model.add_users(user);
+  for (const std::string& user : options_.uses->holders_of(model.name())) model.add_users(user);
   return model;
 }
 
@@ -291,22 +290,16 @@ std::pair<std::vector<v1::Model>, std::int64_t> ModelStore::list(std::int64_t po
                       [this](const v1::StoredModel& model) { return told(model, false); });
 }
 
-void ModelStore::remove(
-    const std::string& id, const RequestKey& key,
-    const std::function<std::optional<std::string>(const std::string&)>& user_of) {
+void ModelStore::remove(const std::string& id, const RequestKey& key) {
   const std::lock_guard deciding(change_mutex_);
   if (ledger().find_request(key)) return;
-  std::string user;
   {
     const std::lock_guard lock(mutex_);
     stored(id);
-    if (const auto pins = pins_.find(id); pins != pins_.end()) user = *pins->second.begin();
   }
-  // After the pins: who submits a job holds a pin until the job can be seen.
-  if (user.empty()) user = user_of(id).value_or("");
-  if (!user.empty())
-    throw FailedPrecondition(fmt::format("model \"{}\" is used by {}", id, user), "MODEL_IN_USE",
-                             {{"model", id}, {"used_by", user}});
+  if (const auto user = options_.uses->user_of_model(id))
+    throw FailedPrecondition(fmt::format("model \"{}\" is used by {}", id, *user), "MODEL_IN_USE",
+                             {{"model", id}, {"used_by", *user}});
   v1::JournalRecord record;
   record.set_deleted_model(id);
   if (auto request = RequestLog::record_of(key, model_resource(id))) {
@@ -341,30 +334,22 @@ fs::path ModelStore::folder(const std::string& id) const {
   return data;
 }
 
-std::optional<std::string> ModelStore::find_user(const ConfigTest& reads) const {
+std::optional<std::string> ModelStore::user_by_config(const ConfigTest& test) const {
   const std::lock_guard lock(mutex_);
   v1::RunConfig config;
   for (const auto& [number, model] : models_.items()) {
     config.mutable_model()->set_hf_folder(model.data_folder());
-    if (reads(config)) return model_resource(model.id());
+    if (test(config)) return model_resource(model.id());
   }
   return std::nullopt;
 }
 
-void ModelStore::pin(const std::string& id, const std::string& user) {
-  // Not between a removal's look at the pins and its end.
+Hold ModelStore::hold(const std::string& id, const std::string& user) {
+  // Not between a removal's look at the users and its end.
   const std::lock_guard deciding(change_mutex_);
   const std::lock_guard lock(mutex_);
   stored(id);
-  pins_[id].insert(user);
-}
-
-void ModelStore::unpin(const std::string& id, const std::string& user) {
-  const std::lock_guard lock(mutex_);
-  const auto pins = pins_.find(id);
-  if (pins == pins_.end()) return;
-  if (const auto one = pins->second.find(user); one != pins->second.end()) pins->second.erase(one);
-  if (pins->second.empty()) pins_.erase(pins);
+  return options_.uses->hold(model_resource(id), user);
 }
 
 void ModelStore::count_needs(const std::string& id, std::int64_t more) {
@@ -409,7 +394,6 @@ void ModelStore::build_folder(const v1::StoredModel& model) const {
 void ModelStore::settle_after_restart() {
   train::FileSystem& files = train::posix_file_system();
   files.create_directories(options_.folder);
-  const std::lock_guard lock(mutex_);
   // What was being made has no record, and is told of by nobody.
   removed_.insert(kUnfinished);
   for (const std::string& id : std::exchange(removed_, {}))

@@ -5,8 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include "daemon/control/stores/numbered_items.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/control/stores/upload_store.h"
+#include "daemon/control/stores/uses.h"
 #include "v1/model_service.pb.h"
 #include "v1/stored.pb.h"
 
@@ -34,6 +34,7 @@ class ModelStore final : public JournaledStore {
     std::filesystem::path data_dir;
     /// How long a file system may take to show a folder below the data dir.
     std::chrono::milliseconds resolve_timeout{60'000};
+    std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();  ///< of models
   };
   /// `uploads` outlives this.
   ModelStore(const Options& options, UploadStore& uploads);
@@ -46,24 +47,21 @@ class ModelStore final : public JournaledStore {
   /// Up to `size` after position (0 at first), oldest first, without files and config; the position
   /// to go on from, 0 at the end.
   std::pair<std::vector<v1::Model>, std::int64_t> list(std::int64_t position, int size) const;
-  /// `user_of` names what uses a model without a pin. Throws FailedPrecondition (MODEL_IN_USE). The
-  /// name is free again when it returns.
-  void remove(const std::string& id, const RequestKey& key,
-              const std::function<std::optional<std::string>(const std::string&)>& user_of);
+  /// Throws FailedPrecondition (MODEL_IN_USE). The name is free again when it returns.
+  void remove(const std::string& id, const RequestKey& key);
 
   /// The absolute Hugging Face folder of a model: always with config.json; without weights if it is
   /// to be trained from scratch (train::has_hf_weights). Looks at the files of a folder below the
   /// data dir. Throws NotFound (MODEL_NOT_FOUND), FailedPrecondition (DATA_CHANGED).
   std::filesystem::path folder(const std::string& id) const;
 
-  /// Keeps a model from being removed, until unpin() was called as often. Not kept over a restart.
-  /// NotFound (MODEL_NOT_FOUND).
-  void pin(const std::string& id, const std::string& user);
-  void unpin(const std::string& id, const std::string& user);
+  /// Keeps a model from being removed until the result is let go. Throws NotFound
+  /// (MODEL_NOT_FOUND).
+  Hold hold(const std::string& id, const std::string& user);
 
   /// The whole name of a model whose folder below the data dir is read, as the model of a config,
-  /// by what `reads` tests for.
-  std::optional<std::string> find_user(const ConfigTest& reads) const;
+  /// that passes.
+  std::optional<std::string> user_by_config(const ConfigTest& test) const;
 
   void stop_calls() { calls_.stop(); }
   /// Threads that nobody waits for any more look at the data dir.
@@ -96,7 +94,6 @@ class ModelStore final : public JournaledStore {
   BoundedCalls calls_;
   NumberedItems<v1::StoredModel> models_;
   std::set<std::string> removed_;  ///< gone, but for what may be left of their folders
-  std::map<std::string, std::multiset<std::string>> pins_;  ///< users by model
   std::int64_t next_folder_ = 1;
 };
 

@@ -77,9 +77,7 @@ std::pair<std::vector<v1::StoredPlan>, std::int64_t> PlanStore::list(std::int64_
   return plans_.page(position, size, [](const v1::StoredPlan& plan) { return plan; });
 }
 
-void PlanStore::remove(
-    const std::string& id, const RequestKey& key,
-    const std::function<std::optional<std::string>(const std::string&)>& user_of) {
+void PlanStore::remove(const std::string& id, const RequestKey& key) {
   const std::lock_guard deciding(change_mutex_);
   if (ledger().find_request(key)) return;
   v1::JournalRecord record;
@@ -88,12 +86,7 @@ void PlanStore::remove(
     record.set_deleted_plan(stored(id).id());
   }
   const std::string& whole = record.deleted_plan();
-  std::optional<std::string> user = user_of(whole);
-  {
-    const std::lock_guard lock(mutex_);
-    if (!user && pins_.count(whole) > 0) user = "a job or run that is being made";
-  }
-  if (user)
+  if (const auto user = uses_->user_of_plan(whole))
     throw FailedPrecondition(fmt::format("plan \"{}\" is used by {}", id, *user), "PLAN_IN_USE",
                              {{"plan", id}, {"used_by", *user}});
   if (auto request = RequestLog::record_of(key, plan_resource(whole))) {
@@ -103,16 +96,12 @@ void PlanStore::remove(
   commit(record, Ledger::Need::kRefusableUrgent);
 }
 
-v1::StoredPlan PlanStore::pin(const std::string& id, std::shared_ptr<const void>* hold) {
-  // Not between a removal's look at the pins and its end.
+v1::StoredPlan PlanStore::get_held(const std::string& id, const std::string& user, Hold* hold) {
+  // Not between a removal's look at the users and its end.
   const std::lock_guard deciding(change_mutex_);
   const std::lock_guard lock(mutex_);
   const v1::StoredPlan plan = stored(id);
-  pins_.insert(plan.id());
-  *hold = {nullptr, [this, whole = plan.id()](const void*) {
-             const std::lock_guard unpinning(mutex_);
-             pins_.erase(pins_.find(whole));
-           }};
+  *hold = uses_->hold(plan_resource(plan.id()), user);
   return plan;
 }
 

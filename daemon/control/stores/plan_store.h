@@ -3,17 +3,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/stores/journaled_store.h"
 #include "daemon/control/stores/numbered_items.h"
 #include "daemon/control/stores/request_key.h"
+#include "daemon/control/stores/uses.h"
 #include "v1/plan_service.pb.h"
 #include "v1/stored.pb.h"
 
@@ -24,6 +24,10 @@ namespace meshloom::control {
 /// with which one of them alone begins.
 class PlanStore final : public JournaledStore {
  public:
+  /// `uses`: who uses plans.
+  explicit PlanStore(std::shared_ptr<const Uses> uses = std::make_shared<const Uses>())
+      : uses_(std::move(uses)) {}
+
   /// Keeps a plan that was checked; `plan.id` is filled in. The same again gives the first one.
   /// Throws ResourceExhausted (TOO_MANY_PLANS).
   v1::StoredPlan create(v1::StoredPlan plan, const RequestKey& key);
@@ -35,12 +39,11 @@ class PlanStore final : public JournaledStore {
   /// Up to `size` after position (0 at first), oldest first; the position to go on from, 0 at the
   /// end.
   std::pair<std::vector<v1::StoredPlan>, std::int64_t> list(std::int64_t position, int size) const;
-  /// `user_of` names what uses a plan. Throws FailedPrecondition (PLAN_IN_USE).
-  void remove(const std::string& id, const RequestKey& key,
-              const std::function<std::optional<std::string>(const std::string&)>& user_of);
+  /// Throws FailedPrecondition (PLAN_IN_USE).
+  void remove(const std::string& id, const RequestKey& key);
 
   /// The plan, which is not removed before `hold` is let go.
-  v1::StoredPlan pin(const std::string& id, std::shared_ptr<const void>* hold);
+  v1::StoredPlan get_held(const std::string& id, const std::string& user, Hold* hold);
 
   void snapshot(const Ledger::Visit& append) const override;
 
@@ -50,7 +53,7 @@ class PlanStore final : public JournaledStore {
   const v1::StoredPlan& stored(const std::string& id) const;  // with mutex_ held
 
   NumberedItems<v1::StoredPlan> plans_;
-  std::multiset<std::string> pins_;
+  const std::shared_ptr<const Uses> uses_;
 };
 
 }  // namespace meshloom::control

@@ -335,21 +335,12 @@ void RunStore::check_weights_room(const std::string& id) const {
       {{"run", id}, {"bytes", std::to_string(bytes)}, {"limit", std::to_string(limits_.weights)}});
 }
 
-std::optional<std::string> RunStore::find_user(const ConfigTest& uses) const {
+std::optional<std::string> RunStore::user_by_config(const ConfigTest& test) const {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, kept] : runs_)
-    if (!has_ended(kept.record.run()) && uses(kept.record.run().resolved())) return id;
+    if (!has_ended(kept.record.run()) && test(kept.record.run().resolved()))
+      return run_resource(id);
   return std::nullopt;
-}
-
-std::optional<std::string> RunStore::user_of_model(const std::string& model) const {
-  // A run's config has no data, whose tokenizer could be the model's: resolve_stepped_config
-  // refuses it.
-  return find_user([&](const v1::RunConfig& config) { return config.model().name() == model; });
-}
-
-std::optional<std::string> RunStore::user_of_plan(const std::string& plan) const {
-  return find_user([&](const v1::RunConfig& config) { return config.plan().name() == plan; });
 }
 
 }  // namespace meshloom::control

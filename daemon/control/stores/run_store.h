@@ -84,13 +84,9 @@ class RunStore final : public JournaledStore {
   /// Throws ResourceExhausted (WEIGHTS_FULL) if one more is too much.
   void check_weights_room(const std::string& id) const;
 
-  /// A run that has not ended and whose config `uses` says so of, if there is one.
-  std::optional<std::string> find_user(const ConfigTest& uses) const;
-  /// The same of one whose config names the model.
-  std::optional<std::string> user_of_model(const std::string& model) const;
-
-  /// The same of a plan, by its whole name.
-  std::optional<std::string> user_of_plan(const std::string& plan) const;
+  /// The whole name of a run that has not ended and whose config passes, if there is one. Such a
+  /// config has no data.
+  std::optional<std::string> user_by_config(const ConfigTest& test) const;
 
   /// Once, after the replay: the folders of runs, states and weights, of the state dir, that
   /// records have removed and none has made since. A daemon that died may have left them.

@@ -101,4 +101,12 @@ void sign_contents(const fs::path& state_dir, const std::string& journal_id) {
   }
 }
 
+std::unique_ptr<Ledger> open_ledger(const fs::path& journal, std::vector<JournaledStore*> stores) {
+  auto ledger = std::make_unique<Ledger>(journal, std::move(stores));
+  match_contents(journal.parent_path(), ledger->journal_id(), ledger->is_new());
+  ledger->start();
+  sign_contents(journal.parent_path(), ledger->journal_id());
+  return ledger;
+}
+
 }  // namespace meshloom::control

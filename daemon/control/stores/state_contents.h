@@ -3,7 +3,11 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <vector>
+
+#include "daemon/control/stores/ledger.h"
 
 namespace meshloom::control {
 
@@ -24,5 +28,10 @@ void match_contents(const std::filesystem::path& state_dir, const std::string& j
 
 /// Once the journal holds its id. Where it cannot be written that is told in the log.
 void sign_contents(const std::filesystem::path& state_dir, const std::string& journal_id);
+
+/// Replays the journal to the stores, matches what lies in its folder with it, and starts the
+/// ledger. The stores outlive it and are used from here on.
+std::unique_ptr<Ledger> open_ledger(const std::filesystem::path& journal,
+                                    std::vector<JournaledStore*> stores);
 
 }  // namespace meshloom::control

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <random>
+#include <vector>
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
@@ -86,11 +87,7 @@ v1::Upload TransientUploads::create(const std::string& client,
     base::refuse_field("size_bytes", "must be in [1, {}], got {}", kLargest, request.size_bytes());
   if (!request.sha256().empty())
     base::refuse_field("sha256", "is of files that are kept; a transient upload has none");
-  const std::lock_guard lock(mutex_);
-  if (entries_.size() >= kMost)
-    throw ResourceExhausted(
-        fmt::format("{} transient uploads are there, no more are taken", entries_.size()),
-        "QUOTA_EXCEEDED", {{"limit", std::to_string(kMost)}, {"what", "transient uploads"}});
+  check_count();
   // Nobody guesses it, and none of an earlier daemon comes again.
   std::random_device random;
   const auto half = [&] { return static_cast<std::uint64_t>(random()); };
@@ -109,7 +106,17 @@ v1::Upload TransientUploads::create(const std::string& client,
   upload.set_create_time(base::now_rfc3339());
   upload.set_kind(v1::UPLOAD_KIND_TRANSIENT);
   upload.set_run(request.run());
+  check_count();  // others may have come while the file was made
+  const std::lock_guard lock(mutex_);
   return entries_.emplace(id, std::move(entry)).first->second->upload;
+}
+
+void TransientUploads::check_count() const {
+  const std::lock_guard lock(mutex_);
+  if (entries_.size() < kMost) return;
+  throw ResourceExhausted(
+      fmt::format("{} transient uploads are there, no more are taken", entries_.size()),
+      "QUOTA_EXCEEDED", {{"limit", std::to_string(kMost)}, {"what", "transient uploads"}});
 }
 
 TransientUploads::EntryPtr TransientUploads::find(const std::string& client,
@@ -156,8 +163,9 @@ v1::Upload TransientUploads::finish(const std::string& client, const std::string
 }
 
 void TransientUploads::abort(const std::string& client, const std::string& id) {
+  EntryPtr gone;  // its file is closed behind the lock
   const std::lock_guard lock(mutex_);
-  find(client, id);
+  gone = find(client, id);
   entries_.erase(id);
 }
 
@@ -201,17 +209,26 @@ std::string TransientUploads::take(const std::string& run, const std::string& id
   return bytes;
 }
 
-void TransientUploads::drop_run(const std::string& run) {
+template <typename Test>
+void TransientUploads::drop_if(const Test& is_gone) {
+  std::vector<EntryPtr> gone;  // their files are closed behind the lock
   const std::lock_guard lock(mutex_);
-  std::erase_if(entries_, [&](const auto& item) { return item.second->upload.run() == run; });
+  std::erase_if(entries_, [&](const auto& item) {
+    if (!is_gone(*item.second)) return false;
+    gone.push_back(item.second);
+    return true;
+  });
+}
+
+void TransientUploads::drop_run(const std::string& run) {
+  drop_if([&](const Entry& entry) { return entry.upload.run() == run; });
 }
 
 void TransientUploads::end_idle(std::chrono::seconds idle) {
-  const std::lock_guard lock(mutex_);
   const auto before = Clock::now() - idle;
-  std::erase_if(entries_, [&](const auto& item) {
-    const std::unique_lock writing(item.second->writing, std::try_to_lock);
-    return writing && item.second->used < before;
+  drop_if([&](Entry& entry) {
+    const std::unique_lock writing(entry.writing, std::try_to_lock);
+    return writing && entry.used < before;
   });
 }
 

@@ -79,9 +79,13 @@ class TransientUploads {
 
   EntryPtr find(const std::string& client, const std::string& id) const;
   EntryPtr complete_of(const std::string& run, const std::string& id) const;
+  /// Throws ResourceExhausted (QUOTA_EXCEEDED). Without the mutex.
+  void check_count() const;
+  template <typename Test>
+  void drop_if(const Test& is_gone);
 
   const std::filesystem::path folder_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  ///< not held while files are made or closed
   std::map<std::string, EntryPtr> entries_;
 };
 

@@ -11,7 +11,7 @@
 #include "daemon/control/stores/request_log.h"
 #include "daemon/control/stores/upload_numbers.h"
 #include "daemon/control/stores/upload_writer.h"
-#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/files/safetensors.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -267,16 +267,25 @@ UploadStore::OpenContent UploadStore::open_content(const std::string& client,
         fmt::format("upload \"{}\" is transient: a verb of its run takes it, and nothing else", id),
         "UPLOAD_TRANSIENT", {{"upload", id}});
   }
-  const std::lock_guard lock(mutex_);
-  const v1::StoredUpload& upload = entry(client, id).record;
+  v1::StoredUpload upload;
+  {
+    const std::lock_guard lock(mutex_);
+    upload = entry(client, id).record;
+  }
   check_all_committed(id, upload.size_bytes(), upload.committed_bytes());
   if (!upload.complete())
     throw FailedPrecondition(
         fmt::format("upload \"{}\" has all of its bytes and was not finished", id),
         "UPLOAD_INCOMPLETE",
         {{"upload", id}, {"committed_bytes", std::to_string(upload.committed_bytes())}});
-  // With the mutex held: as long as the upload is there its bytes are not collected.
-  return {upload, base::InputFile(folder_.blob(upload.sha256()))};
+  try {
+    base::InputFile file(folder_.blob(upload.sha256()));
+    return {std::move(upload), std::move(file)};
+  } catch (const Error&) {
+    // Bytes are collected once no upload is left that has them: such a one is not found.
+    get(client, id);
+    throw;
+  }
 }
 
 void UploadStore::note_request(const std::string& id, const RequestKey& key) {

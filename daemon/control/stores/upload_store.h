@@ -98,7 +98,7 @@ class UploadStore final : public JournaledStore {
 
   void apply(const v1::JournalRecord& record) override;
   void settle_after_restart() override;
-  void remove_leftovers();  ///< with mutex_ held
+  void remove_leftovers();  ///< after the replay
 
   // With mutex_ held.
   Entry& entry(const std::string& client, const std::string& id);

@@ -99,7 +99,6 @@ void UploadStore::remove_leftovers() {
 }
 
 void UploadStore::settle_after_restart() {
-  const std::lock_guard lock(mutex_);
   uptime_before_ = uptime_written_;
   std::vector<std::string> lost;
   for (const auto& [sha256, blob] : blobs_)

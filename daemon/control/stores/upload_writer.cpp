@@ -4,7 +4,7 @@
 #include "daemon/base/crc32c.h"
 #include "daemon/base/files.h"
 #include "daemon/base/input_file.h"
-#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/files/safetensors.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dtensor/api/distribute_tensor.h"
 
-#include "daemon/dtensor/api/agreement.h"
+#include "daemon/comm/agreement/given_agreement.h"
 #include "daemon/dtensor/api/layout_of.h"
 #include "daemon/dtensor/boxes.h"
 #include "daemon/dtensor/outside_mesh.h"
@@ -142,7 +142,7 @@ Tensor distribute(const Tensor& tensor, DistributedEngine& engine, const MakeLay
     check_arguments(tensor, engine, layout, src_data_rank);
   };
   if (src_data_rank && mesh.member()) {
-    Given given;
+    comm::Given given;
     try {
       prepare();
       given.text = fmt::format(
@@ -152,7 +152,7 @@ Tensor distribute(const Tensor& tensor, DistributedEngine& engine, const MakeLay
     } catch (const InvalidArgument& error) {
       given.error = error.what();
     }
-    check_agreement("distribute_tensor", given, mesh.control_group());
+    comm::check_agreement("distribute_tensor", given, mesh.control_group());
   } else {
     prepare();
   }

@@ -19,7 +19,7 @@ namespace meshloom::dtensor {
 Tensor distribute_tensor(const Tensor& tensor, DistributedEngine& engine,
                          const planner::Placements& placements,
                          std::optional<int> src_data_rank = 0);
-/// The same for any layout without Partial.
+/// Distributes a tensor in any layout without Partial, as that with placements does.
 Tensor distribute_tensor(const Tensor& tensor, DistributedEngine& engine,
                          const planner::SpecPtr& layout, std::optional<int> src_data_rank = 0);
 

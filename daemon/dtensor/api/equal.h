@@ -6,10 +6,10 @@
 
 namespace meshloom::dtensor {
 
-/// The same on every rank of the mesh, all of which call it: a and b have one shape and dtype and
-/// equal elements (NaN equals nothing). If their layouts differ, or are Partial, they are
-/// redistributed first; then one all_reduce of a number. True on a rank outside the mesh. Throws
-/// InvalidArgument for tensors that are not on one mesh. No gradient is recorded.
+/// Tells whether a and b have one shape and dtype and equal elements (NaN equals nothing). Every
+/// rank of the mesh calls it, and all get the same answer. If their layouts differ, or are Partial,
+/// they are redistributed first; then one all_reduce of a number. True on a rank outside the mesh.
+/// Throws InvalidArgument for tensors that are not on one mesh. No gradient is recorded.
 bool equal(const Tensor& a, const Tensor& b);
 
 }  // namespace meshloom::dtensor

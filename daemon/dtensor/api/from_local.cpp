@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/dtensor/api/from_local.h"
 
-#include "daemon/dtensor/api/agreement.h"
+#include "daemon/comm/agreement/given_agreement.h"
 #include "daemon/dtensor/api/layout_of.h"
 #include "daemon/dtensor/outside_mesh.h"
 #include "daemon/tensor/autograd/function_node.h"
@@ -96,7 +96,7 @@ Tensor from_local(const Tensor& local, DistributedEngine& engine,
   DeviceMesh& mesh = engine.context().mesh;
   Seen seen;
   if (options.run_check && mesh.member()) {
-    Given given;
+    comm::Given given;
     try {
       seen = see(local, engine, placements, options);
       given.text = fmt::format(
@@ -107,7 +107,7 @@ Tensor from_local(const Tensor& local, DistributedEngine& engine,
     } catch (const InvalidArgument& error) {
       given.error = error.what();
     }
-    check_agreement("from_local", given, mesh.whole_group());
+    comm::check_agreement("from_local", given, mesh.whole_group());
   } else {
     seen = see(local, engine, placements, options);
   }

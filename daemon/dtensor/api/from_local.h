@@ -27,7 +27,8 @@ struct FromLocalOptions {
 /// if they differ. Without it uneven shards without a shape are not noticed.
 Tensor from_local(const Tensor& local, DistributedEngine& engine,
                   const planner::Placements& placements, const FromLocalOptions& options = {});
-/// The same for any layout, which says the global shape and in what order a dim is sharded.
+/// Makes a tensor of any layout, as that with placements does. The layout says the global shape and
+/// in what order a dim is sharded.
 Tensor from_local(const Tensor& local, DistributedEngine& engine, const planner::SpecPtr& layout);
 
 }  // namespace meshloom::dtensor

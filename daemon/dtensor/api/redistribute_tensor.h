@@ -43,9 +43,9 @@ class TensorWork {
   DistributedEngine* engine_;
 };
 
-/// As redistribute, to be waited for: compute between this and wait(). An explicit handle rather
-/// than a tensor that waits at its first use: what a collective in flight needs is then plain to
-/// see.
+/// Begins what redistribute does; compute between this and wait(). It returns an explicit handle
+/// rather than a tensor that waits at its first use: what a collective in flight needs is then
+/// plain to see.
 TensorWork redistribute_async(const Tensor& x, const planner::Placements& placements,
                               const RedistributeDtypes& dtypes = {});
 TensorWork redistribute_async(const Tensor& x, const planner::SpecPtr& to,

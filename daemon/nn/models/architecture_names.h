@@ -28,7 +28,7 @@ bool is_headless(const std::string& config_text);
 /// "GPT2LMHeadModel, ... and BertForMaskedLM are supported", for messages.
 std::string offered_classes();
 
-/// As `model_type` spells them: "gpt2", "llama", ...
+/// Returns the names of all architectures as `model_type` spells them: "gpt2", "llama", ...
 std::vector<std::string> architecture_names();
 
 }  // namespace meshloom::nn

@@ -59,7 +59,7 @@ Tensor BertSelfAttention::attend(const Tensor& x, const BertPass& pass) const {
     return split_heads(projection(x), config_.num_heads);
   };
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
-                                               config_.num_heads, pass.document_ids);
+                                               config_.num_heads, pass.documents);
   options.bias = pass.bias;
   const Tensor q = heads(query_);
   const auto [k, v] = [&] {
@@ -142,7 +142,8 @@ Tensor Bert::embed(const Batch& batch, const DropoutState& state) const {
 }
 
 Tensor Bert::hidden(const Batch& batch, const ForwardOptions& options) const {
-  const BertPass pass{dropout_state(context(), options), batch.document_ids,
+  const BertPass pass{dropout_state(context(), options),
+                      {batch.document_ids, batch.document_rows},
                       mask_bias(batch.attention_mask)};
   Tensor x = embed(batch, pass.dropout);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {

@@ -19,7 +19,7 @@ namespace meshloom::nn {
 /// What every block of one forward pass is told.
 struct BertPass {
   DropoutState dropout;
-  Tensor document_ids;
+  BatchDocuments documents;
   Tensor bias;  ///< of attention_mask (mask_bias)
 };
 

@@ -7,10 +7,10 @@
 
 namespace meshloom::nn {
 
-/// For a mesh of one dim. Activations keep their layouts between modules. Attention and the
-/// feed-forward part are sharded by heads and features; embedding, output projection and loss by
-/// vocabulary. With `sequence_parallel` the residual stream and the norms hold a part of the
-/// sequence each, gathered before and scattered after what is sharded.
+/// Returns the styles for a mesh of one dim. Activations keep their layouts between modules.
+/// Attention and the feed-forward part are sharded by heads and features; embedding, output
+/// projection and loss by vocabulary. With `sequence_parallel` the residual stream and the norms
+/// hold a part of the sequence each, gathered before and scattered after what is sharded.
 ///
 /// Source: Shoeybi et al., "Megatron-LM", 2019; Korthikanti et al., "Reducing Activation
 /// Recomputation in Large Transformer Models", 2022.

@@ -61,7 +61,7 @@ Tensor Gpt2Attention::attend(const Tensor& x, const Gpt2Pass& pass) const {
   const KvCache::KeyValue kv{split_heads(qkv[1], config_.num_heads),
                              split_heads(qkv[2], config_.num_heads)};
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
-                                               config_.num_heads, pass.document_ids);
+                                               config_.num_heads, pass.documents);
   options.bias = pass.bias;
   options.is_causal = true;
   return out_(merge_heads(cached_attention(q, kv, pass.caches, layer_, options)));
@@ -129,8 +129,10 @@ Gpt2::Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype)
 }
 
 Tensor Gpt2::hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) {
-  const Gpt2Pass pass{dropout_state(context(), options), batch.document_ids,
-                      mask_bias(batch.attention_mask), caches};
+  const Gpt2Pass pass{dropout_state(context(), options),
+                      {batch.document_ids, batch.document_rows},
+                      mask_bias(batch.attention_mask),
+                      caches};
   const Tensor positions =
       batch.position_ids ? batch.position_ids : cached_positions(batch.input_ids, caches);
   const Tensor embedded =

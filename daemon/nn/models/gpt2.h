@@ -17,7 +17,7 @@ namespace meshloom::nn {
 /// What every block of one forward pass is told.
 struct Gpt2Pass {
   DropoutState dropout;
-  Tensor document_ids;
+  BatchDocuments documents;
   Tensor bias;  ///< of attention_mask (mask_bias)
   KvCaches caches = {};
 };
@@ -53,7 +53,7 @@ class Gpt2Block : public Module {
  public:
   Gpt2Block(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);
   ResidualStream operator()(const ResidualStream& stream, const Gpt2Pass& pass) const;
-  std::vector<std::string> input_names() const override { return {"input", "residual"}; }
+  std::span<const std::string_view> input_names() const override { return kStreamInputs; }
 
  private:
   const ModelConfig& config_;

@@ -27,7 +27,7 @@ class JsonReader {
   /// An integer from 1 to `most`; null is refused.
   std::int64_t size(const char* key, std::int64_t fallback,
                     std::int64_t most = std::numeric_limits<std::int32_t>::max()) const;
-  /// The same of a key where transformers has null for "as the others say".
+  /// Reads as size() does a key where transformers has null for "as the others say".
   std::int64_t size_or_null(const char* key, std::int64_t fallback, std::int64_t most) const {
     return has(key) ? size(key, fallback, most) : fallback;
   }
@@ -36,7 +36,7 @@ class JsonReader {
   /// Here null means "none", and only a missing key takes the fallback.
   std::optional<std::int64_t> token_id(const char* key, std::optional<std::int64_t> fallback) const;
   double number(const char* key, double fallback) const;
-  /// The same, but null is refused.
+  /// Reads a number, where null is refused.
   double given_number(const char* key, double fallback) const;
   /// A number in [0, 1); null is refused.
   double probability(const char* key, double fallback) const;

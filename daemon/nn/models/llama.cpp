@@ -84,7 +84,7 @@ Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
                              split_heads(v_(x), config_.num_kv_heads)};
   }();
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
-                                               config_.num_heads, pass.document_ids);
+                                               config_.num_heads, pass.documents);
   options.bias = pass.bias;
   options.is_causal = true;
   options.window_left = config_.window_of(layer_) - 1;
@@ -175,7 +175,7 @@ Llama::Rotation Llama::rotation(const Batch& batch, KvCaches caches) {
 Tensor Llama::hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) {
   const Rotation rotation = this->rotation(batch, caches);
   const LlamaPass pass{.dropout = dropout_state(context(), options),
-                       .document_ids = batch.document_ids,
+                       .documents = {batch.document_ids, batch.document_rows},
                        .bias = mask_bias(batch.attention_mask),
                        .position_ids = rotation.position_ids,
                        .position_offset = rotation.position_offset,

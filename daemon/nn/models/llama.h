@@ -21,7 +21,7 @@ namespace meshloom::nn {
 /// What every block of one forward pass is told.
 struct LlamaPass {
   DropoutState dropout;
-  Tensor document_ids;
+  BatchDocuments documents;
   Tensor bias;          ///< of attention_mask (mask_bias)
   Tensor position_ids;  ///< undefined: position_offset + s
   std::int64_t position_offset = 0;
@@ -57,7 +57,7 @@ class LlamaBlock : public Module {
  public:
   LlamaBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);
   ResidualStream operator()(const ResidualStream& stream, const LlamaPass& pass) const;
-  std::vector<std::string> input_names() const override { return {"input", "residual"}; }
+  std::span<const std::string_view> input_names() const override { return kStreamInputs; }
 
  private:
   LlamaAttention attention_;

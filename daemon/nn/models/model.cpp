@@ -1,40 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/nn/models/model.h"
 
+#include <array>
+#include <string_view>
+
 #include "daemon/nn/modules/output_projection.h"
 
 namespace meshloom::nn {
 namespace {
 
-using BatchTensors = std::array<Tensor, 7>;
+using BatchTensors = std::array<Tensor, BatchInput::kCount>;
+
+constexpr std::array<std::string_view, BatchInput::kCount> kInputNames = {
+    "input_ids",    "labels",       "attention_mask", "token_type_ids",
+    "position_ids", "document_ids", "label_weights"};
 
 BatchTensors tensors_of(const Batch& b) {
   return {b.input_ids,    b.labels,       b.attention_mask, b.token_type_ids,
           b.position_ids, b.document_ids, b.label_weights};
 }
 
-Batch batch_of(const BatchTensors& t, bool labels_shifted) {
-  return {.input_ids = t[0],
-          .labels = t[1],
-          .labels_shifted = labels_shifted,
-          .attention_mask = t[2],
-          .token_type_ids = t[3],
-          .position_ids = t[4],
-          .document_ids = t[5],
-          .label_weights = t[6]};
+/// The batch with what hooks have made of its tensors.
+Batch batch_of(const BatchTensors& t, const Batch& given) {
+  return {.input_ids = t[BatchInput::kInputIds],
+          .labels = t[BatchInput::kLabels],
+          .labels_shifted = given.labels_shifted,
+          .attention_mask = t[BatchInput::kAttentionMask],
+          .token_type_ids = t[BatchInput::kTokenTypeIds],
+          .position_ids = t[BatchInput::kPositionIds],
+          .document_ids = t[BatchInput::kDocumentIds],
+          .label_weights = t[BatchInput::kLabelWeights],
+          .document_rows = given.document_rows};
 }
 
 }  // namespace
 
-std::vector<std::string> Model::input_names() const {
-  return {"input_ids",    "labels",       "attention_mask", "token_type_ids",
-          "position_ids", "document_ids", "label_weights"};
-}
+std::span<const std::string_view> Model::input_names() const { return kInputNames; }
 
 template <typename Forward>
 auto Model::call_batch(const Batch& batch, Forward&& forward) {
   return call(tensors_of(batch),
-              [&](const BatchTensors& in) { return forward(batch_of(in, batch.labels_shifted)); });
+              [&](const BatchTensors& in) { return forward(batch_of(in, batch)); });
 }
 
 Tensor Model::loss(const Batch& batch, float grad_scale, const ForwardOptions& options) {

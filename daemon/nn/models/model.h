@@ -4,13 +4,13 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "daemon/nn/kv_cache.h"
 #include "daemon/nn/models/model_config.h"
 #include "daemon/nn/module.h"
 #include "daemon/tensor/ops/loss.h"
+#include "planner/attention/document_rows.h"
 #include "planner/plan/activation_checkpoint.h"
 
 namespace meshloom::nn {
@@ -25,6 +25,28 @@ struct Batch {
   Tensor position_ids;         ///< int64 [B,S]
   Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
   Tensor label_weights;        ///< float32 [B,S] (weighted_loss alone)
+  /// What document_ids say, from the host; null: not known.
+  std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
+};
+
+/// The places of a batch's tensors among what the hooks of a model are given.
+struct BatchInput {
+  enum Place : std::size_t {
+    kInputIds,
+    kLabels,
+    kAttentionMask,
+    kTokenTypeIds,
+    kPositionIds,
+    kDocumentIds,
+    kLabelWeights,
+    kCount
+  };
+};
+
+/// The documents that attention of a batch stays in.
+struct BatchDocuments {
+  Tensor ids;
+  std::shared_ptr<const planner::DocumentRows> rows;
 };
 
 using planner::ActivationCheckpoint;
@@ -47,7 +69,7 @@ struct ForwardOptions {
 };
 
 /// The functions that take a batch run the model's own hooks around it (Module::add_hook), which
-/// are given the batch's tensors in the order of `input_names`, then the results.
+/// are given the batch's tensors in the order of BatchInput, then the results.
 class Model : public Module {
  public:
   using Module::Module;
@@ -56,7 +78,8 @@ class Model : public Module {
   /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss.
   /// While recording, backward with gradient 1 must follow.
   Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options);
-  /// The same with each token's loss times its label_weights in the sum; labels come shifted.
+  /// Computes what loss() does with each token's loss times its label_weights in the sum; labels
+  /// come shifted.
   ops::WeightedLoss weighted_loss(const Batch& batch, float grad_scale,
                                   const ForwardOptions& options);
   /// float32, of labels' shape: -log p of each label, which come shifted
@@ -71,16 +94,17 @@ class Model : public Module {
   /// Appends input_ids [1,S] to the cache and returns the logits of the last position [1,V],
   /// float32. Records no gradient. Throws InvalidArgument if the cache has no room for S more.
   Tensor decode(const Tensor& input_ids, KvCache& cache);
-  /// The same for the next id of each of B sequences, input_ids [B,1], each with a cache of its own
-  /// and at a position of its own. A row of the logits [B,V] has the bits that decoding its
-  /// sequence alone gives. Throws InvalidArgument unless there is one cache for each row.
+  /// Decodes, as with one cache, the next id of each of B sequences, input_ids [B,1], each with a
+  /// cache of its own and at a position of its own. A row of the logits [B,V] has the bits that
+  /// decoding its sequence alone gives. Throws InvalidArgument unless there is one cache for each
+  /// row.
   Tensor decode(const Tensor& input_ids, KvCaches caches);
 
   /// The caches of make_cache share their positions over these ranks from now on, which decode
   /// together.
   void share_caches(const CacheRanks& ranks) { cache_ranks_ = ranks; }
 
-  std::vector<std::string> input_names() const override;
+  std::span<const std::string_view> input_names() const override;
 
  protected:
   const CacheRanks& cache_ranks() const { return cache_ranks_; }

@@ -78,7 +78,7 @@ ModelConfig parse_hf_config(const std::string& json);
 /// What is to be told where a model has weights, whose shapes speak: its notes, and which keys of
 /// its config.json nothing reads.
 std::vector<std::string> config_notes(const ModelConfig&);
-/// For a model that is made of its config alone. Throws InvalidArgument naming the first of
+/// Guards a model that is made of its config alone. Throws InvalidArgument naming the first of
 /// unread_keys, and what may be meant.
 void refuse_unread_keys(const ModelConfig&);
 /// A config.json that transformers 4 and 5 load. `dtype` is that of the weights beside it.
@@ -99,8 +99,8 @@ ModelFlops model_flops(const ModelConfig&);
 /// over the layers. A token and itself are half a pair where keys behind it are not seen: T^2 / 2,
 /// in a layer with a window W < T: T W - W^2 / 2. BERT: T^2.
 double attention_pairs(const ModelConfig&, std::int64_t length);
-/// The same of both, per token of a sequence of one document: 6 N + 6 L C T (BERT: 12 L C T; a
-/// layer with a window W < T: 6 C (2 W - W^2 / T)).
+/// Returns the flops of both parts per token of a sequence of one document: 6 N + 6 L C T (BERT: 12
+/// L C T; a layer with a window W < T: 6 C (2 W - W^2 / T)).
 double flops_per_token(const ModelConfig&, std::int64_t sequence_length);
 
 }  // namespace meshloom::nn

@@ -118,9 +118,10 @@ DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions
 }
 
 ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::int64_t layer,
-                                   std::int64_t heads, const Tensor& document_ids) {
+                                   std::int64_t heads, const BatchDocuments& documents) {
   ops::SdpaOptions options;
-  options.document_ids = document_ids;
+  options.document_ids = documents.ids;
+  options.document_rows = documents.rows;
   options.dropout_p = static_cast<float>(dropout.rate(p));
   options.dropout_random = dropout.stream(layer, DropoutSite::kAttention);
   options.dropout_first_head = static_cast<std::int64_t>(dropout.first_sample) * heads;

@@ -48,7 +48,7 @@ Tensor activated_linear(const Linear& linear, const Tensor& x, ActivationKind ac
 DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions& options);
 /// The attention options that come from dropout and documents; [B,H,S,D] has `heads` heads.
 ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::int64_t layer,
-                                   std::int64_t heads, const Tensor& document_ids);
+                                   std::int64_t heads, const BatchDocuments& documents);
 
 /// Where keys and values of x [B,S,C] are to be made: if its sequence lies on several ranks, where
 /// these can read them. Caches copy them into memory of their own.

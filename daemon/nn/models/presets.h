@@ -13,7 +13,7 @@ namespace meshloom::nn {
 std::vector<std::string> preset_names();
 /// The text of configs/models/NAME.json. Throws NotFound that lists the names.
 const std::string& preset_text(const std::string& name);
-/// The same, parsed.
+/// Returns the config that preset_text spells, and throws as that does.
 ModelConfig preset_config(const std::string& name);
 
 }  // namespace meshloom::nn

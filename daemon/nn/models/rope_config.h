@@ -10,8 +10,8 @@
 
 namespace meshloom::nn {
 
-/// Into rope_theta, rope_scaling, unread_keys and notes of a config whose sizes are there. Throws
-/// as parse_hf_config.
+/// Reads the keys of RoPE into rope_theta, rope_scaling, unread_keys and notes of a config whose
+/// sizes are there. Throws as parse_hf_config.
 void parse_rope(const JsonReader& json, ModelConfig& config);
 /// Both spellings, so that both versions read the same: 4 does not know rope_parameters.
 void write_rope(const ModelConfig& config, nlohmann::ordered_json& json);

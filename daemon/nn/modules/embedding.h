@@ -24,11 +24,11 @@ class Embedding : public Module {
   }
   const Tensor& weight() const { return weight_.value; }
 
-  /// By width; every rank looks up all ids.
+  /// Shards by width; every rank looks up all ids.
   std::optional<FeatureSharding> column_sharding() const override {
     return FeatureSharding{.parameters = {{"weight", 1}}, .shards_output = true};
   }
-  /// By rows: every rank looks up the ids that it has, the others are zero.
+  /// Shards by rows: every rank looks up the ids that it has, the others are zero.
   std::optional<FeatureSharding> row_sharding() const override {
     return FeatureSharding{.parameters = {{"weight", 0}}};
   }

@@ -27,8 +27,8 @@ class Linear : public Module {
 
   /// Makes the whole product, bias and activation included, between the module's hooks.
   using Product = std::function<Tensor(const Tensor& x, ops::Activation input_activation)>;
-  /// From now on in the place of ops::linear (which `plain` still is): one that takes communication
-  /// along.
+  /// Sets what computes the product from here on in the place of ops::linear (which `plain` still
+  /// is): one that takes communication along.
   void set_product(Product product) { product_ = std::move(product); }
   Tensor plain(const Tensor& x, ops::Activation input_activation) const;
 

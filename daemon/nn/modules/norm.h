@@ -32,7 +32,7 @@ class LayerNorm : public Module {
   }
   bool positionwise() const override { return true; }
   /// The second is undefined if the norm is called without.
-  std::vector<std::string> input_names() const override { return {"input", "residual"}; }
+  std::span<const std::string_view> input_names() const override { return kStreamInputs; }
 
  private:
   Parameter& weight_;
@@ -60,7 +60,7 @@ class RmsNorm : public Module {
     return {out[0], out[1]};
   }
   bool positionwise() const override { return true; }
-  std::vector<std::string> input_names() const override { return {"input", "residual"}; }
+  std::span<const std::string_view> input_names() const override { return kStreamInputs; }
 
  private:
   Parameter& weight_;

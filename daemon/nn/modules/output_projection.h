@@ -24,7 +24,8 @@ class OutputProjection : public Module {
 
   /// hidden [.., C] -> logits [.., V].
   Tensor operator()(const Tensor& hidden) const;
-  /// The same, not rounded to hidden's dtype: float32, or float64 of such. Records no gradient.
+  /// Returns the logits not rounded to hidden's dtype: float32, or float64 of such. Records no
+  /// gradient.
   Tensor unrounded(const Tensor& hidden) const;
   /// float32 [1]: sum of the losses of counted labels * grad_scale (ops::linear_cross_entropy).
   Tensor loss(const Tensor& hidden, const Tensor& labels, float grad_scale) const;
@@ -34,7 +35,7 @@ class OutputProjection : public Module {
   /// ops::linear_token_losses: labels [..] or [.., K].
   Tensor token_losses(const Tensor& hidden, const Tensor& labels) const;
 
-  /// By vocabulary: each rank has the logits of its tokens.
+  /// Shards by vocabulary: each rank has the logits of its tokens.
   std::optional<FeatureSharding> column_sharding() const override;
 
  private:

@@ -6,8 +6,8 @@
 
 namespace meshloom::nn {
 
-/// For contexts whose tensors are looked at by shape alone. Its memory is reserved, never read or
-/// written. Used by any thread.
+/// Serves contexts whose tensors are looked at by shape alone. Its memory is reserved, never read
+/// or written. Used by any thread.
 kernels::Backend& no_backend();
 
 }  // namespace meshloom::nn

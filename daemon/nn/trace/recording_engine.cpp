@@ -72,7 +72,7 @@ RecordingEngine::RecordingEngine(ExecutionContext& context)
 }
 
 Tensor RecordingEngine::make(const SpecPtr& spec, DType dtype) {
-  Tensor& local = placeholders_[static_cast<int>(dtype)];
+  Tensor& local = locals_[static_cast<int>(dtype)];
   if (!local) {
     local = deferred(context_, {1}, dtype);
     if (dtype_is_floating(dtype)) local.set_requires_grad(true);
@@ -108,7 +108,7 @@ int RecordingEngine::name_of(const Tensor& x) {
     if (is_new) known->second = add(x, found->second);
     return known->second;
   }
-  // Of tensors that are gone none is left here: release() comes before.
+  // No tensor that is gone is left here: release() comes before.
   const auto found = std::find_if(live_.rbegin(), live_.rend(),
                                   [&](const Live& live) { return live.address == impl; });
   return found != live_.rend() ? found->name : add(x, {.shape = x.shape()});

@@ -13,7 +13,7 @@
 
 namespace meshloom::nn {
 
-/// On a mesh of one rank. What it returns has a shape and a dtype, and no memory. Used by one
+/// Its mesh has one rank. What it returns has a shape and a dtype, and no memory. Used by one
 /// thread, as the context, which it outlives no longer than its tensors.
 class RecordingEngine final : public LayoutEngine {
  public:
@@ -21,8 +21,8 @@ class RecordingEngine final : public LayoutEngine {
 
   /// A tensor of this engine that is there before what is recorded: a batch's.
   Tensor input(const Shape& shape, DType dtype);
-  /// The same for the parameter of a module, by the numbers of planner::ModelModules; it takes part
-  /// in all recordings.
+  /// Makes a tensor that stands for the parameter of a module, by the numbers of
+  /// planner::ModelModules; it takes part in all recordings.
   Tensor parameter(const Tensor& value, int module, int index);
 
   /// Notes that the forward of a module begins, and gives it tensors of its own to work on.
@@ -72,7 +72,7 @@ class RecordingEngine final : public LayoutEngine {
   std::vector<Place> places_;  ///< modules whose forward runs, from the outside
   /// Layouts of results, by op, attributes and the shapes of inputs.
   std::unordered_map<std::vector<std::int64_t>, std::vector<planner::SpecPtr>, KeyHash> known_;
-  std::unordered_map<int, Tensor> placeholders_;  ///< local tensors, by dtype
+  std::unordered_map<int, Tensor> locals_;  ///< local tensors, by dtype
 };
 
 }  // namespace meshloom::nn

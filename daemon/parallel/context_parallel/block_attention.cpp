@@ -9,22 +9,13 @@
 #include "daemon/parallel/context_parallel/key_exchange.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/op_support.h"
+#include "kernels/base/error.h"
 
 namespace meshloom::parallel {
 namespace {
 
 using planner::IndexRanges;
 using planner::ShardRange;
-
-/// Ids of the documents at `positions`, [1,n]: a group with documents is one row.
-Tensor documents_at(ExecutionContext& context, const RowGroup& group,
-                    const std::vector<std::int64_t>& positions) {
-  std::vector<std::int64_t> ids;
-  for (const std::int64_t p : positions)
-    ids.push_back(group.documents->ids[static_cast<std::size_t>(p)]);
-  return from_values(context, {1, static_cast<std::int64_t>(ids.size())},
-                     std::span<const std::int64_t>(ids));
-}
 
 /// A list of key positions as pieces of a bias's key dim, and the other way.
 template <typename Copy>
@@ -93,28 +84,19 @@ class BlockBias {
 /// One block of one group as the kernel sees it, with the tensors that the options view.
 class Block {
  public:
-  Block(const BlockCall& call, std::size_t group, KeyBlock block)
+  /// `block`: the keys of the steps [first, end), one behind the other.
+  Block(const BlockCall& call, std::size_t group, int first, int end, KeyBlock block)
       : group_(call.plan->groups[group]),
         block_(std::move(block)),
         q_(rows_of(call.q, group_)),
         bias_(call.part.bias, group_, block_.keys),
         options_(call.part.options) {
-    ExecutionContext& context = call.q.context();
-    const auto of_queries =
-        elements(group_.parts[static_cast<std::size_t>(call.plan->member)].queries);
-    const auto of_keys = elements(block_.keys);
-    query_positions_ =
-        from_values(context, {q_.size(2)}, std::span<const std::int64_t>(of_queries));
-    key_positions_ =
-        from_values(context, {block_.k.size(2)}, std::span<const std::int64_t>(of_keys));
-    options_.query_positions = query_positions_.view();
-    options_.key_positions = key_positions_.view();
-    if (group_.documents) {
-      query_documents_ = documents_at(context, group_, of_queries);
-      key_documents_ = documents_at(context, group_, of_keys);
-      options_.query_documents = query_documents_.view();
-      options_.key_documents = key_documents_.view();
-    }
+    call.plan->positions.tell(options_, group, first, end);
+    check_internal(options_.query_positions.shape[0] == q_.size(2) &&
+                       options_.key_positions.shape[0] == block_.k.size(2),
+                   "a block of {} queries and {} keys has {} and {} positions", q_.size(2),
+                   block_.k.size(2), options_.query_positions.shape[0],
+                   options_.key_positions.shape[0]);
     options_.bias = bias_.view(scores());
     options_.dropout_first_head += group_.first * options_.dropout_total_heads;
   }
@@ -131,7 +113,6 @@ class Block {
   Tensor q_;
   BlockBias bias_;
   kernels::AttentionOptions options_;
-  Tensor query_positions_, key_positions_, query_documents_, key_documents_;
 };
 
 /// Whether a step has anything for a group to compute.
@@ -180,7 +161,8 @@ ops::SdpaResult attend_blocks(const BlockCall& call) {
     for (std::size_t g = 0; g < blocks.size(); ++g) {
       if (has_work(call, plan.groups[g], step)) waiting[g].push_back(blocks[g]);
       if ((step + 1) % together != 0 || waiting[g].empty()) continue;
-      const Block block(call, g, join_keys(std::exchange(waiting[g], {})));
+      const Block block(call, g, step + 1 - together, step + 1,
+                        join_keys(std::exchange(waiting[g], {})));
       context.backend().attention(context.kernel_context(),
                                   outputs_of(sum, lse, block.group(), begun[g]), block.inputs(),
                                   block.options());
@@ -221,7 +203,7 @@ BlockGrads attend_blocks_backward(const BlockCall& call, const ops::SdpaResult& 
     const std::vector<KeyBlock> sums = gradients->open(step);
     for (std::size_t g = 0; g < blocks.size(); ++g) {
       if (!has_work(call, plan.groups[g], step)) continue;
-      const Block block(call, g, blocks[g]);
+      const Block block(call, g, step, step + 1, blocks[g]);
       const RowGroup& group = block.group();
       kernels::AttentionGrads grads{rows_of(grad_o, group).view(),
                                     rows_of(result.lse, group).view(),

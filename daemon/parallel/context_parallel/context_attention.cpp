@@ -147,6 +147,12 @@ class SequenceAttention {
   BlockCall blocks_;
 };
 
+/// How keys travel between those that exchange them.
+Rotate rotate_of(const planner::ContextParallelPlan& options) {
+  const bool all = options.rotate == Rotate::kAllGather || options.rotate == Rotate::kAllToAll;
+  return all ? options.rotate : Rotate::kPull;
+}
+
 int neighbours_of(const planner::ContextParallelPlan& options, int ranks) {
   if (options.rotate != Rotate::kUlysses) return 1;
   const int degree = options.ulysses_degree == 0 ? ranks : options.ulysses_degree;
@@ -177,11 +183,8 @@ std::vector<Tensor> attend_along_sequence(const LocalCall& call,
   const int ranks = call.collectives.size(call.decision.mesh_dims(MeshRole::kSequence));
   const auto plan = plans.plan(call, given, neighbours_of(options, ranks));
   const bool record = autograd::should_record({&q, &k, &v, &bias});
-  const Rotate rotate = options.rotate == Rotate::kAllGather || options.rotate == Rotate::kAllToAll
-                            ? options.rotate
-                            : Rotate::kPull;
   const auto attention = std::make_shared<const SequenceAttention>(
-      call, given, rotate, plan, ops::dense_rows(q), ops::dense_rows(k), ops::dense_rows(v),
+      call, given, plans.rotate(), plan, ops::dense_rows(q), ops::dense_rows(k), ops::dense_rows(v),
       bias ? bias.detach() : Tensor());
   const ops::SdpaResult kept = attention->attend(q.context());
   ops::SdpaResult result = attention->at_places(kept);
@@ -210,15 +213,16 @@ std::shared_ptr<SequencePlanCache> enable_context_parallel(
   check(options.ulysses_degree == 0 || options.rotate == Rotate::kUlysses,
         "context_parallel: ulysses_degree is {}, but rotate is {}", options.ulysses_degree,
         to_string(options.rotate));
-  auto plans = std::make_shared<SequencePlanCache>();
+  auto plans = std::make_shared<SequencePlanCache>(rotate_of(options));
+  const auto kept = std::make_shared<KeptPositions>();
   engine.register_implementation({planner::OpId::kAttention,
                                   {MeshRole::kSequence, MeshRole::kKeys},
-                                  [options, plans, dealer](const LocalCall& call) {
+                                  [options, plans, kept, dealer](const LocalCall& call) {
                                     if (dealer == SequenceDealer::kBalancer)
                                       check_lengths(call, options);
                                     return call.decision.mesh_dims(MeshRole::kKeys).empty()
                                                ? attend_along_sequence(call, options, *plans)
-                                               : attend_to_kept_keys(call);
+                                               : attend_to_kept_keys(call, *kept);
                                   },
                                   true});
   engine.register_implementation(

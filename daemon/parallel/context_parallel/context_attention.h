@@ -34,7 +34,8 @@ enum class SequenceDealer : std::uint8_t {
 /// `dealer` is kBalancer and the balancer kHeadTail, for causal attention of queries and keys of
 /// unlike lengths: heads and tails of the two do not match then.
 ///
-/// Returns the plans that calls share; document ids are read once for them (DocumentReader).
+/// Returns the plans that calls share. Document ids whose rows no call tells
+/// (ops::SdpaOptions::document_rows) are read once for them (DocumentReader).
 std::shared_ptr<SequencePlanCache> enable_context_parallel(
     dtensor::DistributedEngine& engine, const planner::ContextParallelPlan& plan,
     SequenceDealer dealer = SequenceDealer::kAnyone);

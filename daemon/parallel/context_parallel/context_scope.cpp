@@ -56,7 +56,8 @@ ContextParallelScope::~ContextParallelScope() {
 
 void parallelize_attention(nn::Module& attention, const ContextParallelStyle& style) {
   const int mesh_dim = style.sharding.mesh_dim_index();
-  const std::vector<std::string> names = attention.input_names();
+  const std::span<const std::string_view> given = attention.input_names();
+  const std::vector<std::string> names(given.begin(), given.end());
   for (const auto& [name, dim] : style.sequence_dims)
     check(std::find(names.begin(), names.end(), name) != names.end(),
           "context_parallel: the module has no input '{}', but {}", name, fmt::join(names, ", "));

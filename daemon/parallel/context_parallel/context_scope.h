@@ -2,7 +2,8 @@
 // Context parallelism of programs that know nothing of ranks: for tensors within a scope, and for
 // the module that computes attention.
 //
-// As PyTorch's torch.distributed.tensor.experimental.context_parallel and its style for modules.
+// It follows PyTorch's torch.distributed.tensor.experimental.context_parallel and its style for
+// modules.
 #pragma once
 
 #include <map>

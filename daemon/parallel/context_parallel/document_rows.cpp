@@ -2,7 +2,6 @@
 #include "daemon/parallel/context_parallel/document_rows.h"
 
 #include <algorithm>
-#include <span>
 
 #include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/shape.h"
@@ -15,7 +14,7 @@ constexpr std::size_t kMostBatches = 8;
 
 }  // namespace
 
-std::shared_ptr<const DocumentRows> DocumentReader::rows(const Tensor& ids) {
+std::shared_ptr<const planner::DocumentRows> DocumentReader::rows(const Tensor& ids) {
   std::erase_if(entries_, [](const Entry& entry) { return entry.storage.expired(); });
   const auto known = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return entry.storage.lock() == ids.storage() && entry.offset == ids.storage_offset() &&
@@ -28,14 +27,7 @@ std::shared_ptr<const DocumentRows> DocumentReader::rows(const Tensor& ids) {
   context.backend().copy_to_host(context.kernel_context(),
                                  make_view(values.data(), DType::kInt64, dense.shape()),
                                  dense.view());
-  DocumentRows read;
-  const auto length = static_cast<std::size_t>(ids.size(1));
-  for (std::int64_t row = 0; row < ids.size(0); ++row) {
-    const auto of_row = std::span(values).subspan(static_cast<std::size_t>(row) * length, length);
-    read.push_back({{of_row.begin(), of_row.end()},
-                    std::make_shared<const planner::SequenceDocuments>(of_row)});
-  }
-  auto rows = std::make_shared<const DocumentRows>(std::move(read));
+  auto rows = planner::document_rows(values, ids.size(0));
   ++reads_;
   if (entries_.size() == kMostBatches) entries_.erase(entries_.begin());
   entries_.push_back({ids.storage(), ids.storage_offset(), ids.shape(), ids.strides(), rows});

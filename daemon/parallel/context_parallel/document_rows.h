@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DocumentReader: document ids on the host, where schedules are made.
+// DocumentReader: document ids that came in device memory, on the host, where schedules are made.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +7,18 @@
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
-#include "planner/attention/mask.h"
+#include "planner/attention/document_rows.h"
 
 namespace meshloom::parallel {
 
-/// The documents of one row.
-struct DocumentRow {
-  std::vector<std::int64_t> ids;  ///< by position
-  std::shared_ptr<const planner::SequenceDocuments> documents;
-};
-using DocumentRows = std::vector<DocumentRow>;
-
-/// Reads the document ids of a batch once for its loader, all layers and all passes.
+/// Reads ids of which nobody said the rows (ops::SdpaOptions::document_rows), once for all layers
+/// and passes of a batch. A batch that was made on the host needs no reader.
 class DocumentReader {
  public:
-  /// Of `ids`, int64 [B,S] without a layout. The first call for a tensor waits for the device;
-  /// tensors with the same memory get the same rows for as long as its storage lives, so ids must
-  /// not be written to after that: other documents are another tensor.
-  std::shared_ptr<const DocumentRows> rows(const Tensor& ids);
+  /// Returns the rows of `ids`, int64 [B,S] without a layout. The first call for a tensor waits for
+  /// the device; tensors with the same memory get the same rows for as long as its storage lives,
+  /// so ids must not be written to after that: other documents are another tensor.
+  std::shared_ptr<const planner::DocumentRows> rows(const Tensor& ids);
   /// How often the device was read.
   std::int64_t reads() const { return reads_; }
 
@@ -34,7 +28,7 @@ class DocumentReader {
     std::int64_t offset;
     Shape shape;
     Strides strides;
-    std::shared_ptr<const DocumentRows> rows;
+    std::shared_ptr<const planner::DocumentRows> rows;
   };
 
   std::vector<Entry> entries_;  ///< the latest last

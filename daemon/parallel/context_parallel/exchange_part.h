@@ -63,7 +63,7 @@ struct ExchangePart {
   KeyBundle bundle_of(int member) const;
   /// The keys of a step that queries here see.
   KeyBundle seen_in(int step) const;
-  /// Those of this member's keys that the queries of `member` see.
+  /// Returns those of this member's keys that the queries of `member` see.
   KeyBundle requested_by(int member) const;
   /// The sizes of what the other members want of this one, by member.
   std::vector<std::int64_t> requested_sizes() const;

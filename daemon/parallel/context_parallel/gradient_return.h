@@ -10,7 +10,7 @@
 
 namespace meshloom::parallel {
 
-/// Of keys [B,Hkv,n,D] and values [B,Hkv,n,Dv], in float32.
+/// KeyGrads holds the gradients of keys [B,Hkv,n,D] and of values [B,Hkv,n,Dv], in float32.
 struct KeyGrads {
   Tensor dk, dv;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/parallel/context_parallel/kept_keys.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "daemon/parallel/context_parallel/sequence_plan.h"
@@ -17,6 +18,9 @@ namespace {
 
 using planner::IndexRanges;
 
+/// Queries and keys of the layers of a pass, which may keep windows of their own.
+constexpr std::size_t kMostPositions = 8;
+
 /// o [B,H,n,Dv] and then lse [B,H,n] in one flat tensor, as they travel.
 struct Partial {
   Tensor o, lse;
@@ -31,12 +35,6 @@ struct Partial {
   }
 };
 
-Tensor positions_of(ExecutionContext& context, const IndexRanges& ranges) {
-  const std::vector<std::int64_t> positions = elements(ranges);
-  return from_values(context, {static_cast<std::int64_t>(positions.size())},
-                     std::span<const std::int64_t>(positions));
-}
-
 /// False if every query sees every key and nothing is drawn or added by position: then the kernel
 /// need not know where they are, and one query takes the short way.
 bool positions_matter(const kernels::AttentionOptions& options, const IndexRanges& queries,
@@ -49,7 +47,7 @@ bool positions_matter(const kernels::AttentionOptions& options, const IndexRange
 }
 
 /// Of this rank's keys.
-void attend_to_own(const LocalCall& call, const Partial& result) {
+void attend_to_own(const LocalCall& call, KeptPositions& positions, const Partial& result) {
   const Tensor q = ops::dense_rows(call.inputs[kQuery]);
   const Dims& place = call.attributes.dims;
   const auto read = [&](int input) {
@@ -63,8 +61,8 @@ void attend_to_own(const LocalCall& call, const Partial& result) {
   const IndexRanges& keys = call.parts[kKey].ranges(kSequenceDim);
   Tensor of_queries, of_keys;
   if (positions_matter(part.options, queries, keys)) {
-    of_queries = positions_of(context, queries);
-    of_keys = positions_of(context, keys);
+    of_queries = positions.of(context, queries);
+    of_keys = positions.of(context, keys);
     part.options.query_positions = of_queries.view();
     part.options.key_positions = of_keys.view();
   } else {
@@ -125,15 +123,15 @@ ops::SdpaResult merge(const Tensor& all, const Shape& shape) {
           ops::reshape(ops::add(base, ops::log(sum)), {shape[0], shape[1], shape[2]})};
 }
 
-/// This rank's result of q [B,H,n,D] by `attend`, merged with those of the others.
-ops::SdpaResult attend_and_merge(const LocalCall& call,
-                                 void (*attend)(const LocalCall&, const Partial&)) {
+/// This rank's result of q [B,H,n,D], which `attend` writes, merged with those of the others.
+template <typename Attend>
+ops::SdpaResult attend_and_merge(const LocalCall& call, const Attend& attend) {
   const Tensor& q = call.inputs[kQuery];
   const Shape shape{q.size(0), q.size(1), q.size(2), call.inputs[kValue].size(3)};
   const std::vector<int> mesh_dims = call.decision.mesh_dims(planner::MeshRole::kKeys);
   const Tensor flat =
       empty(q.context(), {Partial::numel(shape)}, DType::kFloat32, MemoryKind::kSymmetric);
-  if (flat.numel() > 0) attend(call, Partial(flat, shape));
+  if (flat.numel() > 0) attend(Partial(flat, shape));
   const Tensor all = call.collectives.all_gather(flat, mesh_dims)->wait();
   ops::SdpaResult merged = merge(all, shape);
   merged.o = ops::converted(merged.o, q.dtype());
@@ -142,13 +140,26 @@ ops::SdpaResult attend_and_merge(const LocalCall& call,
 
 }  // namespace
 
-std::vector<Tensor> attend_to_kept_keys(const LocalCall& call) {
-  ops::SdpaResult result = attend_and_merge(call, attend_to_own);
+Tensor KeptPositions::of(ExecutionContext& context, const IndexRanges& ranges) {
+  const auto known = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.ranges == ranges; });
+  if (known != entries_.end()) return known->positions;
+  const std::vector<std::int64_t> positions = elements(ranges);
+  if (entries_.size() == kMostPositions) entries_.erase(entries_.begin());
+  entries_.push_back({ranges, from_values(context, {static_cast<std::int64_t>(positions.size())},
+                                          std::span<const std::int64_t>(positions))});
+  return entries_.back().positions;
+}
+
+std::vector<Tensor> attend_to_kept_keys(const LocalCall& call, KeptPositions& positions) {
+  ops::SdpaResult result = attend_and_merge(
+      call, [&](const Partial& partial) { attend_to_own(call, positions, partial); });
   return {std::move(result.o), std::move(result.lse)};
 }
 
 std::vector<Tensor> attend_rows_to_kept_keys(const LocalCall& call) {
-  return {attend_and_merge(call, attend_to_own_rows).o};
+  return {
+      attend_and_merge(call, [&](const Partial& partial) { attend_to_own_rows(call, partial); }).o};
 }
 
 }  // namespace meshloom::parallel

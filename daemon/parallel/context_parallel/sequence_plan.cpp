@@ -51,10 +51,10 @@ IndexRanges joined(const std::vector<LocalPart>& parts, int first, int count, st
 
 class PlanMaker {
  public:
+  /// `documents`: null if there are none.
   PlanMaker(const LocalCall& call, const planner::AttentionMask& mask, int neighbours,
-            std::shared_ptr<const DocumentRows> documents)
-      : call_(call), mask_(mask) {
-    plan_.documents = std::move(documents);
+            const planner::DocumentRows* documents)
+      : call_(call), mask_(mask), documents_(documents) {
     plan_.mesh_dims = call.decision.mesh_dims(MeshRole::kSequence);
     plan_.ranks = call.collectives.size(plan_.mesh_dims);
     plan_.rank = call.collectives.rank(plan_.mesh_dims);
@@ -70,7 +70,7 @@ class PlanMaker {
     }
   }
 
-  SequencePlan make() {
+  SequencePlan make(planner::Rotate rotate) {
     queries_ = parts_of_ranks(call_, kQuery, plan_.mesh_dims, plan_.ranks);
     keys_ = parts_of_ranks(call_, kKey, plan_.mesh_dims, plan_.ranks);
     for (int r = 0; r < plan_.ranks; ++r) {
@@ -82,9 +82,11 @@ class PlanMaker {
       plan_.bias_by_query = dim >= 0 && !bias->sharding_dims(dim).empty();
     }
     const std::int64_t rows = call_.inputs[kQuery].size(0);
-    const bool alone = rows_differ(queries_) || rows_differ(keys_) || plan_.documents;
+    const bool alone = rows_differ(queries_) || rows_differ(keys_) || documents_ != nullptr;
     for (std::int64_t row = 0; row < rows; row += alone ? 1 : rows)
       plan_.groups.push_back(make_group(row, alone ? 1 : rows));
+    plan_.positions =
+        BlockPositions(call_.inputs[kQuery].context(), plan_.groups, plan_.member, rotate);
     return std::move(plan_);
   }
 
@@ -92,8 +94,8 @@ class PlanMaker {
   RowGroup make_group(std::int64_t row, std::int64_t count) const {
     RowGroup group{row, count, {}, {}, {}, nullptr};
     planner::RowMask mask{mask_, nullptr};
-    if (plan_.documents) {
-      group.documents = &(*plan_.documents)[static_cast<std::size_t>(row)];
+    if (documents_ != nullptr) {
+      group.documents = (*documents_)[static_cast<std::size_t>(row)];
       mask.documents = group.documents->documents;
     }
     for (const int member : plan_.members) {
@@ -108,6 +110,7 @@ class PlanMaker {
 
   const LocalCall& call_;
   const planner::AttentionMask& mask_;
+  const planner::DocumentRows* documents_;
   SequencePlan plan_;
   bool keys_whole_ = false;
   std::vector<LocalPart> queries_, keys_;
@@ -119,22 +122,10 @@ bool same_layout(const planner::SpecPtr& a, const planner::SpecPtr& b) {
 
 }  // namespace
 
-std::vector<std::int64_t> elements(const planner::IndexRanges& ranges) {
-  std::vector<std::int64_t> all;
-  for (const planner::ShardRange& range : ranges)
-    for (std::int64_t i = range.begin; i < range.end; ++i) all.push_back(i);
-  return all;
-}
-
-Tensor rows_of(const Tensor& x, const RowGroup& group) {
-  if (x.size(0) == group.count) return x;
-  Shape shape = x.shape();
-  shape[0] = group.count;
-  return x.size(0) == 1 ? x : ops::alias(x, shape, x.strides(), group.first * x.strides()[0]);
-}
-
 bool SequencePlanCache::Key::operator==(const Key& other) const {
-  return documents == other.documents && mask == other.mask && neighbours == other.neighbours &&
+  const bool same_documents =
+      !documents.owner_before(other.documents) && !other.documents.owner_before(documents);
+  return same_documents && mask == other.mask && neighbours == other.neighbours &&
          coordinates == other.coordinates && same_layout(queries, other.queries) &&
          same_layout(keys, other.keys) && same_layout(bias, other.bias);
 }
@@ -147,18 +138,24 @@ std::shared_ptr<const SequencePlan> SequencePlanCache::plan(const LocalCall& cal
   const Dims& place = call.attributes.dims;
   const std::int64_t shift =
       options.causal_bottom_right ? place[planner::kKeys] - place[planner::kQueries] : 0;
+  std::shared_ptr<const planner::DocumentRows> rows;
+  if (ids) rows = options.document_rows ? options.document_rows : documents_.rows(ids);
+  std::erase_if(entries_, [](const Entry& entry) {
+    return entry.key.has_documents && entry.key.documents.expired();
+  });
   Key key{inputs[kQuery],
           inputs[kKey],
           inputs[kBias],
           {call.coordinates.begin(), call.coordinates.end()},
           {options.is_causal, shift, options.window_left, options.window_right},
           neighbours,
-          ids ? documents_.rows(ids) : nullptr};
+          rows != nullptr,
+          rows};
   const auto known = std::find_if(entries_.begin(), entries_.end(),
                                   [&](const Entry& entry) { return entry.key == key; });
   if (known != entries_.end()) return known->plan;
   auto plan = std::make_shared<const SequencePlan>(
-      PlanMaker(call, key.mask, neighbours, key.documents).make());
+      PlanMaker(call, key.mask, neighbours, rows.get()).make(rotate_));
   ++made_;
   if (entries_.size() == kMostPlans) entries_.erase(entries_.begin());
   entries_.push_back({std::move(key), plan});

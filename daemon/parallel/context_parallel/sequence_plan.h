@@ -7,26 +7,17 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/parallel/context_parallel/block_positions.h"
 #include "daemon/parallel/context_parallel/document_rows.h"
+#include "daemon/parallel/context_parallel/row_group.h"
 #include "daemon/tensor/local_call.h"
 #include "daemon/tensor/ops/attention.h"
-#include "planner/attention/schedule.h"
 
 namespace meshloom::parallel {
 
 /// Places among the inputs of attention's call.
 inline constexpr std::size_t kQuery = 0, kKey = 1, kValue = 2, kBias = 3, kDocuments = 4;
 inline constexpr int kSequenceDim = 2;  ///< of q, k and v [B,H,S,D]
-
-/// Rows [first, first + count) of the local batch, which are attended to by one call of the kernel:
-/// all of them, or one if rows differ in their order or in their documents.
-struct RowGroup {
-  std::int64_t first = 0, count = 0;
-  std::vector<planner::SequencePart> parts;     ///< by member
-  std::vector<planner::AttentionStep> steps;    ///< of this member
-  std::vector<planner::IndexRanges> requested;  ///< by member: which of this one's keys it reads
-  const DocumentRow* documents = nullptr;       ///< of the whole sequence; null: none
-};
 
 /// Members are those ranks along the mesh dims of the sequence that exchange keys: all of them, or,
 /// if neighbouring ranks exchange heads, those at the same place among their neighbours. Then the
@@ -38,25 +29,25 @@ struct SequencePlan {
   std::vector<int> members;  ///< ranks, ascending
   int member = 0;            ///< the place of this rank among them
   std::vector<RowGroup> groups;
-  std::shared_ptr<const DocumentRows> documents;  ///< what the groups point to; null: none
-  std::vector<std::int64_t> queries, keys;        ///< of a row, by rank
+  BlockPositions positions;                 ///< of the groups' blocks
+  std::vector<std::int64_t> queries, keys;  ///< of a row, by rank
   bool bias_by_query = false;  ///< a rank has the rows of a bias that belong to its queries
 };
 
-/// The elements of the ranges, one by one.
-std::vector<std::int64_t> elements(const planner::IndexRanges& ranges);
-/// The rows of a group of x [B,...]: a view. A dim of size 1 that stands for all rows stays.
-Tensor rows_of(const Tensor& x, const RowGroup& group);
-
 /// The plans of the attention calls of an engine: one for all layers and passes of a batch that
-/// have the same layouts, mask and documents.
+/// have the same layouts, mask and documents. One with documents goes once nobody holds their rows.
 class SequencePlanCache {
  public:
+  /// `rotate`: how keys come (BlockPositions).
+  explicit SequencePlanCache(planner::Rotate rotate) : rotate_(rotate) {}
+
   /// `neighbours` divides the ranks along the mesh dims that have the role of a sequence. The keys
   /// are sharded over the same mesh dims as the queries, in that order or another one, or whole on
-  /// every rank: then each is its only member. Nothing is sent.
+  /// every rank: then each is its only member. Documents that the options do not tell are read from
+  /// the device. Nothing is sent.
   std::shared_ptr<const SequencePlan> plan(const LocalCall& call, const ops::SdpaOptions& options,
                                            int neighbours);
+  planner::Rotate rotate() const { return rotate_; }
   DocumentReader& documents() { return documents_; }
   /// How many plans were made.
   std::int64_t made() const { return made_; }
@@ -68,7 +59,8 @@ class SequencePlanCache {
     std::vector<int> coordinates;
     planner::AttentionMask mask;
     int neighbours;
-    std::shared_ptr<const DocumentRows> documents;
+    bool has_documents;
+    std::weak_ptr<const planner::DocumentRows> documents;
 
     bool operator==(const Key& other) const;
   };
@@ -77,6 +69,7 @@ class SequencePlanCache {
     std::shared_ptr<const SequencePlan> plan;
   };
 
+  planner::Rotate rotate_;
   DocumentReader documents_;
   std::vector<Entry> entries_;  ///< the latest last
   std::int64_t made_ = 0;

@@ -46,7 +46,7 @@ class ShardUnit {
   ShardUnit(const ShardUnit&) = delete;
   ShardUnit& operator=(const ShardUnit&) = delete;
 
-  /// Before seal().
+  /// Adds a parameter; no more may come after seal().
   void add(const std::string& name, const Tensor& leaf, int dim);
   /// Lays out the buffers.
   void seal();

@@ -34,9 +34,9 @@ class CheckpointFrame {
   struct Attention {
     Tensor o, lse;
   };
-  /// In the second run: the results of the segment's next attention op, if they were kept.
+  /// Returns, in the second run, the results of the segment's next attention op, if they were kept.
   std::optional<Attention> replay_attention();
-  /// In the first run: keeps them if that was asked for.
+  /// Keeps the results of an attention op in the first run, if that was asked for.
   void keep_attention(const Tensor& o, const Tensor& lse);
   void start_replay() { replaying_ = true; }
 

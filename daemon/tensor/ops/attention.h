@@ -2,10 +2,12 @@
 // Scaled dot-product attention and rotary embedding.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "daemon/tensor/tensor.h"
 #include "kernels/options.h"
+#include "planner/attention/document_rows.h"
 
 namespace meshloom::ops {
 
@@ -19,6 +21,8 @@ struct SdpaOptions {
   bool enable_gqa = false;   ///< Hq may be a multiple of Hkv
   Tensor bias = {};          ///< float, broadcastable to [B,Hq,Sq,Skv]; may require a gradient
   Tensor document_ids = {};  ///< int64 [B,S]; Sq == Skv
+  /// What document_ids say, for attention that is planned over ranks; null: it reads them there.
+  std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
   float dropout_p = 0.0f;
   PhiloxStream dropout_random = {};
   std::int64_t dropout_first_head =

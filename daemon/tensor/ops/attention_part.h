@@ -20,8 +20,8 @@ struct AttentionPart {
 
 /// x [B,H,n,D] without its gradient, its rows dense as kernels want them.
 Tensor dense_rows(const Tensor& x);
-/// Of this rank's kv heads [B,h,n,D] those that its `count` query heads read: one kv head per equal
-/// number of query heads.
+/// Returns those of this rank's kv heads [B,h,n,D] that its `count` query heads read: one kv head
+/// per equal number of query heads.
 Tensor heads_read(const Tensor& kv, std::int64_t count, const Dims& place);
 
 }  // namespace meshloom::ops

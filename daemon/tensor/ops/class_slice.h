@@ -17,8 +17,8 @@ namespace meshloom::ops {
 /// The place of a target that does not count, beside kernels::kOtherSlice.
 inline constexpr std::int64_t kIgnoredClass = -2;
 
-/// The same ids as places in the rank's part of the vocabulary, contiguous int64: kOtherSlice where
-/// another rank holds one, `special_place` for the id `special`. Ids are in the vocabulary.
+/// Returns the ids as places in the rank's part of the vocabulary, contiguous int64: kOtherSlice
+/// where another rank holds one, `special_place` for the id `special`. Ids are in the vocabulary.
 Tensor slice_places(const Tensor& ids, const planner::IndexRanges& slice,
                     std::optional<std::int64_t> special = std::nullopt,
                     std::int64_t special_place = kernels::kOtherSlice);
@@ -68,8 +68,8 @@ struct ClassTargets {
 /// `ignored`.
 ClassTargets whole_targets(const char* op, const Tensor& targets, std::int64_t classes,
                            std::int64_t ignored);
-/// The same for this rank's targets of the call, with dim `class_dim` of input `input` as the
-/// classes. The call outlives the result.
+/// Makes, and checks as whole_targets does, this rank's targets of the call, with dim `class_dim`
+/// of input `input` as the classes. The call outlives the result.
 ClassTargets slice_targets(const char* op, const LocalCall& call, const Tensor& targets, int input,
                            int class_dim, std::int64_t ignored);
 

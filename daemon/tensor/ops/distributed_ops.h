@@ -15,7 +15,7 @@ std::span<const DistributedOp> distributed_ops();
 std::vector<Tensor> embedding_by_rows(const LocalCall& call);
 std::vector<Tensor> cross_entropy_of_shards(const LocalCall& call);
 std::vector<Tensor> linear_cross_entropy_by_vocabulary(const LocalCall& call);
-/// Of linear_cross_entropy_by_vocabulary: where losses of each target are asked for.
+/// Does the work of linear_cross_entropy_by_vocabulary where losses of each target are asked for.
 Tensor linear_token_losses_by_vocabulary(const LocalCall& call);
 std::vector<Tensor> mean_of_shards(const LocalCall& call);
 std::vector<Tensor> linear_with_bias_once(const LocalCall& call);

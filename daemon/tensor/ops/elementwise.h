@@ -12,7 +12,7 @@ Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 
-/// With a number on one side.
+/// These functions take a number on one side.
 Tensor add(const Tensor& x, double value);
 Tensor sub(const Tensor& x, double value);
 Tensor sub(double value, const Tensor& x);
@@ -48,7 +48,7 @@ Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
 Tensor dropout(const Tensor& x, double p, const PhiloxStream& random,
                std::uint64_t first_index = 0);
 
-/// Another dtype; the gradient comes back in x's. Same dtype: returns x.
+/// Returns x in another dtype; the gradient comes back in x's. Same dtype: returns x.
 Tensor cast(const Tensor& x, DType dtype);
 
 }  // namespace meshloom::ops

@@ -44,9 +44,9 @@ struct WeightedLoss {
   Tensor losses;  ///< of targets' shape, 0 where a target is ignored; no gradient goes through them
 };
 
-/// The same with sum = sum(row_weights * losses) * grad_scale: row_weights are float32 (float64 for
-/// float64) of targets' shape, of any sign, and get no gradient. Weights of 1 give the bits of
-/// linear_cross_entropy.
+/// Computes linear_cross_entropy with sum = sum(row_weights * losses) * grad_scale: row_weights are
+/// float32 (float64 for float64) of targets' shape, of any sign, and get no gradient. Weights of 1
+/// give the bits of linear_cross_entropy.
 WeightedLoss weighted_linear_cross_entropy(const Tensor& hidden, const Tensor& weight,
                                            const Tensor& bias, const Tensor& targets,
                                            const Tensor& row_weights,

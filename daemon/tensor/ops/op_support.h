@@ -21,7 +21,7 @@ void check_dtype(const char* op, const char* what, const Tensor& x, DType expect
 /// The one element of `value` is `expected`, else `raise`, which reads it, throws. It is called at
 /// once, or at the end of a step that defers checks (DeferredChecks).
 void check_value(const Tensor& value, double expected, std::function<void()> raise);
-/// By check_value: every value of x (int64) is in [0, limit) or equal to `allowed`.
+/// Checks, by check_value, that every value of x (int64) is in [0, limit) or equal to `allowed`.
 void check_indices(const char* op, const char* what, const Tensor& x, std::int64_t limit,
                    std::optional<std::int64_t> allowed = std::nullopt);
 
@@ -68,8 +68,8 @@ class ParamGrad {
   bool accumulate_ = false;
 };
 
-/// For kernels with one `accumulate` flag for both: the flag, after clearing the one that is empty
-/// if they differ.
+/// Returns, for kernels with one `accumulate` flag for both, the flag, after clearing the one that
+/// is empty if they differ.
 bool common_accumulate(ParamGrad& a, ParamGrad& b);
 
 }  // namespace meshloom::ops

@@ -30,9 +30,9 @@ class Parameters {
   Parameters(Work& work, std::string_view callee, const Arguments& arguments,
              std::initializer_list<std::string_view> names, std::size_t required = 0);
 
-  /// Null where it was not given.
+  /// Returns null where it was not given.
   const Value* at(std::size_t i) const { return values_[i]; }
-  /// The same where it is None.
+  /// Returns null also where it is None.
   const Value* some(std::size_t i) const;
 
   // --- The value, or what stands for it where it was not given. Throws for another type.

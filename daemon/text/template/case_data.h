@@ -12,7 +12,7 @@ namespace meshloom::text::chat::case_data {
 struct Range {
   std::uint32_t first, last, step;
 };
-/// The same, and how far the other case is from them.
+/// A Shift is a Range of characters, and tells how far the other case is from them.
 struct Shift {
   std::uint32_t first, last, step;
   std::int32_t distance;

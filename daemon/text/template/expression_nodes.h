@@ -15,7 +15,7 @@ namespace meshloom::text::chat {
 /// Levels of expressions in each other, also of a + b + c, which has two.
 inline constexpr int kMostHeight = 400;
 
-/// Of an expression that holds those, some of which may be null.
+/// Returns the height of an expression that holds `parts`, some of which may be null.
 inline int height_of(std::initializer_list<const Expression*> parts) {
   int height = 0;
   for (const Expression* part : parts)

@@ -15,7 +15,7 @@ struct Filter {
   Value (*apply)(Work& work, const Value& input, const Arguments& arguments);
 };
 
-/// Null where there is none of the name here.
+/// Returns null where there is none of the name here.
 const Filter* find_filter(std::string_view name);
 /// Whether Jinja has one of the name that this language has not.
 bool is_filter_of_jinja(std::string_view name);

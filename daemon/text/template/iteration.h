@@ -24,7 +24,7 @@ bool is_iterable(const Value& value);
 Values elements_of(Work& work, const Value& value);
 /// Python's len(), or nothing where it has none.
 std::optional<std::size_t> size_of(Work& work, const Value& value);
-/// The same; throws where it has none.
+/// Returns Python's len(); throws where there is none.
 std::size_t length_of(Work& work, const Value& value);
 
 /// Throws what Jinja throws where an undefined value is used, if it is one.

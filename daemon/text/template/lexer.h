@@ -28,7 +28,7 @@ enum class TokenKind {
 struct Token {
   TokenKind kind = TokenKind::kEnd;
   int line = 1;
-  /// Of data, names, strings (unescaped) and operators.
+  /// Data, names, strings (unescaped) and operators have this text; other tokens have none.
   std::string text;
   std::int64_t integer = 0;
   double real = 0;

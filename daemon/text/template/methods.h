@@ -21,7 +21,7 @@ Value make_method(Work& work, const Value& object, std::string_view name);
 /// Calls an offered one.
 Value call_method(Work& work, const Method& method, const Arguments& arguments);
 
-/// Of a text. `name` is one that is offered.
+/// Calls a method of a text. `name` is one that is offered.
 Value call_text_method(Work& work, const Value& self, std::string_view name,
                        const Arguments& arguments);
 bool has_text_method(std::string_view name);

@@ -26,12 +26,12 @@ std::size_t find_last(Work& work, std::string_view text, std::string_view part);
 /// How often it is there, side by side; not empty.
 std::int64_t count_text(Work& work, std::string_view text, std::string_view part);
 
-/// Without white space at the ends, or without characters of `characters`.
+/// Returns the text without white space at the ends, or without characters of `characters`.
 std::string_view strip(Work& work, std::string_view text,
                        const std::optional<std::string_view>& characters, bool left, bool right);
 
-/// At white space, or at a separator; at most `most` times from the left or the right (negative:
-/// always).
+/// Splits at white space, or at a separator; at most `most` times from the left or the right
+/// (negative: always).
 std::vector<std::string_view> split(Work& work, std::string_view text,
                                     const std::optional<std::string_view>& separator,
                                     std::int64_t most, bool from_right);
@@ -51,7 +51,7 @@ std::string swapped_case(Work& work, std::string_view text);
 std::string slice_text(Work& work, std::string_view text, std::size_t length, std::int64_t start,
                        std::int64_t stop, std::int64_t step);
 
-/// With &, <, >, ' and " as HTML has them.
+/// Returns the text with &, <, >, ' and " as HTML has them.
 std::string escaped_html(Work& work, std::string_view text);
 
 }  // namespace meshloom::text::chat

@@ -9,8 +9,8 @@
 
 namespace meshloom::text::chat {
 
-/// As Python decodes it ("unicode-escape" of the ASCII form of it). Refuses at the line what
-/// Python refuses, halves of surrogate pairs, and names of characters (\N{...}).
+/// Decodes the literal as Python does ("unicode-escape" of the ASCII form of it). Refuses at the
+/// line what Python refuses, halves of surrogate pairs, and names of characters (\N{...}).
 std::string unescaped(std::string_view literal, const SourceText& source, int line);
 
 }  // namespace meshloom::text::chat

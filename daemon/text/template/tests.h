@@ -14,7 +14,7 @@ struct Test {
   bool (*holds)(Work& work, const Value& value, const Arguments& arguments);
 };
 
-/// Null where there is none of the name.
+/// Returns null where there is none of the name.
 const Test* find_test(std::string_view name);
 
 }  // namespace meshloom::text::chat

@@ -86,7 +86,7 @@ class Value {
   std::optional<std::int64_t> integer() const;
   /// Levels of objects in it, which end at namespaces and macros.
   int depth() const;
-  /// Of its type, as Python calls it.
+  /// Returns the name of its type, as Python calls it.
   const char* type_name() const;
 
  private:
@@ -128,7 +128,7 @@ class Dict {
   using Entry = std::pair<Value, Value>;
 
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Null where it does not have the key; throws for what is no key of a dict.
+  /// Returns null where it does not have the key; throws for what is no key of a dict.
   const Value* find(Work& work, const Value& key) const;
   const Value* find(Work& work, std::string_view key) const;
   int depth() const { return depth_; }

@@ -20,7 +20,7 @@ class Work {
 
   Budget& budget() { return budget_; }
   std::int64_t now() const { return now_; }
-  /// Of the part that runs, for errors.
+  /// Errors name this line, which is that of the part that runs.
   int line = 1;
 
   /// Pays for steps.

@@ -43,22 +43,23 @@ std::int64_t BatchLoader::sample_at(std::int64_t g) const {
   return Permutation(n, seed_, static_cast<std::uint64_t>(g / n))(g % n);
 }
 
-std::vector<HostBatch> BatchLoader::load(std::int64_t position, std::int64_t rank,
-                                         std::int64_t limit) const {
+std::vector<TokenBatch> BatchLoader::load(std::int64_t position, std::int64_t rank,
+                                          std::int64_t limit) const {
   BatchPlan plan = plan_;
   plan.global_batch_size = limit;
-  std::vector<HostBatch> batches(static_cast<std::size_t>(plan.micro_batches()));
+  std::vector<TokenBatch> batches(static_cast<std::size_t>(plan.micro_batches()));
   for (std::size_t k = 0; k < batches.size(); ++k) {
-    HostBatch& batch = batches[k];
+    TokenBatch& batch = batches[k];
     const planner::ShardRange range = plan.of(static_cast<std::int64_t>(k), rank);
     batch.rows = range.size();
+    batch.length = dataset_->options().seq_len;
     batch.first_sample = range.begin;
     fill(batch, position + range.begin);
   }
   return batches;
 }
 
-void BatchLoader::fill(HostBatch& batch, std::int64_t place) const {
+void BatchLoader::fill(TokenBatch& batch, std::int64_t place) const {
   const DatasetOptions& options = dataset_->options();
   const auto length = static_cast<std::size_t>(options.seq_len);
   const std::size_t values = static_cast<std::size_t>(batch.rows) * length;
@@ -85,18 +86,6 @@ void BatchLoader::fill(HostBatch& batch, std::int64_t place) const {
     padded = padded || read.inputs < options.seq_len;
   }
   if (!options.document_mask && !padded) batch.documents.clear();
-}
-
-nn::Batch to_batch(ExecutionContext& context, const HostBatch& host, std::int64_t seq_len) {
-  const Shape shape = {host.rows, seq_len};
-  nn::Batch batch;
-  batch.input_ids = from_values(context, shape, std::span<const std::int64_t>(host.inputs));
-  batch.labels = from_values(context, shape, std::span<const std::int64_t>(host.labels));
-  if (!host.documents.empty())
-    batch.document_ids = from_values(context, shape, std::span<const std::int64_t>(host.documents));
-  if (!host.positions.empty())
-    batch.position_ids = from_values(context, shape, std::span<const std::int64_t>(host.positions));
-  return batch;
 }
 
 }  // namespace meshloom::train

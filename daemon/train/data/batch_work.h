@@ -6,9 +6,9 @@
 
 namespace meshloom::train {
 
-/// Of all ranks together, what several of them compute counted once.
+/// BatchWork counts the work of all ranks together, and once what several of them compute.
 struct BatchWork {
-  std::int64_t tokens = 0;       ///< that are trained on: HostBatch::tokens
+  std::int64_t tokens = 0;       ///< that are trained on: TokenBatch::tokens
   std::int64_t work_tokens = 0;  ///< that are no padding
   double attention_pairs = 0.0;  ///< of a query and a key that see each other (nn::attention_pairs)
   std::int64_t labels = 0;       ///< that count

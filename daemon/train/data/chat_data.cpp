@@ -8,7 +8,7 @@
 #include "daemon/base/enum_names.h"
 #include "daemon/base/field_error.h"
 #include "daemon/text/document_files.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/paths.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {

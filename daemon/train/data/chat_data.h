@@ -44,7 +44,7 @@ std::int64_t seconds_now();
 /// What makes texts of the lines of a config with data.chat.
 struct ChatSetup {
   text::ChatReading reading;
-  /// Of everything that decides about the texts.
+  /// This text tells apart everything that decides about the texts.
   std::string identity;
   std::string origin;       ///< ChatData.template
   bool tells_time = false;  ///< the template asks for it
@@ -70,8 +70,9 @@ void resolve_chat_tokens(v1::DataConfig& data, const text::FolderTokenizer& toke
 void check_first_chat_lines(const text::DocumentFile& file, const text::ChatReading& reading,
                             std::chrono::steady_clock::time_point until);
 
-/// The same of all lines of all files of a resolved config, until `until` at most, but for files
-/// that are known to be sound; adds those that it found so. Nothing where it has no chat.
+/// Renders, as check_first_chat_lines does, all lines of all files of a resolved config, until
+/// `until` at most, but for files that are known to be sound; adds those that it found so. Nothing
+/// where it has no chat.
 void check_chat_lines(const v1::RunConfig& resolved, const std::filesystem::path& folder,
                       const std::filesystem::path& data_dir,
                       std::chrono::steady_clock::time_point until, SoundLines& sound);

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 
 namespace meshloom::train {
 
@@ -31,13 +31,13 @@ class ChatScan {
   /// The first token is at `begin`.
   ChatScan(std::int64_t begin, std::int64_t seq_len);
 
-  /// With the bits of text/learned_tokens.h. The first token of a conversation is never learnt,
-  /// also where its bit is missing.
+  /// Takes tokens with the bits of text/learned_tokens.h. The first token of a conversation is
+  /// never learnt, also where its bit is missing.
   void add(std::int64_t position, std::int64_t token);
-  /// Behind the last token.
+  /// Ends the scan behind the last token.
   void close(std::int64_t end);
 
-  /// Those with a token to learn, in order, and what became of the others.
+  /// Returns the texts with a token to learn, in order; cuts() tells what became of the others.
   const std::vector<ChatRange>& texts() const { return texts_; }
   const ChatCuts& cuts() const { return cuts_; }
   /// Which of them each sample has, packed whole (pack_texts).

@@ -5,8 +5,8 @@
 #include <array>
 #include <exception>
 
-#include "daemon/train/all_reduce_values.h"
-#include "daemon/train/status_agreement.h"
+#include "daemon/comm/agreement/rank_values.h"
+#include "daemon/comm/agreement/status_agreement.h"
 #include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
@@ -60,7 +60,7 @@ FedBatch DataFeed::training_batch(std::int64_t position, comm::ProcessGroup& wor
   // One small exchange carries the counts and whether a rank's data were bad.
   std::array<double, 6> sums = {0.0, error ? 1.0 : 0.0, 0.0, 0.0, 0.0, 0.0};
   if (counts) {
-    for (const HostBatch& part : batch.micro_batches) {
+    for (const TokenBatch& part : batch.micro_batches) {
       sums[0] += static_cast<double>(part.counted);
       sums[2] += static_cast<double>(part.tokens);
       sums[5] += part.bytes;
@@ -95,8 +95,8 @@ std::int64_t DataFeed::validation_batches(const std::string& set, std::int64_t f
   return std::clamp<std::int64_t>(all - first, 0, batches);
 }
 
-std::vector<HostBatch> DataFeed::validation_batch(const std::string& set,
-                                                  std::int64_t index) const {
+std::vector<TokenBatch> DataFeed::validation_batch(const std::string& set,
+                                                   std::int64_t index) const {
   const BatchLoader& loader = validation(set);
   const std::int64_t size = loader.plan().global_batch_size;
   const std::int64_t at = index * size;

@@ -12,13 +12,13 @@
 #include "daemon/nn/models/model_config.h"
 #include "daemon/train/data/batch_loader.h"
 #include "daemon/train/data/batch_work.h"
-#include "daemon/train/resolve.h"
+#include "daemon/train/data/run_data.h"
 
 namespace meshloom::train {
 
 /// The micro batches of a rank, and the labels and work of all ranks' together.
 struct FedBatch {
-  std::vector<HostBatch> micro_batches;
+  std::vector<TokenBatch> micro_batches;
   std::int64_t labels = 0;
   BatchWork work;
 };
@@ -32,7 +32,7 @@ class DataFeed {
 
   const v1::DataIdentity& identity() const { return identity_; }
   std::int64_t training_samples() const { return training_ ? training_->dataset().size() : 0; }
-  /// Of what is trained on, where it is conversations.
+  /// Returns the cuts of what is trained on, where it is conversations.
   std::optional<ChatCuts> chat_cuts() const;
   /// From here on validations are of whole windows, as those of older jobs: the last tokens of
   /// packed data, which fill none, are left out. Returns whether there are such tokens.
@@ -49,7 +49,7 @@ class DataFeed {
   /// FailedPrecondition if there are no such data. No collectives.
   std::int64_t validation_batches(const std::string& set, std::int64_t first,
                                   std::int64_t batches) const;
-  std::vector<HostBatch> validation_batch(const std::string& set, std::int64_t index) const;
+  std::vector<TokenBatch> validation_batch(const std::string& set, std::int64_t index) const;
 
  private:
   const BatchLoader& validation(const std::string& set) const;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "daemon/base/utf8.h"
-#include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/checkpoint/message_json.h"
+#include "daemon/train/files/digest.h"
+#include "daemon/train/files/message_json.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {

@@ -11,7 +11,7 @@
 #include "daemon/train/data/chat_samples.h"
 #include "daemon/train/data/masked_lm.h"
 #include "daemon/train/data/token_bytes.h"
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 
 namespace meshloom::train {
 
@@ -37,8 +37,8 @@ struct DatasetOptions {
   bool keep_rest = false;
   /// A token that ends its document. Files of text end one in any case.
   std::optional<std::int64_t> document_end = std::nullopt;
-  /// For models that see both sides: a sample is its first T tokens, and its labels are those same
-  /// tokens, which BatchLoader then hides some of.
+  /// This is for models that see both sides: a sample is its first T tokens, and its labels are
+  /// those same tokens, which BatchLoader then hides some of.
   std::optional<MaskedLmOptions> masked = std::nullopt;
   TokenBytes bytes = {};  ///< of text, that labels stand for
 };
@@ -61,7 +61,7 @@ class Dataset {
   Dataset(std::shared_ptr<const TokenStream> stream, TokenRange range,
           const DatasetOptions& options);
 
-  /// The same range in whole samples: as it would be without keep_rest.
+  /// Returns the same range in whole samples: as it would be without keep_rest.
   Dataset without_rest() const;
 
   /// Samples; 0 if the range is shorter than one, or with keep_rest has nothing to predict.
@@ -69,7 +69,7 @@ class Dataset {
   /// Tokens of the range.
   std::int64_t tokens() const { return range_.size(); }
   const DatasetOptions& options() const { return options_; }
-  /// Null: the stream holds no conversations.
+  /// Returns null if the stream holds no conversations.
   const ChatSamples* chat() const { return chat_.get(); }
 
   /// One row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the token
@@ -88,7 +88,7 @@ class Dataset {
 
  private:
   RowCounts read_chat(std::int64_t sample, const Row& row) const;
-  /// Of those at `begin` and later.
+  /// Checks that `tokens`, which stand at `begin` and later, are in the vocabulary.
   void check_vocabulary(std::int64_t begin, std::span<const std::int64_t> tokens) const;
   /// Tokens of a sample behind its inputs: the last one's label.
   std::int64_t tokens_behind() const { return options_.masked && options_.keep_rest ? 0 : 1; }

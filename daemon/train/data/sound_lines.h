@@ -18,9 +18,11 @@ class SoundLines {
  public:
   static constexpr std::size_t kKept = 256;
 
-  /// Of a file as it lies on the disk now, and what decides whether a line of it is taken.
+  /// Returns the key of a file as it lies on the disk at this moment, and of what decides whether a
+  /// line of it is taken.
   static std::string key(const text::DocumentFile& file, const text::DocumentReading& reading);
-  /// The same of conversations, which are taken as `setup` says (ChatSetup::identity).
+  /// Returns the key of a file of conversations, which are taken as `setup` says
+  /// (ChatSetup::identity).
   static std::string key(const text::DocumentFile& file, const std::string& setup);
 
   bool has(const std::string& key) const;

@@ -8,10 +8,10 @@
 #include "daemon/text/byte_tokenizer.h"
 #include "daemon/text/token_file.h"
 #include "daemon/text/tokenizer_folder.h"
-#include "daemon/train/checkpoint/hf_byte_tokenizer.h"
 #include "daemon/train/data/chat_data.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/paths.h"
+#include "daemon/train/files/hf_byte_tokenizer.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/files/paths.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::train {

@@ -15,7 +15,7 @@
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/data/sound_lines.h"
 #include "daemon/train/data/token_cache.h"
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::train {
@@ -47,7 +47,7 @@ struct TokenizedText {
   std::vector<std::filesystem::path> set_tokens;  ///< by validation set; empty likewise
   std::vector<TokenizedFiles> made_of = {};       ///< where the files of tokens say so
   std::string chat_template = {};                 ///< ChatSetup::origin
-  /// As text::Tokenizer::token_bytes.
+  /// The tokenizer gave these (text::Tokenizer::token_bytes).
   std::vector<std::uint32_t> token_bytes = {};
 };
 
@@ -70,8 +70,9 @@ RunFiles find_run_files(const v1::RunConfig& config, const std::filesystem::path
                         const std::string& field, base::Disk& disk = base::own_disk());
 /// Each file as it will be read. `format`: DataConfig.format. Throws as text::document_file.
 std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format);
-/// Of a masked language model, whose config says nothing of it: what hides tokens and which are
-/// never hidden, as the tokenizer of the folder names them. Nothing where there is no folder.
+/// Fills in, for a masked language model whose config says nothing of it, what hides tokens and
+/// which are never hidden, as the tokenizer of the folder names them. Does nothing where there is
+/// no folder.
 void fill_masked_tokens(v1::DataConfig& data, const std::filesystem::path& folder,
                         text::TokenizerCache& opened);
 /// Fills in and checks which tokens stand around documents: data.append_eos, document_end and

@@ -7,21 +7,22 @@
 #include <span>
 #include <vector>
 
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 
 namespace meshloom::train {
 
 class TokenBytes {
  public:
-  /// Not known.
+  /// Makes an object that knows no bytes.
   TokenBytes() = default;
-  /// By token id; others stand for none.
+  /// Takes bytes by token id; other tokens stand for none.
   explicit TokenBytes(std::vector<std::uint32_t> by_token);
   /// The mean of some text: each token stands for so many.
   explicit TokenBytes(double each) : each_(each) {}
 
   bool known() const { return by_token_ != nullptr || each_ > 0.0; }
-  /// Of the labels that count, those that are not below 0; 0 where it is not known.
+  /// Returns the bytes of the labels that count, which are those not below 0; 0 where it is not
+  /// known.
   double of(std::span<const std::int64_t> labels) const;
 
  private:
@@ -29,8 +30,8 @@ class TokenBytes {
   double each_ = 0.0;
 };
 
-/// Of a stream whose tokens are bytes, or were made of text by this program, whose files say how
-/// much it was; not known for others.
+/// Returns the mean for a stream whose tokens are bytes, or were made of text by this program,
+/// whose files say how much it was; not known for others.
 TokenBytes mean_token_bytes(const TokenStream& stream);
 
 }  // namespace meshloom::train

@@ -20,7 +20,7 @@ namespace meshloom::train {
 /// is removed by the next one.
 class TokenCache {
  public:
-  /// Of all files together at most `most_bytes`: those that were used longest ago are removed for
+  /// All files together take at most `most_bytes`: those that were used longest ago are removed for
   /// new ones, but for those that this object has given out. A file that somebody reads may be
   /// removed: it is there until it is closed.
   TokenCache(std::filesystem::path folder, std::uint64_t most_bytes);

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "daemon/train/data/sound_lines.h"
-#include "daemon/train/data/token_stream.h"
+#include "daemon/train/files/token_stream.h"
 
 namespace meshloom::v1 {
 class RunConfig;
@@ -21,8 +21,9 @@ namespace meshloom::train {
 void check_token_ids(std::span<const std::int64_t> tokens, std::int64_t begin,
                      const TokenStream& stream, std::int64_t vocab_size);
 
-/// The same of all files of tokens of a resolved config, read until `until` at most, but for those
-/// that are known to be sound, and adds those that it found so. Throws with the field of the path.
+/// Checks, as check_token_ids does, all files of tokens of a resolved config, read until `until` at
+/// most, but for those that are known to be sound, and adds those that it found so. Throws with the
+/// field of the path.
 void check_files_of_tokens(const v1::RunConfig& resolved, std::int64_t vocab_size,
                            const std::filesystem::path& data_dir,
                            std::chrono::steady_clock::time_point until, SoundLines& sound);

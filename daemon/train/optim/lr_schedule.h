@@ -30,7 +30,7 @@ struct LrSchedule {
   std::int64_t decay_steps() const;
 };
 
-/// From a resolved config.
+/// Makes the schedule of a resolved config.
 LrSchedule make_lr_schedule(const v1::LrSchedulerConfig&, std::int64_t total_steps);
 
 /// What a job trains with: a schedule and the rate that its factors multiply.

@@ -10,7 +10,7 @@
 
 #include "daemon/comm/process_group.h"
 #include "daemon/nn/module.h"
-#include "daemon/train/checkpoint/state_tensor.h"
+#include "daemon/train/files/state_tensor.h"
 #include "daemon/train/optim/parameter_groups.h"
 #include "kernels/backend.h"
 #include "v1/config.pb.h"
@@ -42,7 +42,7 @@ struct OptimizerValues {
   double momentum = 0.0;  ///< not 0 only if the settings' is not, which decides about its buffers
 };
 
-/// From a resolved config.
+/// Makes the settings of a resolved config.
 OptimizerSettings make_optimizer_settings(const v1::OptimizerConfig&);
 
 /// If parameters are shards: which of them count in the global gradient norm on this rank, so
@@ -66,7 +66,7 @@ class Optimizer {
             std::vector<Tensor> masters = {}, NormGroup norm_group = {});
 
   const OptimizerSettings& settings() const { return settings_; }
-  /// From the next step on.
+  /// Sets values that count from the next step on.
   void set_values(const OptimizerValues& values);
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   /// Whether parameter i is subject to the weight decay of the settings.
@@ -98,7 +98,7 @@ class Optimizer {
   /// none if all hold all.
   std::vector<StateTensor> state(const std::vector<planner::SpecPtr>& specs = {}) const;
   void refresh_working_copies();
-  /// As before the first step.
+  /// Sets all moments to 0, as they are before the first step.
   void reset_moments();
   /// float32 master of parameter i.
   const Tensor& master(std::size_t i) const { return masters_[i]; }
@@ -113,11 +113,12 @@ class Optimizer {
     Tensor step;               ///< int64
   };
 
-  /// Of parameter i on this rank; undefined if there is none or it is empty.
+  /// Returns the gradient of parameter i on this rank; undefined if there is none or it is empty.
   Tensor gradient(std::size_t i) const;
   void place_groups();
   float weight_decay(std::size_t i) const;
-  /// Of a slot of lr_factors_. Parameters without a gradient are left out.
+  /// Returns the parameters of a slot of lr_factors_, as kernels step them. Parameters without a
+  /// gradient are left out.
   std::vector<kernels::OptimizerTensor> tensors_to_step(std::size_t slot) const;
 
   ExecutionContext& context_;

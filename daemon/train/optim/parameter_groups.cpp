@@ -5,7 +5,7 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/nn/models/model.h"
-#include "daemon/train/checkpoint/hf_names.h"
+#include "daemon/train/files/hf_names.h"
 #include "planner/limits.h"
 #include "planner/name_pattern.h"
 

@@ -20,7 +20,7 @@ struct ParameterGroup {
   std::optional<double> weight_decay;  ///< instead of the optimizer's, of all its parameters
 };
 
-/// Of a resolved config.
+/// Makes the groups of a resolved config.
 std::vector<ParameterGroup> make_parameter_groups(const v1::OptimizerConfig& config);
 
 /// The group of each of `names`, if any. Throws InvalidArgument with the field

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/train/optim/step_values.h"
 
-#include "daemon/train/field_checks.h"
+#include "daemon/base/field_checks.h"
 
 namespace meshloom::train {
 
@@ -33,13 +33,13 @@ StepValues step_values(const v1::OptimStepParams& given, const v1::OptimizerConf
   of.eps = given.has_eps() ? given.eps() : optimizer.eps();
   of.weight_decay = given.has_weight_decay() ? given.weight_decay() : optimizer.weight_decay();
   of.momentum = given.has_momentum() ? given.momentum() : optimizer.momentum();
-  check_range("lr", values.lr, 0.0, 1e6);
-  check_range("beta1", of.beta1, 0.0, 1.0, true);
-  check_range("beta2", of.beta2, 0.0, 1.0, true);
-  check_range("eps", of.eps, 0.0, 1.0);
-  check_range("weight_decay", of.weight_decay, 0.0, 1e6);
-  check_range("momentum", of.momentum, 0.0, 1.0, true);
-  check_range("grad_clip_norm", values.max_norm, 0.0, 1e30);
+  base::check_range("lr", values.lr, 0.0, 1e6);
+  base::check_range("beta1", of.beta1, 0.0, 1.0, true);
+  base::check_range("beta2", of.beta2, 0.0, 1.0, true);
+  base::check_range("eps", of.eps, 0.0, 1.0);
+  base::check_range("weight_decay", of.weight_decay, 0.0, 1e6);
+  base::check_range("momentum", of.momentum, 0.0, 1.0, true);
+  base::check_range("grad_clip_norm", values.max_norm, 0.0, 1e30);
   return values;
 }
 

@@ -53,7 +53,7 @@ class FencedBackend final : public kernels::Backend {
   void reset_counts() { streams_.counts() = {}; }
   /// Host memory of kind kHost that was taken from this device and not given back.
   std::size_t pinned_bytes() const { return pinned_.bytes(); }
-  /// As FencedStreams::take_errors.
+  /// Returns what FencedStreams::take_errors returns.
   std::vector<std::string> take_errors() { return streams_.take_errors(); }
 
   const char* name() const override { return "fenced"; }
@@ -61,7 +61,7 @@ class FencedBackend final : public kernels::Backend {
   DType fast_dtype(std::int64_t channels) const override;
 
   // --- Memory
-  /// Of all kinds; kSymmetric is the device's own, which peers cannot map.
+  /// Makes sources of all kinds; kSymmetric is the device's own, which peers cannot map.
   std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) override;
   kernels::DeviceMemory memory() const override { return memory_.size(); }
   std::shared_ptr<OwnedStream> make_stream(Device device) override;
@@ -175,7 +175,8 @@ class FencedBackend final : public kernels::Backend {
   std::vector<MemoryUse> uses_of(const char* call, const std::vector<Access>& accesses) const;
   /// What is wrong with where a view lies, to stand behind its name; empty: nothing.
   std::string fault_of(const Access& access, const ByteRange& range) const;
-  /// Of host memory that the device copies while the host goes on.
+  /// Throws InternalError unless `host`, which the device copies while the host goes on, is
+  /// contiguous memory of kind kHost of this device.
   void check_pinned(const char* call, const TensorView& host) const;
 
   const Device device_;

@@ -18,8 +18,8 @@ class FencedEvent final : public Event {
   void record(const Stream& stream) override;
   void wait() override;
   bool done() override;
-  /// By the number of items between the marks, as if each took a microsecond: the same in every
-  /// order.
+  /// Counts the time by the number of items between the marks, as if each took a microsecond: the
+  /// same in every order.
   double seconds_since(Event& start) override;
 
   FencedStreams& streams() const { return streams_; }

@@ -52,14 +52,14 @@ class FencedStreams {
   FencedStreams& operator=(const FencedStreams&) = delete;
 
   Stream open_stream();
-  /// Of this device, open. Runs everything, as finish() does.
+  /// Ends an open stream of this device. Runs everything, as finish() does.
   void end_stream(const Stream& stream) noexcept;
 
   /// Gives the context's stream a call. Throws InternalError where it is no open stream of this
   /// device, and where AccessRecords refuses `uses`; then nothing is queued.
   void push(const kernels::KernelContext& context, const char* call,
             std::span<const MemoryUse> uses, Work work);
-  /// Behind all that the stream was given so far.
+  /// Returns the mark behind all that the stream was given so far.
   StreamMark mark(const Stream& stream);
   /// What the stream is given later runs when the mark has come.
   void wait_mark(const Stream& stream, const StreamMark& mark);

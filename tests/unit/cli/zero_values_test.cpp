@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/cli/field_setting.h"
-#include "daemon/cli/loss_options.h"
-#include "daemon/cli/plan_options.h"
-#include "daemon/cli/sampling_options.h"
+#include "daemon/cli/jobs/field_setting.h"
+#include "daemon/cli/plans/plan_options.h"
+#include "daemon/cli/runs/loss_options.h"
+#include "daemon/cli/sampling/sampling_options.h"
 #include "daemon/plan/plan_query.h"
 #include "kernels/base/error.h"
 

@@ -35,7 +35,7 @@ TensorView view_of(std::vector<T>& values) {
   return make_view(values.data(), dtype_of<T>(), Shape{static_cast<std::int64_t>(values.size())});
 }
 
-/// Of `n` values, of which every rank gives rank + 1.
+/// Expects the right sums from an all_reduce of `n` values, each of which is rank + 1.
 inline void expect_sums(ProcessGroup& group, std::size_t n) {
   std::vector<float> values(n, static_cast<float>(group.rank() + 1));
   group.all_reduce(view_of(values), ReduceOp::kSum)->wait_host();

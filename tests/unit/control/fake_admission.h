@@ -33,7 +33,7 @@ class FakeAdmission final : public Admission {
     mesh.set_tp(1);
     return admitted;
   }
-  std::shared_ptr<const void> hold_run(const v1::RunConfig&) override { return nullptr; }
+  MemoryUnits hold_run(const v1::RunConfig&) override { return {}; }
   std::optional<v1::RunConfig> refit(const v1::Job& job) override { return plan_.on_refit(job); }
   bool has_device(const std::string&) const override { return true; }
   v1::RunConfig admit_settings(const v1::RunConfig& changed) override {
@@ -48,15 +48,14 @@ class FakeAdmission final : public Admission {
                                    const train::TokenizedText&) override {
     return given;
   }
-  std::shared_ptr<const void> hold_evaluation(const v1::RunConfig&,
-                                              const std::filesystem::path&) override {
-    return nullptr;
+  MemoryUnits hold_evaluation(const v1::RunConfig&, const std::filesystem::path&) override {
+    return {};
   }
   std::filesystem::path tokenizer_folder(const v1::RunConfig&,
                                          const std::filesystem::path&) override {
     return {};
   }
-  std::shared_ptr<const void> hold_models(const v1::RunConfig&) override { return nullptr; }
+  Hold hold_models(const v1::RunConfig&) override { return {}; }
   train::TokenizedText tokenize(const v1::RunConfig&, const std::filesystem::path&,
                                 const std::filesystem::path&, const train::TextProgress&) override {
     return {};
@@ -72,26 +71,25 @@ class FakeAdmission final : public Admission {
   }
   double measured_peak_flops(const v1::RunConfig&) override { return plan_.measured_peak_flops; }
   train::PromptLimits prompt_limits(const v1::RunConfig&) override { return plan_.limits(); }
-  std::shared_ptr<const void> hold_snapshot(const v1::RunConfig&) override {
+  MemoryUnits hold_snapshot(const v1::RunConfig&) override {
     plan_.on_hold_snapshot();
     ++plan_.snapshots;
-    return {nullptr, [&plan = plan_](const void*) { --plan.snapshots; }};
+    return MemoryUnits(Hold([&plan = plan_] { --plan.snapshots; }));
   }
-  std::shared_ptr<const void> hold_upload(std::int64_t bytes) override {
+  MemoryUnits hold_upload(std::int64_t bytes) override {
     if (bytes > plan_.upload_room)
       throw ResourceExhausted(fmt::format("{} bytes of an upload", bytes), kMemoryEstimate);
     plan_.upload_bytes += bytes;
     plan_.most_upload_bytes = std::max(plan_.most_upload_bytes.load(), plan_.upload_bytes.load());
-    return {nullptr, [&plan = plan_, bytes](const void*) { plan.upload_bytes -= bytes; }};
+    return MemoryUnits(Hold([&plan = plan_, bytes] { plan.upload_bytes -= bytes; }));
   }
   /// Takes of FakePlan::cache_room until the result is let go.
-  std::shared_ptr<const void> hold_cache(const CacheNeed& need) override {
+  MemoryUnits hold_cache(const CacheNeed& need) override {
     if (plan_.cache_room < need.bytes)
       throw ResourceExhausted(fmt::format("{} bytes of {} sequences", need.bytes, need.sequences),
                               kMemoryEstimate);
     plan_.cache_room -= need.bytes;
-    return {nullptr,
-            [&plan = plan_, bytes = need.bytes](const void*) { plan.cache_room += bytes; }};
+    return MemoryUnits(Hold([&plan = plan_, bytes = need.bytes] { plan.cache_room += bytes; }));
   }
 
  private:

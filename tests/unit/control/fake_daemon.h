@@ -25,6 +25,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
 #include "tests/unit/control/fake_run.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 
@@ -43,9 +44,7 @@ class FakeDaemon {
   FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size,
              const FakeDaemonOptions& options = {})
       : state_(folder),
-        store_({.journal = state_.journal(),
-                .jobs_dir = state_.jobs(),
-                .others = {&run_store_, &drain_store_}}),
+        store_(state_.journal(), {.jobs_dir = state_.jobs()}, {&run_store_, &drain_store_}),
         executor_(world_size, [this](const Error&) { close_queues(); }),
         admission_(plan, folder, options.on_resolve),
         driver_(store_, executor_, turn_, state_, folder, admission_),
@@ -53,7 +52,7 @@ class FakeDaemon {
                      [this](v1::Job* job) { queue_.tell(job); }),
         generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
         sources_([&plan](const std::filesystem::path& source) {
-          return SourceCache::Loaded{nullptr, load_fake_sampler(plan, source)};
+          return SourceCache::Loaded{{}, load_fake_sampler(plan, source)};
         }),
         scheduler_(executor_, options.sample_share,
                    [this, &plan] { return plan.trains || driver_.busy(); }),
@@ -67,12 +66,11 @@ class FakeDaemon {
                            [this](const grpc::ServerContextBase& context, const std::string& run) {
                              return run_service_.hold_lease(context, run);
                            }}),
-        runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
-               uploads_.transients(), [&plan] { return plan.uptime.load(); },
-               options.most_upload_bytes, options.waiting,
-               [this](const std::string& name) { return queue_.wait_of(name); }}),
-        drain_(drain_store_, turn_, store_, runs_),
         queue_(turn_, store_, runs_, drain_store_),
+        runs_({executor_, turn_, run_store_, scheduler_, admission_, state_, folder,
+               uploads_.transients(), queue_, [&plan] { return plan.uptime.load(); },
+               options.most_upload_bytes, options.waiting}),
+        drain_(drain_store_, turn_, store_, runs_),
         run_service_(runs_),
         operation_service_(runs_),
         checkpoint_service_(store_, runs_, state_, options.downloads) {
@@ -95,7 +93,7 @@ class FakeDaemon {
 
   ~FakeDaemon() { stop(); }
 
-  /// As SIGTERM does.
+  /// Stops the daemon as SIGTERM does.
   void stop() {
     driver_.request_stop();
     runs_.request_stop();
@@ -116,7 +114,7 @@ class FakeDaemon {
   std::shared_ptr<grpc::Channel> channel() const {
     return grpc::CreateChannel(address(), grpc::InsecureChannelCredentials());
   }
-  JobStore& store() { return store_; }
+  OpenJobStore& store() { return store_; }
   Executor& executor() { return executor_; }
   RunManager& runs() { return runs_; }
   Drain& drain() { return drain_; }
@@ -154,7 +152,7 @@ class FakeDaemon {
   StateDir state_;
   RunStore run_store_;
   DrainStore drain_store_;
-  JobStore store_;
+  OpenJobStore store_;
   std::vector<std::unique_ptr<CommandQueue>> queues_;
   Executor executor_;
   FakeAdmission admission_;
@@ -166,9 +164,9 @@ class FakeDaemon {
   SampleScheduler scheduler_;
   UploadStore uploads_;  ///< for transient ones
   UploadServiceImpl upload_service_;
+  RanksQueue queue_;
   RunManager runs_;
   Drain drain_;
-  RanksQueue queue_;
   RunServiceImpl run_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/digest.h"
+#include "daemon/train/files/manifest.h"
 
 namespace meshloom::control {
 

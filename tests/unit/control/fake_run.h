@@ -13,10 +13,12 @@
 #include <string>
 #include <thread>
 
+#include "daemon/comm/agreement/status_agreement.h"
 #include "daemon/control/ranks/run_factory.h"
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/status_agreement.h"
-#include "daemon/train/stop_points.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/files/hf_folder.h"
+#include "daemon/train/run/sampler.h"
+#include "daemon/train/run/stop_points.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -32,7 +34,7 @@ struct FakePlan {
   std::atomic<bool> fail_saves{false};
   std::function<void()> on_save_state = [] {};  ///< of a client's run, on rank 0
   std::atomic<std::chrono::milliseconds> step_time{std::chrono::milliseconds(0)};
-  /// Of a job, on rank 0: while this step is computed, and when these weights are saved.
+  /// A job calls these on rank 0: while this step is computed, and when these weights are saved.
   std::function<void(std::int64_t step)> on_step = [](std::int64_t) {};
   std::function<void(std::int64_t step, const train::JobProgress&)> on_save =
       [](std::int64_t, const train::JobProgress&) {};
@@ -53,8 +55,8 @@ struct FakePlan {
       [](const std::vector<train::SampleStart>&) {};
   std::chrono::milliseconds token_time{0};
   std::atomic<std::chrono::milliseconds> batch_time{std::chrono::milliseconds(0)};  ///< validation
-  /// Of a job's validation on a set (empty: run.data's own data) after a step; none: that of
-  /// FakeRun::loss_at, and 1.
+  /// Gives the loss of a job's validation on a set (empty: run.data's own data) after a step; none:
+  /// that of FakeRun::loss_at, plus 1.
   std::function<double(std::int64_t step, const std::string& set)> validation_loss;
   std::size_t parameter_bytes = 0;  ///< of get_parameters, beside the value
   std::atomic<int> live_runs{0};
@@ -288,7 +290,7 @@ class FakeRun final : public FakeRunBase {
     std::filesystem::create_directories(checkpoint());
     std::ofstream(checkpoint() / "manifest.json") << "{}";
     std::ofstream(checkpoint() / "weights.bin") << std::string(3'000'000, 'w');
-    // As in a manifest, it is there only if there is any.
+    // The progress is there only if there is any, as in a manifest.
     if (progress.validation.ByteSizeLong() > 0) {
       std::ofstream out(checkpoint() / kProgress);
       progress.validation.SerializeToOstream(&out);
@@ -359,8 +361,8 @@ class FakeSteppedRun final : public FakeRunBase {
   }
   train::StepOutput optim_step(const v1::OptimStepParams& params) override {
     if (step_ + 1 == plan_.fail_alone_at_step)
-      train::rethrow_failed_alone(
-          train::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
+      comm::rethrow_failed_alone(
+          comm::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
     if (!std::isfinite(params.lr())) throw InvalidArgument("lr is not finite");
     const bool gradients = std::exchange(has_gradients_, false);
     const double gradient = std::exchange(gradient_, 0.0);
@@ -433,7 +435,8 @@ class FakeSteppedRun final : public FakeRunBase {
   }
 
  private:
-  /// For the time that it takes, unless it is stopped meanwhile. The other ranks follow rank 0.
+  /// Sleeps for the time that computing takes, unless it is stopped meanwhile. The other ranks
+  /// follow rank 0.
   void compute() const {
     if (!writes_) return;
     const auto end = std::chrono::steady_clock::now() + plan_.step_time.load();
@@ -485,7 +488,7 @@ class FakeFactory final : public RunFactory {
   int rank_;
 };
 
-/// For a SourceCache.
+/// Loads a sampler for a SourceCache.
 inline std::unique_ptr<train::Sampler> load_fake_sampler(FakePlan& plan,
                                                          const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder)) throw NotFound("no model in " + folder.string());

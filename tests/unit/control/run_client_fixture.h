@@ -39,7 +39,7 @@ class Client {
     }
     return status;
   }
-  /// Another client, of the same run, that does not have its token.
+  /// Returns another client, of the same run, that does not have its token.
   Client stranger() const {
     Client other(channel_);
     other.run_ = run_;
@@ -56,7 +56,7 @@ class Client {
     runs_->GetRun(&context, request, &response);
     return response.run();
   }
-  /// As ListRuns tells it, which renews no lease.
+  /// Returns the run's state as ListRuns tells it, which renews no lease.
   v1::RunState state() {
     grpc::ClientContext context;
     v1::ListRunsResponse response;
@@ -149,7 +149,7 @@ class Client {
     v1::CloseRunResponse response;
     return runs_->CloseRun(&context, request, &response);
   }
-  /// Without a token, as the client called client_.
+  /// Closes the run by force without a token, as the client called client_.
   grpc::Status close_by_force() {
     v1::CloseRunRequest request;
     request.set_name(run_.name());

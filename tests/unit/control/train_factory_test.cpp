@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "daemon/comm/mesh/thread_bootstrap.h"
-#include "daemon/train/resolve_stepped.h"
+#include "daemon/train/config/resolve_stepped.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/train/tiny_model.h"
 
@@ -26,8 +26,8 @@ class TrainFactoryTest : public ::testing::Test {
     config.mutable_plan()->set_dtype("float32");
     config.mutable_training()->set_micro_batch_size(1);
     config.set_device(device);
-    return train::resolve_stepped_config(config, kFactoryRanks, folder_.path(), {}, nullptr, 0,
-                                         {host_});
+    return train::resolve_stepped_config(
+        config, {.world_size = kFactoryRanks, .data_dir = folder_.path(), .devices = {host_}});
   }
   train::RunOptions options() const {
     train::RunOptions options;

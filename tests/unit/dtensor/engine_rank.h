@@ -19,7 +19,7 @@ struct EngineRank {
   dtensor::DeviceMesh& mesh;
   dtensor::DistributedEngine& engine;
 
-  /// Of this mesh since the last reset.
+  /// Returns how often this mesh called a collective since the last reset.
   std::uint64_t calls(const std::string& collective) const {
     const auto counters = mesh.counters();
     const auto found = counters.find(collective);

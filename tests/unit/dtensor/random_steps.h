@@ -18,7 +18,7 @@ class ProgramBuilder {
   bool ended() const { return ended_; }
   Program finish();
 
-  /// In [low, high].
+  /// Picks a number in [low, high].
   int pick(int low, int high);
   bool chance(double probability);
 
@@ -36,7 +36,7 @@ class ProgramBuilder {
   /// Some dims made 1, some leading ones left out.
   Shape broadcastable(const Shape& shape);
   int random_dim(const Shape& shape) { return pick(0, shape.size() - 1); }
-  /// The same dim, sometimes counted from the end of `ndim` dims.
+  /// Returns the same dim, sometimes counted from the end of `ndim` dims.
   std::int64_t maybe_negative(std::int64_t dim, int ndim) { return chance(0.3) ? dim - ndim : dim; }
   const Tensor& value(const Ref& ref) const;
   const Shape& shape_of(const Ref& ref) const { return value(ref).shape(); }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models on tensor-parallel meshes against one rank: loss, gradients, dropout, generation.
-#include "daemon/nn/models/default_styles.h"
 #include "daemon/parallel/parallelize_model.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 #include <random>
 
 #include "daemon/dtensor/redistribute.h"
+#include "daemon/nn/models/default_styles.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/layout.h"
 #include "kernels/base/error.h"

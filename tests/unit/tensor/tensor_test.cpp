@@ -65,10 +65,13 @@ TEST_F(TensorTest, NoGradGuardRecordsNothing) {
 }
 
 TEST_F(TensorTest, ExternalMemoryIsSharedNotCopied) {
+  struct Floats : MemoryOwner {
+    std::vector<float> values = std::vector<float>(4, 1.0f);
+  };
   ExecutionContext context;
-  auto owner = std::make_shared<std::vector<float>>(4, 1.0f);
-  Tensor t = from_external(context, make_view(owner->data(), DType::kFloat32, {4}), owner);
-  (*owner)[2] = 9.0f;
+  const auto owner = std::make_shared<Floats>();
+  Tensor t = from_external(context, make_view(owner->values.data(), DType::kFloat32, {4}), owner);
+  owner->values[2] = 9.0f;
   EXPECT_EQ(t.to_vector()[2], 9.0);
   EXPECT_EQ(owner.use_count(), 2);
   t = Tensor();

@@ -18,13 +18,14 @@ void check_inner(const char* op, const Tensor& a, const Tensor& b);
 /// A and B make a product of the same shape and dtype as the first ones.
 void check_summands(const char* op, const Tensor& first_a, const Tensor& first_b, const Tensor& a,
                     const Tensor& b);
-/// Of the plain products: one floating dtype, no float8.
+/// Checks that A and B of a plain product have one floating dtype that is no float8, and that
+/// `out`, where given, is that dtype or float32 in the place of a narrower one.
 void check_plain_dtypes(const char* op, const Tensor& a, const Tensor& b,
                         const std::optional<DType>& out);
-/// sum or avg.
+/// Checks that the operation is sum or avg.
 void check_reduce_op(const char* op, ReduceOp reduce_op);
 
-/// Of the scaled products, where A is a [.., K] and B b [K, N].
+/// Checks dtypes and scales of a scaled product, where A is `a` [.., K] and B is `b` [K, N].
 void check_scaled(const char* op, const Tensor& a, const Tensor& b, const Tensor& a_scale,
                   const Tensor& b_scale);
 void check_scaled_terms(const char* op, const Tensor& b, const Tensor& bias,

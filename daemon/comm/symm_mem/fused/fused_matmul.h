@@ -26,10 +26,10 @@ struct FusedOptions {
   /// shard travels and is multiplied in N pieces, while others are still on their way. All ranks
   /// alike. Bits may differ between the two, as products of fewer rows may be summed otherwise.
   int splits = 0;
-  /// Of gathers: refuse shards that do not follow the ceil rule.
+  /// If true, a gather refuses shards that do not follow the ceil rule.
   bool shards_by_ceil_rule = false;
-  /// Of gathers: the rendezvous of the shards of all ranks (given on all or on none), each as it
-  /// lies with the gathered dim outermost (restride_shard_for_gather). They are read where they
+  /// A gather takes the shards of all ranks from this rendezvous (given on all or on none), each as
+  /// it lies with the gathered dim outermost (restride_shard_for_gather). They are read where they
   /// are, without a copy, and may be written again when the call returns.
   std::shared_ptr<SymmetricBuffer> symmetric = nullptr;
 };

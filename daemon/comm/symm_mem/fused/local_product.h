@@ -60,7 +60,7 @@ struct ProductTerms {
            const Factors& rows) const;
 };
 
-/// Of a float8 B; bias and result_scale may be undefined.
+/// Makes ready a float8 B with what belongs to it; bias and result_scale may be undefined.
 ProductTerms make_terms(const Tensor& b, const Tensor& b_scale, const Tensor& bias,
                         const Tensor& result_scale, DType out);
 

@@ -16,8 +16,8 @@ namespace meshloom::comm {
 /// segment that is released stays mapped as long as a buffer of some rank holds it.
 std::unique_ptr<SegmentSource> make_symmetric_source(std::shared_ptr<SymmetricMemory> memory);
 
-/// For tensors that collectives of `group`, and of groups split from it, do not copy. Null where
-/// the group has no symmetric memory.
+/// Makes an allocator for tensors that collectives of `group`, and of groups split from it, do not
+/// copy. Null where the group has no symmetric memory.
 std::shared_ptr<Allocator> make_symmetric_allocator(ProcessGroup& group);
 
 }  // namespace meshloom::comm

@@ -3,14 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
+#include "daemon/control/host/hold.h"
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/services/job_service.h"
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 namespace {
@@ -37,6 +40,20 @@ TEST(BoundedCalls, GivesBackWhatTheCallReturnsOrThrows) {
   expect_ended(calls);
 }
 
+TEST(BoundedCalls, ACallOwnsWhatCanBeMovedAloneUntilItHasEnded) {
+  std::atomic<int> releases = 0;
+  BoundedCalls calls(60s, 4);
+  EXPECT_TRUE(
+      calls.run<bool>([hold = Hold([&] { ++releases; })] { return static_cast<bool>(hold); }));
+  expect_ended(calls);
+  EXPECT_EQ(releases, 1);
+  Hold kept =
+      calls.run<Hold>([hold = Hold([&] { ++releases; })]() mutable { return std::move(hold); });
+  expect_ended(calls);
+  EXPECT_TRUE(kept);
+  EXPECT_EQ(releases, 1);
+}
+
 TEST(BoundedCalls, ACallThatNobodyWaitsForCanEnd) {
   BoundedCalls calls(50ms, 2);
   EXPECT_EQ(calls.run<int>([](const BoundedCalls::Alive& alive) {
@@ -60,7 +77,7 @@ TEST(BoundedCalls, AHangingCallIsLeftBehindAndCounted) {
   };
   for (int i = 0; i < 2; ++i) {
     try {
-      calls.run(hang);
+      calls.run<int>(hang);
       FAIL() << "a hanging call has returned";
     } catch (const DeadlineExceeded& error) {
       EXPECT_EQ(error.reason(), "FILE_SYSTEM_STUCK");
@@ -95,7 +112,7 @@ TEST(BoundedCalls, AServerWithAHangingRequestShutsDown) {
   const test::TempFolder folder;
   const auto gate = std::make_shared<Gate>();
   BoundedCalls calls(600s, 4);
-  JobStore store({folder.path() / "journal", folder.path() / "jobs"});
+  OpenJobStore store(folder.path() / "journal", {folder.path() / "jobs"});
   FakePlan plan;
   FakeAdmission admission(plan, folder.path(), [&calls, gate] {
     calls.run<bool>([gate] {

@@ -14,12 +14,14 @@
 #include "daemon/comm/process_group.h"
 #include "daemon/control/stores/found_damage.h"
 #include "daemon/plan/job_memory.h"
-#include "daemon/train/checkpoint/checkpoint_writer.h"
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/files/hf_folder.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/run/checkpoint_writer.h"
+#include "daemon/train/run/run.h"
 #include "kernels/backend_table.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 #include "tests/unit/train/tiny_model.h"
 
 namespace meshloom::control {
@@ -65,7 +67,7 @@ class LocalAdmissionTest : public ::testing::Test {
   const test::TempFolder data_;
   const test::TempFolder folder_;
   StateDir state_{folder_.path() / "state"};
-  JobStore store_{{state_.journal(), state_.jobs()}};
+  OpenJobStore store_{state_.journal(), {state_.jobs()}};
 };
 
 TEST_F(LocalAdmissionTest, AJobIsResolvedAndItsDoubtsAreTold) {

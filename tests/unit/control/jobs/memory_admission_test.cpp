@@ -108,9 +108,9 @@ TEST_F(MemoryAdmissionTest, ModelsThatAreLoadedForGenerationCountWhileTheyAreHel
   EXPECT_EQ(std::stoll(refusal(admission(0.5)).metadata().at("generation_bytes")), 0);
   auto third = tight.hold_source(weights, 0);
   EXPECT_EQ(std::stoll(refusal(tight).metadata().at("generation_bytes")), 3 * weights);
-  held.reset();
-  more.reset();
-  third.reset();
+  held.release();
+  more.release();
+  third.release();
   EXPECT_EQ(note(tight), "none");
   EXPECT_NO_THROW(tight.hold_source(weights, job));
 }
@@ -129,7 +129,7 @@ TEST_F(MemoryAdmissionTest, CachesOfSequencesAreCountedBesideTheJob) {
     EXPECT_EQ(std::stoll(error.metadata().at("generation_bytes")), third / 2);
   }
   EXPECT_THROW(tight.hold_source(third * 9, job), ResourceExhausted);
-  held.reset();
+  held.release();
   EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, {job}));
   EXPECT_NO_THROW(tight.hold_cache({9, third / 2, 1}, {100 * job})) << "a job with overcommit";
   EXPECT_THROW(tight.hold_cache({9, 20 * third, 1}, {100 * job}), ResourceExhausted);
@@ -237,7 +237,7 @@ TEST_F(DeviceAdmissionTest, WhatIsDrawnOnDevicesIsCountedThere) {
   }
   EXPECT_THROW(tight.hold_weights(2 * tenth, "cuda", job), ResourceExhausted);
   EXPECT_NO_THROW(tight.hold_weights(2 * tenth, "cpu", job)) << "the host has room";
-  held.reset();
+  held.release();
   EXPECT_NO_THROW(tight.hold_weights(2 * tenth, "cuda", job));
 }
 

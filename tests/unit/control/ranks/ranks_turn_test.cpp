@@ -15,11 +15,13 @@ namespace {
 
 TEST(RanksTurn, WhoDoesNotWaitGetsTheRanksOnlyIfTheyAreFree) {
   RanksTurn turn;
-  EXPECT_TRUE(turn.try_acquire("a"));
+  Hold hold = turn.try_acquire("a");
+  EXPECT_TRUE(hold);
   EXPECT_EQ(turn.holder(), "a");
   EXPECT_FALSE(turn.try_acquire("b"));
   EXPECT_EQ(turn.ahead_of("b"), std::vector<std::string>{"a"}) << "it left no place in the queue";
-  turn.release("a");
+  hold.release();
+  EXPECT_EQ(turn.holder(), "");
   turn.set_open(false);
   EXPECT_FALSE(turn.try_acquire("b"));
   EXPECT_EQ(turn.holder(), "");
@@ -33,11 +35,13 @@ TEST(RanksTurn, WhoDoesNotWaitGetsTheRanksOnlyIfTheyAreFree) {
   }));
   EXPECT_TRUE(asked);
   EXPECT_TRUE(turn.try_acquire("b"));
+  EXPECT_EQ(turn.holder(), "") << "nobody holds them";
 }
 
 TEST(RanksTurn, SaysSinceWhenSomebodyWaits) {
   RanksTurn turn;
-  ASSERT_TRUE(turn.try_acquire("holder"));
+  Hold held = turn.try_acquire("holder");
+  ASSERT_TRUE(held);
   EXPECT_FALSE(turn.waited("waiting"));
   std::atomic<bool> over = false;
   auto waiting = std::async(std::launch::async,
@@ -54,7 +58,8 @@ TEST(RanksTurn, SaysSinceWhenSomebodyWaits) {
 
 TEST(RanksTurn, WhoWaitsToBeWokenAsksNothingMeanwhile) {
   RanksTurn turn;
-  ASSERT_TRUE(turn.try_acquire("holder"));
+  Hold held = turn.try_acquire("holder");
+  ASSERT_TRUE(held);
   std::atomic<int> asked = 0;
   std::atomic<bool> over = false;
   const auto given_up = [&] {
@@ -70,7 +75,7 @@ TEST(RanksTurn, WhoWaitsToBeWokenAsksNothingMeanwhile) {
   const int before = asked;
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_EQ(asked, before);
-  turn.release("holder");
+  held.release();
   EXPECT_TRUE(test::eventually([&] { return !turn.holder().empty(); }));
   const std::string first = turn.holder();
   over = true;
@@ -82,7 +87,8 @@ TEST(RanksTurn, WhoWaitsToBeWokenAsksNothingMeanwhile) {
 TEST(RanksTurn, WhoComesToBeFirstMovesWithoutLeavingTheQueue) {
   using Names = std::vector<std::string>;
   RanksTurn turn;
-  ASSERT_TRUE(turn.try_acquire("holder"));
+  Hold held = turn.try_acquire("holder");
+  ASSERT_TRUE(held);
   std::atomic<bool> first = false, over = false;
   const auto given_up = [&] { return over.load(); };
   const auto place = [&] { return first ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast; };
@@ -106,12 +112,13 @@ TEST(RanksTurn, WhoComesToBeFirstMovesWithoutLeavingTheQueue) {
   }));
   first = true;
   EXPECT_TRUE(test::eventually([&] { return turn.ahead_of("moving") == Names{"holder"}; }));
-  turn.release("holder");
+  held.release();
   EXPECT_TRUE(test::eventually([&] { return turn.holder() == "moving"; }));
-  turn.release("moving");
+  Hold moved = moving.get();
+  EXPECT_TRUE(moved);
+  moved.release();
   EXPECT_TRUE(test::eventually([&] { return turn.holder() == "other"; }));
   over = true;
-  EXPECT_TRUE(moving.get());
   EXPECT_TRUE(other.get());
 }
 

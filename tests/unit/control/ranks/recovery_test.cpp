@@ -2,9 +2,9 @@
 // What the command stream does when one rank has failed alone.
 #include <gtest/gtest.h>
 
+#include "daemon/comm/agreement/status_agreement.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/rank_worker.h"
-#include "daemon/train/status_agreement.h"
 #include "kernels/base/error.h"
 #include "tests/unit/control/fake_run.h"
 #include "tests/unit/control/ranks/rank_messages.h"
@@ -72,8 +72,8 @@ class AloneFactory final : public RunFactory {
   void join_recovery() override {
     ++joins;
     ++recoveries_;
-    train::rethrow_failed_alone(
-        train::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
+    comm::rethrow_failed_alone(
+        comm::encode_error(std::make_exception_ptr(InternalError("odd", "ODD")), 1), 1);
   }
   int joins = 0;
   bool alike = false;  ///< saves are refused by all ranks alike

@@ -7,6 +7,7 @@
 
 #include "daemon/control/ranks/rank_error.h"
 #include "daemon/control/ranks/rank_worker.h"
+#include "daemon/train/config/sample_start.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_run.h"
 

@@ -30,20 +30,20 @@ TEST(WaitingMemory, BoundsARunAClientAndAll) {
   auto third = memory.take("d", "two", 50);
   EXPECT_EQ(limit_of([&] { memory.take("e", "three", 1); }), "200");
   // What was refused has taken nothing.
-  first.reset();
+  first.release();
   EXPECT_EQ(limit_of([&] { memory.take("e", "three", 61); }), "200");
   auto fourth = memory.take("e", "three", 60);
-  third.reset();
+  third.release();
   EXPECT_NO_THROW(memory.take("a", "one", 50));
 }
 
 TEST(WaitingMemory, WhatIsHeldMayOutliveIt) {
-  WaitingMemory::Hold held;
+  MemoryUnits held;
   {
     WaitingMemory memory({});
     held = memory.take("a", "one", 1);
   }
-  held.reset();
+  held.release();
 }
 
 TEST(WaitingMemory, ARefusedVerbKeepsItsNumberAndKindAlone) {

@@ -7,9 +7,9 @@
 #include <map>
 
 #include "daemon/control/stores/checkpoint_files.h"
-#include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/checkpoint/export_digests.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/files/digest.h"
+#include "daemon/train/files/export_digests.h"
+#include "daemon/train/files/manifest.h"
 #include "tests/unit/control/fake_daemon.h"
 #include "tests/unit/control/fake_manifest.h"
 #include "tests/unit/control/status_info.h"

@@ -82,7 +82,7 @@ TEST_F(DataOutputsTest, OnePathIsWrittenByOneCallAtATime) {
   EXPECT_EQ(refusal("same/x", true), "FILE_BUSY");
   EXPECT_EQ(outputs_.look({"path", "sub/x", false}), folder_ / "a/sub/x") << "takes nothing";
   EXPECT_EQ(refusal("x"), "");
-  place.claim.reset();
+  place.claim.release();
   EXPECT_EQ(refusal("same/x"), "");
 }
 

@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "daemon/nn/models/presets.h"
-#include "daemon/train/sampling_params.h"
+#include "daemon/train/config/sample_start.h"
+#include "daemon/train/config/sampling_params.h"
 #include "tests/unit/control/fake_daemon.h"
 
 namespace meshloom::control {

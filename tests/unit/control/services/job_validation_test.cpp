@@ -6,7 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "daemon/train/validation_progress.h"
+#include "daemon/train/config/validation_progress.h"
+#include "daemon/train/files/message_json.h"
 #include "tests/unit/control/fake_daemon.h"
 #include "tests/unit/control/fake_manifest.h"
 #include "tests/unit/control/status_info.h"

@@ -141,7 +141,7 @@ TEST_F(OperationWatchTest, TheLeaseDoesNotRunWhileItIsHeld) {
   auto hold = daemon_->runs().find(client.run_.name().substr(5))->hold_lease();
   std::this_thread::sleep_for(1500ms);
   EXPECT_EQ(client.get().state(), v1::RUN_STATE_READY);
-  hold.reset();
+  hold.release();
   EXPECT_EQ(client.wait_for(v1::RUN_STATE_CLOSED).state(), v1::RUN_STATE_CLOSED);
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/control/stores/names.h"
 #include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 #include "tests/unit/control/run_client_fixture.h"
 #include "tests/unit/train/tiny_model.h"
 
@@ -34,19 +35,21 @@ class PlanServiceTest : public ::testing::Test {
     service_.reset();
     admission_.reset();
     store_.reset();
-    plans_ = std::make_unique<PlanStore>();
+    uses_ = std::make_shared<const Uses>(Uses::Configs{
+        .jobs = [this](const ConfigTest& test) { return store_->user_by_config(test); },
+        .runs = [this](const ConfigTest& test) { return runs_->user_by_config(test); }});
+    plans_ = std::make_unique<PlanStore>(uses_);
     runs_ = std::make_unique<RunStore>();
-    store_ = std::make_unique<JobStore>(JobStore::Options{.journal = state_.journal(),
-                                                          .jobs_dir = state_.jobs(),
-                                                          .others = {plans_.get(), runs_.get()}});
+    store_ = std::make_unique<OpenJobStore>(
+        state_.journal(), JobStore::Options{.jobs_dir = state_.jobs(), .uses = uses_},
+        std::vector<JournaledStore*>{plans_.get(), runs_.get()});
     admission_ = std::make_unique<LocalAdmission>(
         *store_, state_,
         LocalAdmission::Options{.world_size = 2,
                                 .data_dir = data_.path(),
                                 .hosts = {{"here", 2, {std::int64_t{1} << 32, "a limit"}}},
                                 .plans = plans_.get()});
-    service_ =
-        std::make_unique<PlanServiceImpl>(*plans_, *admission_, *store_, *runs_, search_time_);
+    service_ = std::make_unique<PlanServiceImpl>(*plans_, *admission_, *uses_, search_time_);
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"), {service_.get()}, 16});
     stub_ = v1::PlanService::NewStub(grpc::CreateChannel(
@@ -91,6 +94,7 @@ class PlanServiceTest : public ::testing::Test {
   const test::TempFolder folder_;
   StateDir state_{folder_.path() / "state"};
   std::chrono::milliseconds search_time_ = PlanServiceImpl::kSearchTime;
+  std::shared_ptr<const Uses> uses_;
   std::unique_ptr<PlanStore> plans_;
   std::unique_ptr<RunStore> runs_;
   std::unique_ptr<JobStore> store_;
@@ -151,10 +155,9 @@ TEST_F(PlanServiceTest, JobsNamePlansWhichAreKeptAsLong) {
   Admitted admitted = admission_->admit(job(id.substr(0, 10)));
   EXPECT_EQ(admitted.resolved.mesh().tp(), 2);
   EXPECT_EQ(admitted.resolved.plan().name(), id);
-  const auto no_user = [](const std::string&) { return std::nullopt; };
-  EXPECT_EQ(reason_of([&] { plans_->remove(id, {}, no_user); }), "PLAN_IN_USE");
+  EXPECT_EQ(reason_of([&] { plans_->remove(id, {}); }), "PLAN_IN_USE");
   store_->submit(job(id), admitted.resolved, {});
-  admitted.hold.reset();
+  admitted.hold.release();
   v1::DeletePlanRequest remove;
   v1::DeletePlanResponse removed;
   remove.set_name(plan.name());

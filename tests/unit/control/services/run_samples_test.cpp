@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "daemon/base/sha256.h"
+#include "daemon/train/config/sample_start.h"
 #include "tests/support/eventually.h"
 #include "tests/support/file_text.h"
 #include "tests/unit/control/run_client_fixture.h"

@@ -120,7 +120,7 @@ TEST_F(RunStatesTest, AStateDirWhoseRunFillsARecordStartsWorksAndStops) {
   job.set_name("beside");
   job.mutable_run()->mutable_training()->set_steps(1);
   daemon_->store().submit(job, job.run(), {});
-  EXPECT_TRUE(daemon_->store().journal_troubles().empty());
+  EXPECT_TRUE(daemon_->store().ledger().troubles().empty());
   const grpc::Status refused = client.save_state(257, save_of("more", 10'000), 2);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(info_of(refused).reason(), "STATES_FULL");
@@ -139,7 +139,7 @@ TEST_F(RunStatesTest, AStateDirWhoseRunFillsARecordStartsWorksAndStops) {
   Client closing = client_of("big");
   EXPECT_TRUE(closing.close().ok());
   EXPECT_EQ(closing.wait_for(v1::RUN_STATE_CLOSED).state(), v1::RUN_STATE_CLOSED);
-  EXPECT_TRUE(daemon_->store().journal_troubles().empty());
+  EXPECT_TRUE(daemon_->store().ledger().troubles().empty());
   EXPECT_EQ(daemon_->wait_for("beside", v1::JOB_STATE_SUCCEEDED).state(), v1::JOB_STATE_SUCCEEDED);
 }
 

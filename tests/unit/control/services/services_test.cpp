@@ -413,7 +413,7 @@ TEST(StateDir, ASecondDaemonIsRefused) {
 }
 
 TEST_F(ServicesTest, ASecondServerOnAPortIsRefused) {
-  JobStore store({folder_ / "journal", folder_ / "jobs"});
+  OpenJobStore store(folder_ / "journal", {folder_ / "jobs"});
   FakeAdmission admission(plan_, folder_.path());
   const StateDir state(folder_ / "state");
   JobServiceImpl service(store, admission, state);

@@ -43,7 +43,7 @@ class UploadServiceTest : public TransferTest {
     server_.reset();
     upload_service_ = std::make_unique<UploadServiceImpl>(
         uploads(), UploadServiceImpl::Options{.most_streams = 4, .silence = silence});
-    model_service_ = std::make_unique<ModelServiceImpl>(models(), stores_->jobs, stores_->runs);
+    model_service_ = std::make_unique<ModelServiceImpl>(models(), *stores_->uses);
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"),
                           {upload_service_.get(), model_service_.get()}});

@@ -23,12 +23,10 @@ class JobStoreDurableTest : public JobStoreTest {
                                                  1);
   }
   /// What a daemon that begins with the journal as it is would know.
-  std::unique_ptr<JobStore> after_kill() {
+  std::unique_ptr<OpenJobStore> after_kill() {
     const auto copy = folder_ / fmt::format("copy-{}", ++copies_);
     std::filesystem::copy_file(folder_ / "journal", copy);
-    JobStore::Options other = options();
-    other.journal = copy;
-    return std::make_unique<JobStore>(other);
+    return std::make_unique<OpenJobStore>(copy, options());
   }
 
   int copies_ = 0;
@@ -77,10 +75,8 @@ TEST_F(JobStoreDurableTest, NotesAndSamplesAreRecordsOfTheirOwn) {
   // The first replays what was appended, the second the snapshot that the first begins with.
   auto next = after_kill();
   std::filesystem::copy_file(folder_ / "copy-1", folder_ / "again");
-  JobStore::Options other = options();
-  other.journal = folder_ / "again";
-  const JobStore again(other);
-  for (const JobStore* known : {static_cast<const JobStore*>(next.get()), &again}) {
+  const OpenJobStore again(folder_ / "again", options());
+  for (const OpenJobStore* known : {static_cast<const OpenJobStore*>(next.get()), &again}) {
     const v1::Job job = known->get("a");
     EXPECT_EQ(kept_notes(*known, "a"), notes);
     ASSERT_EQ(job.samples_size(), 2);
@@ -151,8 +147,8 @@ TEST_F(JobStoreDurableTest, AJobThatTheJournalCannotTakeHoldsUpNoOther) {
   move(*store, "a", v1::JOB_STATE_RUNNING);
   store->update("a", [](v1::Job* job) { job->set_sample(std::string(17 << 20, 's')); });
   submit(*store, "b");
-  ASSERT_EQ(store->journal_troubles().size(), 1u);
-  EXPECT_EQ(store->journal_troubles()[0].rfind("jobs/a is not written down", 0), 0u);
+  ASSERT_EQ(store->ledger().troubles().size(), 1u);
+  EXPECT_EQ(store->ledger().troubles()[0].rfind("jobs/a is not written down", 0), 0u);
   try {
     store->pause("a", v1::PAUSE_CODE_CLIENT, {});
     FAIL();
@@ -162,7 +158,7 @@ TEST_F(JobStoreDurableTest, AJobThatTheJournalCannotTakeHoldsUpNoOther) {
   }
   EXPECT_EQ(after_kill()->get("a").state(), v1::JOB_STATE_RECOVERING);
   store->update("a", [](v1::Job* job) { job->clear_sample(); });
-  EXPECT_TRUE(store->journal_troubles().empty());
+  EXPECT_TRUE(store->ledger().troubles().empty());
   EXPECT_EQ(after_kill()->get("b").state(), v1::JOB_STATE_QUEUED);
 }
 
@@ -223,10 +219,8 @@ TEST_F(JobStoreDurableTest, ACancelTakesEffectOnABrokenDiskAndSaysSo) {
 TEST_F(JobStoreDurableTest, AFullDiskTakesCancelsAndEnds) {
   const test::SmallDisk disk(8);
   if (!disk.mounted()) GTEST_SKIP() << "needs root for a disk of its own";
-  JobStore::Options small = options();
-  small.journal = disk / "journal";
   {
-    JobStore store(small);
+    OpenJobStore store(disk / "journal", options());
     for (int i = 0; i < 100; ++i) submit(store, fmt::format("job-{}", i));
     store.begin_attempt("job-0");
     disk.fill();
@@ -243,7 +237,7 @@ TEST_F(JobStoreDurableTest, AFullDiskTakesCancelsAndEnds) {
     move(store, "job-0", v1::JOB_STATE_FAILED);
     EXPECT_EQ(store.get("job-0").state(), v1::JOB_STATE_FAILED);
   }
-  const JobStore store(small);
+  const OpenJobStore store(disk / "journal", options());
   EXPECT_EQ(store.get("job-0").state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(store.get("job-99").state(), v1::JOB_STATE_CANCELLED);
 }
@@ -274,12 +268,12 @@ TEST_F(JobStoreDurableTest, BeginningWaitsForEpochsThatTheJournalPromises) {
     }
     stuck = false;
   });
-  const auto promised = [&] { return store->epoch(); };
+  const auto promised = [&] { return store->ledger().newest_epoch(); };
   EXPECT_TRUE(test::eventually([&] { return promised() >= 64; }));
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(promised(), 64) << "the journal has promised no more";
   EXPECT_TRUE(stuck);
-  EXPECT_GE(after_kill()->epoch(), 64);
+  EXPECT_GE(after_kill()->ledger().newest_epoch(), 64);
   limit.reset();
   driver.join();
   EXPECT_EQ(epochs.size(), 200u);

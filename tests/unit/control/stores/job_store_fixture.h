@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "daemon/control/stores/job_store.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 #include "v1/job_service.pb.h"
 
 namespace meshloom::control {
@@ -17,14 +17,14 @@ class JobStoreTest : public ::testing::Test {
  protected:
   JobStore::Options options() const {
     JobStore::Options options;
-    options.journal = folder_ / "journal";
     options.jobs_dir = folder_ / "jobs";
     return options;
   }
-  std::unique_ptr<JobStore> open(bool hold = false) const {
+  std::filesystem::path journal() const { return folder_ / "journal"; }
+  std::unique_ptr<OpenJobStore> open(bool hold = false) const {
     JobStore::Options with_hold = options();
     with_hold.hold_unfinished = hold;
-    return std::make_unique<JobStore>(with_hold);
+    return std::make_unique<OpenJobStore>(journal(), with_hold);
   }
   static v1::JobSpec spec(const std::string& name, std::int64_t steps = 10) {
     v1::JobSpec spec;

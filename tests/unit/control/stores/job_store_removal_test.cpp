@@ -12,7 +12,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
-#include "tests/unit/train/checkpoint/failpoint_file_system.h"
+#include "tests/unit/train/files/failpoint_file_system.h"
 
 namespace meshloom::control {
 namespace {
@@ -57,7 +57,7 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
     }
   };
   {
-    JobStore store(few);
+    OpenJobStore store(journal(), few);
     for (int i = 0; i < 5; ++i) {
       const std::string name = fmt::format("a{}", i);
       submit(store, name, i == 0 ? key("id", name) : RequestKey{});
@@ -65,7 +65,7 @@ TEST_F(JobStoreRemovalTest, OldEndedJobsStayAsSummariesWithTheirNamesAndRequests
     }
     check(store);
   }
-  JobStore store(few);
+  OpenJobStore store(journal(), few);
   check(store);
 }
 
@@ -73,12 +73,13 @@ TEST_F(JobStoreRemovalTest, APathThatLeadsToACheckpointHoldsItAsItsNameDoes) {
   JobStore::Options below = options();
   below.data_dir = folder_.path();
   std::string other;  // the model folder of a run
-  below.find_other_user = [&](const ConfigTest& uses) {
+  const auto find_run = [&](const ConfigTest& test) {
     v1::RunConfig config;
     config.mutable_model()->set_hf_folder(other);
-    return uses(config) ? std::optional<std::string>("runs/r") : std::nullopt;
+    return test(config) ? std::optional<std::string>("runs/r") : std::nullopt;
   };
-  JobStore store(below);
+  below.uses = std::make_shared<const Uses>(Uses::Configs{.runs = find_run});
+  OpenJobStore store(journal(), below);
   submit(store, "a");
   run_through(store, "a");
   const auto folder = make_folder("a");
@@ -148,7 +149,7 @@ class SlowPathsTest : public JobStoreRemovalTest {
     JobStore::Options slow = options();
     slow.follow = [paths = paths_](const std::string& path) { return paths->follow(path); };
     slow.follow_timeout = timeout;
-    auto store = std::make_unique<JobStore>(slow);
+    auto store = std::make_unique<OpenJobStore>(journal(), slow);
     submit(*store, "a");
     run_through(*store, "a");
     make_folder("a");
@@ -270,7 +271,7 @@ TEST_F(JobStoreRemovalTest, WhatSomebodyReadsIsNotDeleted) {
   EXPECT_EQ(refusal([&] { store->remove("a", {}); }), "JOB_IN_USE an evaluation");
   EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-10"}, {}); }), "")
       << "another one";
-  pin.reset();
+  pin.release();
   const auto export_pin = store->pin_checkpoint({"a", "hf"}, "an evaluation");
   EXPECT_EQ(refusal([&] { store->delete_checkpoint("a", {.folder = "step-1"}, {}); }), "");
   EXPECT_EQ(refusal([&] { store->remove("a", {}); }), "JOB_IN_USE an evaluation");
@@ -289,7 +290,7 @@ TEST_F(JobStoreRemovalTest, ACheckpointsDeletionIsFinishedAtTheNextStartAndTakes
   };
   const JobStore::GoneCheckpoint gone = {.folder = "step-1"};
   const auto path = [&] {
-    JobStore store(options_with_broken);
+    OpenJobStore store(journal(), options_with_broken);
     submit(store, "a");
     run_through(store, "a");
     const auto written = write("{}");
@@ -300,7 +301,7 @@ TEST_F(JobStoreRemovalTest, ACheckpointsDeletionIsFinishedAtTheNextStartAndTakes
     return written;
   }();
   EXPECT_TRUE(std::filesystem::exists(path));
-  { JobStore store(options_with_broken); }
+  { OpenJobStore store(journal(), options_with_broken); }
   EXPECT_TRUE(std::filesystem::exists(path)) << "a start goes on without it";
   {
     const auto store = open();
@@ -397,7 +398,7 @@ TEST_F(JobStoreRemovalTest, ADeletionThatStoppedHalfWayIsFinishedAtTheNextStart)
   JobStore::Options options_with_broken = options();
   options_with_broken.files = &broken;
   const auto folder = [&] {
-    JobStore store(options_with_broken);
+    OpenJobStore store(journal(), options_with_broken);
     submit(store, "a");
     run_through(store, "a");
     const auto made = make_folder("a");
@@ -408,7 +409,7 @@ TEST_F(JobStoreRemovalTest, ADeletionThatStoppedHalfWayIsFinishedAtTheNextStart)
     return made;
   }();
   EXPECT_TRUE(std::filesystem::exists(folder));
-  { JobStore store(options_with_broken); }
+  { OpenJobStore store(journal(), options_with_broken); }
   EXPECT_TRUE(std::filesystem::exists(folder)) << "a start goes on without it";
   const auto store = open();
   EXPECT_FALSE(std::filesystem::exists(folder));

@@ -44,7 +44,10 @@ class TextStore : public JournaledStore {
     commit(record, Ledger::Need::kRefusableUrgent);
   }
 
+  mutable std::atomic<int> snapshots = 0;
+
   void snapshot(const Ledger::Visit& append) const override {
+    ++snapshots;
     for (const auto& [name, text] : texts()) {
       v1::JournalRecord record;
       record.mutable_job()->set_name(name);
@@ -100,32 +103,24 @@ class CompactionGate {
 class OpenStore {
  public:
   explicit OpenStore(const std::filesystem::path& journal)
-      : ledger_(std::make_unique<Ledger>(
-            journal, [this](const v1::JournalRecord& record) { store.replay(record); })) {
-    store.join(*ledger_);
-    ledger_->start({[this](const Ledger::Visit& append) {
-                      ++snapshots_;
-                      store.snapshot(append);
-                    },
-                    [this](Ledger::Ticket upto) { store.on_durable(upto); },
-                    [this](Ledger::Ticket ticket) { store.on_refused(ticket); },
-                    [this](Stage stage) { gate.reach(stage); }});
+      : ledger_(std::make_unique<Ledger>(journal, std::vector<JournaledStore*>{&store},
+                                         [this](Stage stage) { gate.reach(stage); })) {
+    ledger_->start();
   }
 
   /// Makes the journal longer until a compaction begins, which is with a snapshot.
   void grow() {
-    for (const int before = snapshots_; snapshots_ == before;)
+    for (const int before = store.snapshots; store.snapshots == before;)
       store.put("grown", std::string(100'000, 'g'));
   }
   /// Waits for all compactions that have begun, of which none may fail.
-  void await_compactions() { gate.await(Stage::kInPlace, snapshots_); }
+  void await_compactions() { gate.await(Stage::kInPlace, store.snapshots); }
   void close() { ledger_.reset(); }
 
   TextStore store;
   CompactionGate gate;
 
  private:
-  std::atomic<int> snapshots_ = 0;
   std::unique_ptr<Ledger> ledger_;
 };
 

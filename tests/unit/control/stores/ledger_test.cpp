@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "daemon/control/stores/journaled_store.h"
 #include "kernels/base/error.h"
 #include "tests/support/full_disk.h"
 #include "tests/support/temp_folder.h"
@@ -21,32 +25,52 @@ v1::JournalRecord named(const std::string& id) {
   return record;
 }
 
+/// Keeps nothing, so a journal that was compacted is empty.
+class HearingStore final : public JournaledStore {
+ public:
+  void snapshot(const Ledger::Visit&) const override {
+    // There is no store that would have the records of a large journal.
+    if (!compacts) throw IoError("this test compacts no journal");
+  }
+  void on_durable(Ledger::Ticket upto) override {
+    const std::lock_guard lock(gate);
+    durable = upto;
+  }
+  void on_refused(Ledger::Ticket ticket) override { refused.insert(ticket); }
+
+  std::mutex gate;               ///< holds the ledger's thread up
+  std::vector<std::string> ids;  ///< of jobs, in a replay
+  std::atomic<Ledger::Ticket> durable{0};
+  std::set<Ledger::Ticket> refused;
+  bool compacts = true;
+
+ private:
+  void apply(const v1::JournalRecord& record) override {
+    if (record.has_job()) ids.push_back(record.job().name());
+  }
+  void settle_after_restart() override {}
+};
+
 class LedgerTest : public ::testing::Test {
  protected:
-  /// Runs `body` with a ledger below which there is no store.
+  /// Runs `body` with a ledger whose one store only hears what becomes of records.
   void with_ledger(const std::function<void(Ledger&)>& body) {
-    Ledger ledger(folder_ / "journal", [](const v1::JournalRecord&) {});
-    ledger.start({[this](const Ledger::Visit&) {
-                    // There is no store that would have the records of a large journal.
-                    if (!compacts_) throw IoError("this test compacts no journal");
-                  },
-                  [this](Ledger::Ticket upto) { durable_ = upto; },
-                  [this](Ledger::Ticket ticket) { refused_.insert(ticket); }});
+    Ledger ledger(folder_ / "journal", {&store_});
+    ledger.start();
     body(ledger);
   }
   std::vector<std::string> ids() {
-    std::vector<std::string> found;
-    const Ledger ledger(folder_ / "journal", [&](const v1::JournalRecord& record) {
-      if (record.has_job()) found.push_back(record.job().name());
-    });
-    return found;
+    HearingStore reader;
+    const Ledger ledger(folder_ / "journal", {&reader});
+    return reader.ids;
   }
   std::uintmax_t size() const { return std::filesystem::file_size(folder_ / "journal"); }
 
   test::TempFolder folder_;
-  std::atomic<Ledger::Ticket> durable_{0};
-  std::set<Ledger::Ticket> refused_;
-  bool compacts_ = true;
+  HearingStore store_;
+  std::atomic<Ledger::Ticket>& durable_ = store_.durable;
+  std::set<Ledger::Ticket>& refused_ = store_.refused;
+  bool& compacts_ = store_.compacts;
 };
 
 TEST_F(LedgerTest, WhatWasWaitedForIsReadBackInOrder) {
@@ -187,19 +211,13 @@ TEST_F(LedgerTest, WhatIsBehindALargeRecordOnAFullDiskDoesNotWaitForEver) {
 }
 
 TEST_F(LedgerTest, OfABatchThatDoesNotFitWhatComesFirstIsWritten) {
-  std::mutex gate;
-  Ledger ledger(folder_ / "journal", [](const v1::JournalRecord&) {});
-  ledger.start({[](const Ledger::Visit&) {},
-                [&](Ledger::Ticket upto) {
-                  const std::lock_guard lock(gate);
-                  durable_ = upto;
-                },
-                [](Ledger::Ticket) {}});
+  Ledger ledger(folder_ / "journal", {&store_});
+  ledger.start();
   EXPECT_TRUE(ledger.wait(ledger.append(named("before"))));
   const test::FileSizeLimit full(size() + 2000);
   Ledger::Ticket small = 0, large = 0;
   {
-    const std::lock_guard lock(gate);
+    const std::lock_guard lock(store_.gate);
     const std::uintmax_t before = size();
     ledger.append(named("holds the writer up"));
     while (size() == before) std::this_thread::yield();
@@ -244,6 +262,87 @@ TEST_F(LedgerTest, ARequestIsKnownAtOnceOrOnceItsRecordIsDurable) {
     EXPECT_TRUE(ledger.find_request({"later", ""})->gone());
     EXPECT_FALSE(ledger.find_request({"refused", ""}));
   });
+}
+
+/// What stores hear, in order. Any thread may call any method.
+class Heard {
+ public:
+  void add(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    items_.push_back(what);
+  }
+  std::vector<std::string> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(items_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> items_;
+};
+
+/// Tells "ID WHAT" of all that it hears.
+class TellingStore final : public JournaledStore {
+ public:
+  TellingStore(std::string id, Heard& heard) : id_(std::move(id)), heard_(heard) {}
+
+  void snapshot(const Ledger::Visit& append) const override {
+    tell("snapshot");
+    append(named(id_ + " keeps"));
+  }
+  void on_durable(Ledger::Ticket upto) override {
+    JournaledStore::on_durable(upto);
+    if (upto > 1) tell("durable");  // the first record is of the ledger's own epochs
+  }
+  void on_refused(Ledger::Ticket ticket) override {
+    JournaledStore::on_refused(ticket);
+    tell("refused");
+  }
+  void put(const std::string& text, Ledger::Need need) { commit(named(text), need); }
+
+ private:
+  void tell(const std::string& what) const { heard_.add(id_ + " " + what); }
+  void apply(const v1::JournalRecord& record) override {
+    if (record.has_job()) tell("applies " + record.job().name());
+  }
+  void settle_after_restart() override { tell("settles"); }
+
+  const std::string id_;
+  Heard& heard_;
+};
+
+TEST_F(LedgerTest, AllStoresHearOfARecordInTheirOrder) {
+  using Items = std::vector<std::string>;
+  Heard heard;
+  TellingStore first("1", heard), second("2", heard);
+  {
+    Ledger ledger(folder_ / "journal", {&first, &second});
+    EXPECT_EQ(heard.take(), Items{}) << "there was nothing to replay";
+    ledger.start();
+    EXPECT_EQ(heard.take(), (Items{"1 settles", "2 settles", "1 snapshot", "2 snapshot"}));
+    second.put("refusable", Ledger::Need::kRefusable);
+    EXPECT_EQ(heard.take(), (Items{"1 durable", "2 applies refusable", "2 durable"}))
+        << "it takes effect in its own store alone, once it is durable";
+    first.put("kept", Ledger::Need::kKept);
+    EXPECT_EQ(heard.take(), (Items{"1 applies kept", "1 durable", "2 durable"}))
+        << "and this one at once";
+    {
+      const test::FileSizeLimit full(size() + 1);
+      EXPECT_THROW(second.put("refused", Ledger::Need::kRefusable), Error);
+    }
+    first.put("after", Ledger::Need::kKept);
+    const Items items = heard.take();
+    EXPECT_EQ(std::count(items.begin(), items.end(), "2 applies refused"), 0);
+    ASSERT_GE(items.size(), 2u);
+    EXPECT_EQ((Items{items[0], items[1]}), (Items{"1 refused", "2 refused"}));
+  }
+  heard.take();
+  const Ledger again(folder_ / "journal", {&first, &second});
+  EXPECT_EQ(heard.take(),
+            (Items{"1 applies 1 keeps", "2 applies 1 keeps", "1 applies 2 keeps",
+                   "2 applies 2 keeps", "1 applies refusable", "2 applies refusable",
+                   "1 applies kept", "2 applies kept", "1 applies after", "2 applies after"}))
+      << "each record goes to each store";
 }
 
 TEST_F(LedgerTest, NoEpochIsGivenOutTwice) {

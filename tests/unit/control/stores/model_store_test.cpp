@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "daemon/train/checkpoint/hf_folder.h"
-#include "daemon/train/checkpoint/safetensors.h"
+#include "daemon/train/files/hf_folder.h"
+#include "daemon/train/files/safetensors.h"
 #include "tests/support/source_folder.h"
 #include "tests/unit/control/stores/transfer_fixture.h"
 
@@ -22,8 +22,6 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 const fs::path kGolden = test::source_file("tests/golden/model/gpt2_hf");
-
-std::optional<std::string> nobody(const std::string&) { return std::nullopt; }
 
 class ModelStoreTest : public TransferTest {
  protected:
@@ -283,22 +281,22 @@ TEST_F(ModelStoreTest, AModelThatIsUsedStays) {
   request.set_name("used");
   request.set_preset("byte_gpt_tiny");
   make(request);
-  models().pin("used", "runs/one");
-  models().pin("used", "runs/one");
+  Hold first = models().hold("used", "runs/one");
+  Hold second = models().hold("used", "runs/one");
   EXPECT_THAT(models().get("used").users(), ElementsAre("runs/one", "runs/one"));
-  EXPECT_EQ(reason_of([&] { models().remove("used", {}, nobody); }), "MODEL_IN_USE");
-  models().unpin("used", "runs/one");
-  EXPECT_EQ(reason_of([&] { models().remove("used", {}, nobody); }), "MODEL_IN_USE");
-  models().unpin("used", "runs/one");
-  EXPECT_EQ(reason_of([&] {
-              models().remove("used", {}, [](const std::string&) {
-                return std::optional<std::string>("jobs/x");
-              });
-            }),
-            "MODEL_IN_USE");
-  models().remove("used", {}, nobody);
+  EXPECT_EQ(reason_of([&] { models().remove("used", {}); }), "MODEL_IN_USE");
+  first.release();
+  EXPECT_EQ(reason_of([&] { models().remove("used", {}); }), "MODEL_IN_USE");
+  second.release();
+  v1::JobSpec spec;
+  spec.set_name("x");
+  spec.mutable_run()->mutable_model()->set_name("used");
+  stores_->jobs.submit(spec, spec.run(), {});
+  EXPECT_EQ(reason_of([&] { models().remove("used", {}); }), "MODEL_IN_USE");
+  stores_->jobs.cancel("x", {});
+  models().remove("used", {});
   EXPECT_EQ(reason_of([&] { models().folder("used"); }), "MODEL_NOT_FOUND");
-  EXPECT_EQ(reason_of([&] { models().pin("used", "runs/one"); }), "MODEL_NOT_FOUND");
+  EXPECT_EQ(reason_of([&] { models().hold("used", "runs/one"); }), "MODEL_NOT_FOUND");
   make(request);
   EXPECT_EQ(reason_of([&] { make(request); }), "MODEL_EXISTS");
   reopen_as_killed();
@@ -311,12 +309,12 @@ TEST_F(ModelStoreTest, AJobThatHasNotEndedUsesItsModel) {
   spec.set_name("job");
   spec.mutable_run()->mutable_model()->set_name("mine");
   stores_->jobs.submit(spec, spec.run(), {});
-  EXPECT_EQ(stores_->jobs.user_of_model("mine"), "job");
-  EXPECT_EQ(stores_->jobs.user_of_model("other"), std::nullopt);
+  EXPECT_EQ(stores_->uses->config_with_model("mine"), "jobs/job");
+  EXPECT_EQ(stores_->uses->config_with_model("other"), std::nullopt);
   reopen_as_killed();
-  EXPECT_EQ(stores_->jobs.user_of_model("mine"), "job");
+  EXPECT_EQ(stores_->uses->config_with_model("mine"), "jobs/job");
   stores_->jobs.cancel("job", {});
-  EXPECT_EQ(stores_->jobs.user_of_model("mine"), std::nullopt);
+  EXPECT_EQ(stores_->uses->config_with_model("mine"), std::nullopt);
 }
 
 TEST_F(ModelStoreTest, BytesOfAModelStayWhenTheirUploadsEnd) {
@@ -333,7 +331,7 @@ TEST_F(ModelStoreTest, BytesOfAModelStayWhenTheirUploadsEnd) {
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
   }
   EXPECT_EQ(blobs(), 3);
-  models().remove("mine", {}, nobody);
+  models().remove("mine", {});
   for (int i = 0; i < 5; ++i) {
     uploads().upkeep();
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
@@ -354,7 +352,7 @@ TEST_F(ModelStoreTest, ARepeatedRequestGetsTheFirstModel) {
   auto other = request;
   other.set_name("two");
   EXPECT_EQ(reason_of([&] { make(other); }), "REQUEST_ID_REUSED");
-  models().remove("one", {}, nobody);
+  models().remove("one", {});
   EXPECT_EQ(reason_of([&] { make(request); }), "MODEL_NOT_FOUND");
 }
 

@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/journal.h"
 #include "daemon/control/stores/lost_folder.h"
 #include "daemon/control/stores/names.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 namespace {
@@ -20,13 +20,12 @@ class RunFoldersTest : public ::testing::Test {
  protected:
   struct Daemon {
     explicit Daemon(const fs::path& root)
-        : state(root),
-          jobs({.journal = state.journal(), .jobs_dir = state.jobs(), .others = {&runs}}) {
+        : state(root), jobs(state.journal(), {.jobs_dir = state.jobs()}, {&runs}) {
       sweep_run_folders(state, runs);
     }
     StateDir state;
     RunStore runs;
-    JobStore jobs;
+    OpenJobStore jobs;
   };
 
   static v1::RunRecord run_of(const std::string& id) {

@@ -47,12 +47,8 @@ class OpenRuns {
  public:
   explicit OpenRuns(const std::filesystem::path& journal, const RunStore::Limits& limits = {})
       : store(limits),
-        ledger_(std::make_unique<Ledger>(
-            journal, [this](const v1::JournalRecord& record) { store.replay(record); })) {
-    store.join(*ledger_);
-    ledger_->start({[this](const Ledger::Visit& append) { store.snapshot(append); },
-                    [this](Ledger::Ticket upto) { store.on_durable(upto); },
-                    [this](Ledger::Ticket ticket) { store.on_refused(ticket); }});
+        ledger_(std::make_unique<Ledger>(journal, std::vector<JournaledStore*>{&store})) {
+    ledger_->start();
   }
 
   RunStore store;

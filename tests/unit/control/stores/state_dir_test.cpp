@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "daemon/control/net/status.h"
-#include "daemon/control/stores/job_store.h"
 #include "tests/support/file_text.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 namespace {
@@ -183,7 +183,7 @@ TEST_F(StateDirTest, TheJournalHoldsNoAbsolutePath) {
   v1::JobSpec spec;
   spec.set_name("first");
   const auto store_in = [](const fs::path& root) {
-    return std::make_unique<JobStore>(JobStore::Options{root / "journal", root / "jobs"});
+    return std::make_unique<OpenJobStore>(root / "journal", JobStore::Options{root / "jobs"});
   };
   fs::create_directories(root_ / "jobs");
   {
@@ -215,7 +215,7 @@ TEST_F(StateDirTest, PathsOfAnOlderJournalAreReadAsWhereTheFilesAre) {
     record.mutable_job()->set_hf_folder("/somewhere/else/jobs/old/hf");
     journal.append(record.SerializeAsString());
   }
-  const JobStore store({root_ / "journal", root_ / "jobs"});
+  const OpenJobStore store(root_ / "journal", {root_ / "jobs"});
   EXPECT_EQ(store.get("old").output_dir(), (root_ / "jobs/old").string());
   EXPECT_EQ(store.get("old").hf_folder(), (root_ / "jobs/old/hf").string());
 }

@@ -12,7 +12,6 @@
 
 #include "daemon/base/crc32c.h"
 #include "daemon/base/sha256.h"
-#include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/upload_store.h"
@@ -20,6 +19,7 @@
 #include "tests/support/file_text.h"
 #include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 
@@ -31,15 +31,18 @@ struct Stores {
   Stores(const std::filesystem::path& state, const std::filesystem::path& data,
          const v1::UploadConfig& limits = {})
       : uploads({state / "blobs", with_upload_defaults(limits)}),
-        models({state / "models", data}, uploads),
-        jobs({.journal = state / "journal",
-              .jobs_dir = state / "jobs",
-              .others = {&uploads, &models, &runs}}) {}
+        models({.folder = state / "models", .data_dir = data, .uses = uses}, uploads),
+        jobs(state / "journal", {.jobs_dir = state / "jobs", .uses = uses},
+             {&uploads, &models, &runs}) {}
 
+  const std::shared_ptr<const Uses> uses = std::make_shared<const Uses>(Uses::Configs{
+      .jobs = [this](const ConfigTest& test) { return jobs.user_by_config(test); },
+      .runs = [this](const ConfigTest& test) { return runs.user_by_config(test); },
+      .models = [this](const ConfigTest& test) { return models.user_by_config(test); }});
   UploadStore uploads;
   ModelStore models;
   RunStore runs;
-  JobStore jobs;
+  OpenJobStore jobs;
 };
 
 inline std::string sha256_of(const std::string& bytes) {
@@ -69,7 +72,8 @@ class TransferTest : public ::testing::Test {
   std::filesystem::path data() const { return folder_ / "data"; }
 
   void open() { stores_ = std::make_unique<Stores>(state(), data(), limits_); }
-  /// As after kill -9: what is on disk at this moment, and nothing that an orderly end would do.
+  /// Opens the stores as after kill -9, with what is on disk at this moment, and nothing that an
+  /// orderly end would do.
   void reopen_as_killed() {
     const std::string next = state_name_ + "x";
     const std::string copy =

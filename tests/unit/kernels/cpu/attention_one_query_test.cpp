@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/attention_one_query.h"
+#include "kernels/cpu/attention/attention_one_query.h"
 
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ Result attend(const Problem& p, int threads) {
   const HostTensor lse(DType::kFloat32, {p.n.b, p.n.hq, 1});
   const AttentionOutputs out{o.view(), lse.view(), false};
   EXPECT_TRUE(is_one_query(out, p.inputs(), p.options));
-  attention({{threads}, {}, &workspace}, out, p.inputs(), p.options);
+  cpu_backend().attention({{threads}, {}, &workspace}, out, p.inputs(), p.options);
   return {o.values(), lse.values()};
 }
 

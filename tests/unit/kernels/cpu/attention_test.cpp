@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu_backend.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <initializer_list>
 #include <limits>
 
-#include "kernels/cpu/attention_reference.h"
+#include "kernels/cpu/attention/attention_reference.h"
 #include "kernels/cpu/cpu_features.h"
 #include "tests/unit/kernels/cpu/attention_problem.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
@@ -54,7 +54,7 @@ void check_forward(const Problem& p, const Answers& want, int threads) {
   const DType dtype = p.q.view().dtype;
   HostTensor o(dtype, {p.n.b, p.n.hq, p.n.sq, p.n.dv}, kSequenceFirst);
   HostTensor lse(DType::kFloat32, {p.n.b, p.n.hq, p.n.sq});
-  attention(context, {o.view(), lse.view(), false}, p.inputs(), p.options);
+  cpu_backend().attention(context, {o.view(), lse.view(), false}, p.inputs(), p.options);
   expect_near(o.values(), want.o, tolerance_of(dtype), "o");
   expect_near(lse.values(), want.lse, std::min(tolerance_of(dtype), 2e-5), "lse");
 }
@@ -80,7 +80,7 @@ void check_backward(const Problem& p, const Answers& want, int threads) {
     grads.grad_bias.shape = p.options.bias.shape;
     grads.grad_bias.strides = p.options.bias.strides;
   }
-  attention_backward(context, grads, p.inputs(), p.options);
+  cpu_backend().attention_backward(context, grads, p.inputs(), p.options);
   const double tolerance = tolerance_of(dtype) * (dtype == DType::kFloat32 ? 4 : 1);
   expect_near(dq.values(), want.dq, tolerance, "dq");
   expect_near(dk.values(), want.dk, tolerance, "dk");
@@ -304,7 +304,8 @@ void several_key_blocks_equal_one(std::initializer_list<DType> dtypes) {
     const int sequence[] = {3, 0, 2, 1};
     for (int i = 0; i < 4; ++i) {
       const Problem block = key_block(p, cuts[sequence[i]], cuts[sequence[i] + 1]);
-      attention(context, {o.view(), lse.view(), i > 0}, block.inputs(), block.options);
+      cpu_backend().attention(context, {o.view(), lse.view(), i > 0}, block.inputs(),
+                              block.options);
     }
     const double tolerance = dtype == DType::kFloat64 ? 1e-6 : 3e-5;
     // Probabilities are rounded to bfloat16 where its dot products are used.
@@ -322,7 +323,7 @@ void several_key_blocks_equal_one(std::initializer_list<DType> dtypes) {
         part.shape[2] = end - begin;
         return part;
       };
-      attention_backward(
+      cpu_backend().attention_backward(
           context,
           {p.grad_o.view(), lse.view(), delta.view(), dq.view(), rows(dk), rows(dv), true, {}},
           block.inputs(), block.options);
@@ -366,7 +367,7 @@ TEST(Attention, BiasOfMinusInfinityMasks) {
   HeapWorkspace workspace;
   const KernelContext context{{1}, {}, &workspace};
   HostTensor o(DType::kFloat32, {1, 1, 40, 16}), lse(DType::kFloat32, {1, 1, 40});
-  attention(context, {o.view(), lse.view(), false}, p.inputs(), p.options);
+  cpu_backend().attention(context, {o.view(), lse.view(), false}, p.inputs(), p.options);
   EXPECT_EQ(lse.at(3), -kInfinity);
   for (std::int64_t i = 0; i < 40; ++i) {
     if (i == 5) continue;  // near -1e9 float32 has no digits left for the scores
@@ -384,7 +385,8 @@ TEST(Attention, NanInputsAreNotHidden) {
     p.k.set(7 * 16 + 3, std::numeric_limits<double>::quiet_NaN());
     HeapWorkspace workspace;
     HostTensor o(DType::kFloat32, {1, 1, 8, 16}), lse(DType::kFloat32, {1, 1, 8});
-    attention({{1}, {}, &workspace}, {o.view(), lse.view(), false}, p.inputs(), p.options);
+    cpu_backend().attention({{1}, {}, &workspace}, {o.view(), lse.view(), false}, p.inputs(),
+                            p.options);
     for (std::int64_t i = 0; i < 8; ++i) EXPECT_TRUE(std::isnan(lse.at(i))) << target;
   }
 }
@@ -398,7 +400,8 @@ TEST(Attention, BitsDoNotDependOnForwardThreadsAndRepeat) {
   for (int threads = 1; threads <= 3; ++threads) {
     HeapWorkspace workspace;
     HostTensor o(DType::kFloat32, {1, 3, 300, 64}), lse(DType::kFloat32, {1, 3, 300});
-    attention({{threads}, {}, &workspace}, {o.view(), lse.view(), false}, p.inputs(), p.options);
+    cpu_backend().attention({{threads}, {}, &workspace}, {o.view(), lse.view(), false}, p.inputs(),
+                            p.options);
     if (threads == 1) first = o;
     EXPECT_EQ(o.values(), first.values());
     HostTensor delta(DType::kFloat32, {1, 3, 300});
@@ -406,7 +409,7 @@ TEST(Attention, BitsDoNotDependOnForwardThreadsAndRepeat) {
     const auto backward = [&] {
       const HostTensor dq(DType::kFloat32, p.q.shape()), dk(DType::kFloat32, p.k.shape()),
           dv(DType::kFloat32, p.v.shape());
-      attention_backward(
+      cpu_backend().attention_backward(
           {{threads}, {}, &workspace},
           {p.grad_o.view(), lse.view(), delta.view(), dq.view(), dk.view(), dv.view(), false, {}},
           p.inputs(), p.options);
@@ -429,12 +432,12 @@ TEST(Attention, WorkspaceGrowsWithSequenceNotItsSquare) {
     HeapWorkspace workspace;
     HostTensor o(DType::kFloat32, {1, 2, s, 16}), lse(DType::kFloat32, {1, 2, s});
     const KernelContext context{{2}, {}, &workspace};
-    attention(context, {o.view(), lse.view(), false}, p.inputs(), p.options);
+    cpu_backend().attention(context, {o.view(), lse.view(), false}, p.inputs(), p.options);
     HostTensor delta(DType::kFloat32, {1, 2, s});
-    attention_delta(context, delta.view(), p.grad_o.view(), o.view());
+    cpu_backend().attention_delta(context, delta.view(), p.grad_o.view(), o.view());
     const HostTensor dq(DType::kFloat32, p.q.shape()), dk(DType::kFloat32, p.k.shape()),
         dv(DType::kFloat32, p.v.shape());
-    attention_backward(
+    cpu_backend().attention_backward(
         context,
         {p.grad_o.view(), lse.view(), delta.view(), dq.view(), dk.view(), dv.view(), false, {}},
         p.inputs(), p.options);
@@ -450,7 +453,8 @@ TEST(Attention, NoKeysGiveZeros) {
   p = random_problem(random, DType::kFloat32, p.n);
   HeapWorkspace workspace;
   HostTensor o(DType::kFloat32, {1, 2, 5, 8}), lse(DType::kFloat32, {1, 2, 5});
-  attention({{1}, {}, &workspace}, {o.view(), lse.view(), false}, p.inputs(), p.options);
+  cpu_backend().attention({{1}, {}, &workspace}, {o.view(), lse.view(), false}, p.inputs(),
+                          p.options);
   for (std::int64_t i = 0; i < o.numel(); ++i) EXPECT_EQ(o.at(i), 0.0);
   for (std::int64_t i = 0; i < lse.numel(); ++i) EXPECT_EQ(lse.at(i), -kInfinity);
 }
@@ -462,7 +466,7 @@ TEST(AttentionDelta, IsTheRowSumOfProducts) {
     const HostTensor o = HostTensor(dtype, {2, 3, 17, 20}, kSequenceFirst);
     o.fill_random(random);
     const HostTensor delta(DType::kFloat32, {2, 3, 17});
-    attention_delta({{2}, {}, nullptr}, delta.view(), p.grad_o.view(), o.view());
+    cpu_backend().attention_delta({{2}, {}, nullptr}, delta.view(), p.grad_o.view(), o.view());
     for (std::int64_t row = 0; row < delta.numel(); ++row) {
       double sum = 0.0;
       for (std::int64_t c = 0; c < 20; ++c) sum += o.at(row * 20 + c) * p.grad_o.at(row * 20 + c);

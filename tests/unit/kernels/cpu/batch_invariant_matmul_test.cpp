@@ -4,7 +4,8 @@
 
 #include <cstring>
 
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/matmul/matmul.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {
@@ -22,7 +23,7 @@ std::vector<std::byte> product(const TensorView& a, const TensorView& b, const T
   options.batch_invariant = true;
   options.epilogue = Epilogue::kBias;
   options.bias = bias;
-  matmul({{threads}, {}, &workspace}, y.view(), a, b, options);
+  cpu_backend().matmul({{threads}, {}, &workspace}, y.view(), a, b, options);
   EXPECT_LE(workspace.most(), matmul_workspace_bytes({threads}, y.view(), a, b, options));
   const auto* first = y.view().as<const std::byte>();
   return {first, first + static_cast<std::size_t>(y.view().numel()) * dtype_size(a.dtype)};

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/targets.h"
 
 namespace meshloom::kernels::cpu::testing {
 
@@ -38,7 +38,8 @@ class HeapWorkspace final : public Workspace {
 class HostTensor {
  public:
   HostTensor() = default;
-  /// Zeros. `order` lists the dims from the outermost in memory to the innermost; empty: row-major.
+  /// Makes a tensor of zeros. `order` lists the dims from the outermost in memory to the innermost;
+  /// empty: row-major.
   HostTensor(DType dtype, const Shape& shape, std::vector<int> order = {}, std::int64_t gap = 0) {
     if (order.empty())
       for (int d = 0; d < shape.size(); ++d) order.push_back(d);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/few_rows.h"
+#include "kernels/cpu/matmul/few_rows.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/matmul_table.h"
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/matmul/matmul_table.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {

@@ -14,8 +14,8 @@
 
 #include "kernels/backend_table.h"
 #include "kernels/base/half.h"
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/simd/dispatch.h"
+#include "kernels/cpu/simd/targets.h"
 
 namespace meshloom::kernels::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul/matmul.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,10 @@
 #include <numbers>
 #include <thread>
 
-#include "kernels/cpu/library_threads.h"
-#include "kernels/cpu/matmul_onednn.h"
-#include "kernels/cpu/matmul_table.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/matmul/library_threads.h"
+#include "kernels/cpu/matmul/matmul_onednn.h"
+#include "kernels/cpu/matmul/matmul_table.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {
@@ -90,8 +91,9 @@ void run_case(const Case& c, std::mt19937& random) {
   const std::vector<double> before = y.values();
   HeapWorkspace workspace;
   const KernelContext context{{c.threads}, {}, &workspace};
-  EXPECT_EQ(matmul_workspace_bytes(context.threads, y.view(), a.view(), b_view, options) > 0,
-            (matmul(context, y.view(), a.view(), b_view, options), workspace.most() > 0));
+  EXPECT_EQ(
+      matmul_workspace_bytes(context.threads, y.view(), a.view(), b_view, options) > 0,
+      (cpu_backend().matmul(context, y.view(), a.view(), b_view, options), workspace.most() > 0));
   EXPECT_LE(workspace.most(),
             matmul_workspace_bytes(context.threads, y.view(), a.view(), b_view, options));
   // A sample of the elements, the corners among them, against sums in double.
@@ -203,7 +205,7 @@ TEST(Matmul, TakesExpandedReversedAndTransposedViews) {
   a.shape = {5, 6};
   a.strides = {0, 1};
   HeapWorkspace workspace;
-  matmul({{1}, {}, &workspace}, transposed(y.view()), a, b.view(), {});
+  cpu_backend().matmul({{1}, {}, &workspace}, transposed(y.view()), a, b.view(), {});
   for (std::int64_t i = 0; i < 5; ++i)
     for (std::int64_t j = 0; j < 4; ++j) {
       double sum = 0.0;
@@ -218,9 +220,9 @@ TEST(Matmul, InnerSizeZeroGivesZerosOrKeepsY) {
   for (std::int64_t i = 0; i < 6; ++i) y.set(i, 4.0);
   MatmulOptions adding;
   adding.beta = 1.0f;
-  matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), adding);
+  cpu_backend().matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), adding);
   EXPECT_EQ(y.values(), std::vector<double>(6, 4.0));
-  matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), {});
+  cpu_backend().matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), {});
   EXPECT_EQ(y.values(), std::vector<double>(6, 0.0));
   MatmulOptions biased;
   biased.epilogue = Epilogue::kBias;
@@ -228,7 +230,7 @@ TEST(Matmul, InnerSizeZeroGivesZerosOrKeepsY) {
   bias.set(0, 1.5);
   bias.set(1, -2.0);
   biased.bias = bias.view();
-  matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), biased);
+  cpu_backend().matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), biased);
   EXPECT_EQ(y.values(), (std::vector<double>{1.5, -2.0, 1.5, -2.0, 1.5, -2.0}));
 }
 
@@ -245,7 +247,7 @@ TEST(Matmul, RepeatsBitForBit) {
       for (int i = 0; i < 3; ++i) {
         const HostTensor y(DType::kFloat32, {600, 384});
         HeapWorkspace workspace;
-        matmul({{threads}, {}, &workspace}, y.view(), a.view(), b.view(), {});
+        cpu_backend().matmul({{threads}, {}, &workspace}, y.view(), a.view(), b.view(), {});
         if (i == 0) first = y.values();
         EXPECT_EQ(y.values(), first);
       }
@@ -292,7 +294,7 @@ TEST(Matmul, BFloat16HasTheSameBitsOnAnyThreadsAndForASplitOfRows) {
       EXPECT_STREQ(matmul_route({threads}, y_rows, a_rows, b.view(), options),
                    tile_registers() == TileRegisters::kAmx ? "packed" : p.route);
       HeapWorkspace workspace;
-      matmul({{threads}, {}, &workspace}, y_rows, a_rows, b.view(), options);
+      cpu_backend().matmul({{threads}, {}, &workspace}, y_rows, a_rows, b.view(), options);
     };
     const HostTensor one(DType::kFloat32, {p.m, p.n}), two(DType::kFloat32, {p.m, p.n}),
         split(DType::kFloat32, {p.m, p.n});
@@ -313,7 +315,7 @@ TEST(Matmul, RanksAsThreadsDoNotDisturbEachOther) {
   b.fill_random(random);
   const HostTensor want(DType::kFloat32, {200, 250});
   HeapWorkspace workspace;
-  matmul({{1}, {}, &workspace}, want.view(), a.view(), b.view(), {});
+  cpu_backend().matmul({{1}, {}, &workspace}, want.view(), a.view(), b.view(), {});
   std::vector<std::thread> ranks;
   std::vector<int> wrong(4, 0);
   for (int rank = 0; rank < 4; ++rank)
@@ -321,7 +323,7 @@ TEST(Matmul, RanksAsThreadsDoNotDisturbEachOther) {
       for (int i = 0; i < 10; ++i) {
         const HostTensor y(DType::kFloat32, {200, 250});
         HeapWorkspace own;
-        matmul({{1}, {}, &own}, y.view(), a.view(), b.view(), {});
+        cpu_backend().matmul({{1}, {}, &own}, y.view(), a.view(), b.view(), {});
         wrong[rank] += y.values() != want.values();
       }
     });
@@ -331,7 +333,8 @@ TEST(Matmul, RanksAsThreadsDoNotDisturbEachOther) {
 
 TEST(Matmul, RefusesIntegers) {
   const HostTensor a(DType::kInt64, {2, 2});
-  EXPECT_THROW(matmul({{1}, {}, nullptr}, a.view(), a.view(), a.view(), {}), Unimplemented);
+  EXPECT_THROW(cpu_backend().matmul({{1}, {}, nullptr}, a.view(), a.view(), a.view(), {}),
+               Unimplemented);
 }
 
 // The primitives that CPUs with AMX multiply bfloat16 by; any CPU with AVX-512 bfloat16 runs them,

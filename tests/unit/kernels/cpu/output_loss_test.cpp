@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/output_loss.h"
+#include "kernels/cpu/cpu_backend.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/cross_entropy.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {
@@ -97,7 +96,8 @@ struct Gradients {
 void run(const KernelContext& context, const Problem& p, const TensorView& losses,
          const Gradients& g, bool accumulate) {
   const TensorView hidden = p.hidden.view(), targets = p.targets.view();
-  const OutputLossPlan plan = output_loss_plan(hidden, p.weight.view(), p.n.vocabulary);
+  const OutputLossPlan plan =
+      cpu_backend().output_loss_plan(hidden, p.weight.view(), p.n.vocabulary);
   ASSERT_GE(plan.row, p.n.vocabulary);
   ASSERT_LE(plan.chunk, plan.block);
   const HostTensor logits(plan.logits, {p.n.rows, plan.row});
@@ -118,10 +118,10 @@ void run(const KernelContext& context, const Problem& p, const TensorView& losse
       const std::int64_t n = std::min(plan.chunk, end - at);
       const CrossEntropyRows rows{columns(logits, at, n), rows_of(targets, at, n),
                                   rows_of(losses, at, n), rows_of(lse.view(), at, n)};
-      output_loss_chunk(context, rows, projection(at, n), p.options);
-      cross_entropy_backward(context, columns(gradients, at, n), {}, rows, p.options);
+      cpu_backend().output_loss_chunk(context, rows, projection(at, n), p.options);
+      cpu_backend().cross_entropy_backward(context, columns(gradients, at, n), {}, rows, p.options);
     }
-    output_loss_products(
+    cpu_backend().output_loss_products(
         context,
         {rows_of(g.dhidden, block, end - block), g.dweight, g.dbias, accumulate || block > 0},
         columns(gradients, block, end - block), projection(block, end - block));
@@ -172,7 +172,8 @@ TEST(OutputLoss, ChunksAddUpWithinTheMemoryLimit) {
   std::mt19937 random(6);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     const Problem p = random_problem(random, dtype, {900, 2, 30000});
-    const OutputLossPlan plan = output_loss_plan(p.hidden.view(), p.weight.view(), 30000);
+    const OutputLossPlan plan =
+        cpu_backend().output_loss_plan(p.hidden.view(), p.weight.view(), 30000);
     EXPECT_LT(plan.block, 900);
     EXPECT_LE(plan.chunk * plan.row * 4, 52 << 20);
     check(p, 2, true);
@@ -182,8 +183,8 @@ TEST(OutputLoss, ChunksAddUpWithinTheMemoryLimit) {
 TEST(OutputLoss, PlansDependOnTheWidestSlice) {
   const HostTensor hidden(DType::kFloat32, {1000, 2}), narrow(DType::kFloat32, {3, 2}),
       wide(DType::kFloat32, {40000, 2});
-  const OutputLossPlan a = output_loss_plan(hidden.view(), narrow.view(), 40000);
-  const OutputLossPlan b = output_loss_plan(hidden.view(), wide.view(), 40000);
+  const OutputLossPlan a = cpu_backend().output_loss_plan(hidden.view(), narrow.view(), 40000);
+  const OutputLossPlan b = cpu_backend().output_loss_plan(hidden.view(), wide.view(), 40000);
   EXPECT_EQ(a.chunk, b.chunk);
   EXPECT_EQ(a.block, b.block);
   EXPECT_LT(a.chunk, 1000);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/cpu/packed_product.h"
+#include "kernels/cpu/matmul/packed_product.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "kernels/cpu/cpu_features.h"
-#include "kernels/cpu/matmul.h"
-#include "kernels/cpu/targets.h"
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/simd/targets.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {

@@ -12,10 +12,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "kernels/cpu/coarse_math.h"
-#include "kernels/cpu/simd.h"
-#include "kernels/cpu/simd_math.h"
-#include "kernels/cpu/simd_philox.h"
+#include "kernels/cpu/simd/coarse_math.h"
+#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/simd/simd_math.h"
+#include "kernels/cpu/simd/simd_philox.h"
 
 #ifndef MESHLOOM_TESTS_SIMD_MATH_FUNCTION_
 #define MESHLOOM_TESTS_SIMD_MATH_FUNCTION_

@@ -8,7 +8,7 @@
 
 #include "daemon/nn/models/model.h"
 #include "daemon/tensor/autograd/backward.h"
-#include "daemon/train/checkpoint/hf_folder.h"
+#include "daemon/train/files/hf_folder.h"
 #include "tests/support/source_folder.h"
 #include "tests/support/test_context.h"
 

@@ -10,7 +10,7 @@
 #include "daemon/nn/generate.h"
 #include "daemon/nn/models/model.h"
 #include "daemon/tensor/ops/shape.h"
-#include "daemon/train/checkpoint/hf_folder.h"
+#include "daemon/train/files/hf_folder.h"
 #include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/test_context.h"

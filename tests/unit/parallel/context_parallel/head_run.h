@@ -73,7 +73,7 @@ class HeadPart {
   std::vector<std::int64_t> indices_;
 };
 
-/// On `ranks` ranks; 0: on one, by the flash kernel alone.
+/// Runs the head on `ranks` ranks; 0: on one, by the flash kernel alone.
 inline testing::AttentionResults run_head(const testing::AttentionHead& head, DType dtype,
                                           int ranks, const planner::ContextParallelPlan& plan) {
   testing::AttentionResults results{head.grad_o,
@@ -143,7 +143,7 @@ testing::AttentionResults join_heads(const std::vector<testing::AttentionHead>& 
   return all;
 }
 
-/// Of O, lse, dQ, dK and dV the largest.
+/// Returns the largest shares of O, lse, dQ, dK and dV.
 inline testing::ErrorShare worst_share(const testing::AttentionResults& seen,
                                        const testing::AttentionResults& one_rank,
                                        const testing::AttentionResults& exact, DType dtype) {

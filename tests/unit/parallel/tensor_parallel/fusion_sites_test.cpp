@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which products of the models can take their collectives along, and what is said where none can.
-#include "daemon/nn/models/default_styles.h"
 #include "daemon/parallel/tensor_parallel/fusion_sites.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/nn/models/default_styles.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
 #include "tests/support/test_context.h"

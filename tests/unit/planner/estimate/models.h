@@ -34,7 +34,7 @@ inline nn::ModelConfig byte_gpt() {
   return model;
 }
 
-/// As configs/models/llama_debug.json.
+/// Returns the model of configs/models/llama_debug.json.
 inline nn::ModelConfig small_llama() {
   nn::ModelConfig model;
   model.architecture = nn::Architecture::kLlama;
@@ -91,7 +91,7 @@ inline nn::ModelConfig small_bert() {
   return model;
 }
 
-/// Of sizes at which tensors outweigh what a process takes beside them.
+/// Returns a BERT of sizes at which tensors outweigh what a process takes beside them.
 inline nn::ModelConfig measured_bert(int layers) {
   nn::ModelConfig model = small_bert();
   model.num_layers = layers;

@@ -11,7 +11,7 @@
 namespace meshloom::planner {
 
 MeshPtr make_mesh(const std::vector<int>& sizes);
-/// From texts like "S(0)".
+/// Makes placements from texts like "S(0)".
 Placements make_placements(const std::vector<std::string>& texts);
 SpecPtr make_spec(const MeshPtr& mesh, const std::vector<std::string>& texts, const Shape& shape,
                   const ShardOrder& order = {}, const std::vector<DimOrderPtr>& dim_orders = {});

@@ -26,7 +26,7 @@ std::shared_ptr<const Dataset> counting_dataset(const testing::DataFolder& folde
 std::vector<std::int64_t> global_order(const BatchLoader& loader, std::int64_t position) {
   std::map<std::int64_t, std::int64_t> by_place;
   for (std::int64_t rank = 0; rank < loader.plan().ranks; ++rank)
-    for (const HostBatch& batch : loader.load(position, rank))
+    for (const TokenBatch& batch : loader.load(position, rank))
       for (std::int64_t row = 0; row < batch.rows; ++row)
         by_place[batch.first_sample + row] = batch.inputs[static_cast<std::size_t>(row * 2)];
   std::vector<std::int64_t> order;
@@ -88,7 +88,7 @@ TEST(BatchLoader, WithoutShuffleItIsTheStreamsOrder) {
 }
 
 /// The only micro batch of all samples of "ab.cdefg.hi" (and what follows) in windows of 8.
-HostBatch all_of(DatasetOptions options, const std::string& text = "ab.cdefg.hi") {
+TokenBatch all_of(DatasetOptions options, const std::string& text = "ab.cdefg.hi") {
   const testing::DataFolder folder;
   const auto stream = std::make_shared<const TokenStream>(
       TokenStream::open(folder.write_text("a.txt", text), TokenFormat::kText));
@@ -126,7 +126,7 @@ TEST(BatchLoader, AModelThatSeesBothSidesIsToldThePadding) {
   DatasetOptions options = {.keep_rest = true};
   EXPECT_TRUE(all_of(options).documents.empty()) << "no key behind a query is seen";
   options.masked = MaskedLmOptions{.vocab_size = 256, .mask_token = 'm', .probability = 1.0};
-  const HostBatch padded = all_of(options);
+  const TokenBatch padded = all_of(options);
   EXPECT_EQ(padded.documents, (Positions{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
   EXPECT_EQ(padded.counted, 11);
   EXPECT_EQ(padded.tokens, 11);

@@ -4,8 +4,8 @@
 
 #include "daemon/text/learned_tokens.h"
 #include "daemon/text/token_file.h"
+#include "daemon/train/config/resolve.h"
 #include "daemon/train/data/data_identity.h"
-#include "daemon/train/resolve.h"
 #include "tests/unit/train/data/text_job_test.h"
 
 namespace meshloom::train {

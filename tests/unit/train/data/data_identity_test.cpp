@@ -4,11 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/train/checkpoint/checkpoint_writer.h"
-#include "daemon/train/checkpoint/digest.h"
-#include "daemon/train/resolve.h"
+#include "daemon/train/config/resolve.h"
+#include "daemon/train/config/resume_check.h"
+#include "daemon/train/files/digest.h"
+#include "daemon/train/run/checkpoint_writer.h"
 #include "tests/support/test_context.h"
-#include "tests/unit/train/run_fixture.h"
+#include "tests/unit/train/run/run_fixture.h"
 
 namespace meshloom::train {
 namespace {
@@ -125,21 +126,23 @@ TEST_F(DataIdentityTest, AResumeOnOtherDataFailsOrSaysSo) {
     wanted.mutable_data()->set_allow_changed(true);
     EXPECT_THAT(resume(wanted, checkpoints.path()), HasSubstr("data.allow_changed goes on"));
     // At submission of a job that begins with that checkpoint.
-    v1::RunConfig resolved = resolve_run_config(config(), 1, folder_.path());
+    v1::RunConfig resolved =
+        resolve_run_config(config(), {.world_size = 1, .data_dir = folder_.path()});
     try {
-      settle_resume_from(config(), &resolved, checkpoints.path() / "step-2", folder_.path());
+      settle_resume_from(config(), &resolved, checkpoints.path() / "step-2", {folder_.path()});
       ADD_FAILURE() << "other data were accepted";
     } catch (const FailedPrecondition& error) {
       EXPECT_EQ(error.reason(), "DATA_CHANGED");
     }
-    resolved = resolve_run_config(wanted, 1, folder_.path());
+    resolved = resolve_run_config(wanted, {.world_size = 1, .data_dir = folder_.path()});
     EXPECT_NO_THROW(
-        settle_resume_from(wanted, &resolved, checkpoints.path() / "step-2", folder_.path()));
+        settle_resume_from(wanted, &resolved, checkpoints.path() / "step-2", {folder_.path()}));
   }
 }
 
 TEST_F(DataIdentityTest, DataThatChangeBetweenSubmissionAndStartAreNoticed) {
-  const v1::RunConfig resolved = resolve_run_config(config(), 1, folder_.path());
+  const v1::RunConfig resolved =
+      resolve_run_config(config(), {.world_size = 1, .data_dir = folder_.path()});
   ASSERT_EQ(resolved.data().identity().bytes(), 4000);
   folder_.write_text("text.txt", text() + "more");
   const auto world = testing::make_single_world();
@@ -148,7 +151,8 @@ TEST_F(DataIdentityTest, DataThatChangeBetweenSubmissionAndStartAreNoticed) {
   options.data_dir = folder_.path();
   options.with_data = true;
   EXPECT_THROW(train::Run::create({&context, world.get()}, resolved, options), FailedPrecondition);
-  EXPECT_THROW(resolve_run_config(resolved, 1, folder_.path()), FailedPrecondition);
+  EXPECT_THROW(resolve_run_config(resolved, {.world_size = 1, .data_dir = folder_.path()}),
+               FailedPrecondition);
 }
 
 TEST_F(DataIdentityTest, ACheckpointWithoutIdentityIsAcceptedWithANote) {

@@ -9,11 +9,13 @@
 
 #include "daemon/base/sha256.h"
 #include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/config/refit.h"
+#include "daemon/train/config/resolve.h"
 #include "daemon/train/data/data_identity.h"
+#include "daemon/train/data/run_data.h"
 #include "daemon/train/data/text_data.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/resolve.h"
-#include "daemon/train/run.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/run/run.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/data/text_job_test.h"
 
@@ -183,7 +185,8 @@ TEST_F(DocumentTokensTest, AJobThatWasBegunBeforeKeepsItsOwn) {
   EXPECT_EQ(tokens(before), kBefore) << "and is not refused as other data";
   // Resolved again, by itself or for other ranks, it is what it was.
   EXPECT_EQ(resolve(before).SerializeAsString(), before.SerializeAsString());
-  const v1::RunConfig refitted = refit_run_config(config(), before, 2, folder_.path());
+  const v1::RunConfig refitted =
+      refit_run_config(config(), before, {.world_size = 2, .data_dir = folder_.path()});
   EXPECT_FALSE(refitted.data().has_add_special_tokens());
   EXPECT_EQ(refitted.data().identity().tokenizer(), before.data().identity().tokenizer());
   EXPECT_EQ(tokens(refitted), kBefore);

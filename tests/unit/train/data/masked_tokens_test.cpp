@@ -7,7 +7,7 @@
 
 #include "daemon/text/learned_tokens.h"
 #include "daemon/text/token_file.h"
-#include "daemon/train/resolve_evaluation.h"
+#include "daemon/train/config/resolve_evaluation.h"
 #include "tests/unit/train/data/text_job_test.h"
 
 namespace meshloom::train {

@@ -7,10 +7,11 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/text/tokenizer_folder.h"
+#include "daemon/train/config/resolve.h"
 #include "daemon/train/data/data_identity.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/resolve.h"
-#include "daemon/train/run.h"
+#include "daemon/train/data/run_data.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/run/run.h"
 #include "kernels/base/error.h"
 #include "tests/support/file_text.h"
 #include "tests/unit/train/data/text_job_test.h"

@@ -8,12 +8,13 @@
 #include <string>
 
 #include "daemon/text/tokenizer_folder.h"
-#include "daemon/train/checkpoint/manifest.h"
+#include "daemon/train/config/resolve.h"
+#include "daemon/train/config/resume_check.h"
 #include "daemon/train/data/data_identity.h"
 #include "daemon/train/data/text_data.h"
-#include "daemon/train/model_source.h"
-#include "daemon/train/resume_check.h"
-#include "daemon/train/run.h"
+#include "daemon/train/files/manifest.h"
+#include "daemon/train/files/model_source.h"
+#include "daemon/train/run/run.h"
 #include "kernels/base/error.h"
 #include "tests/unit/train/data_files.h"
 #include "tests/unit/train/tiny_model.h"
@@ -38,7 +39,7 @@ class TextJobTest : public ::testing::Test {
     return config;
   }
   v1::RunConfig resolve(const v1::RunConfig& given) const {
-    return resolve_run_config(given, 1, folder_.path());
+    return resolve_run_config(given, {.world_size = 1, .data_dir = folder_.path()});
   }
   /// Reason and text of a refusal.
   std::string refused_when(const std::function<void(v1::RunConfig&)>& change) const {
@@ -70,7 +71,7 @@ class TextJobTest : public ::testing::Test {
   }
   v1::RunConfig settled(const v1::RunConfig& given) const {
     v1::RunConfig resolved = resolve(given);
-    settle_resume_from(given, &resolved, folder_.path() / "step-2", folder_.path());
+    settle_resume_from(given, &resolved, folder_.path() / "step-2", {folder_.path()});
     return resolved;
   }
 

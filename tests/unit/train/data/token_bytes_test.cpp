@@ -8,8 +8,9 @@
 
 #include "daemon/text/byte_tokenizer.h"
 #include "daemon/text/token_file.h"
-#include "daemon/train/resolve.h"
-#include "daemon/train/run.h"
+#include "daemon/train/config/resolve.h"
+#include "daemon/train/data/run_data.h"
+#include "daemon/train/run/run.h"
 #include "tests/unit/train/data/text_job_test.h"
 
 namespace meshloom::train {

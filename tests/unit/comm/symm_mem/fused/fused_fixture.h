@@ -70,7 +70,7 @@ inline std::vector<double> product(const Tensor& a, const Tensor& b) {
   return y;
 }
 
-/// As a float64 tensor of A's leading sizes.
+/// Returns the product as a float64 tensor of A's leading sizes.
 inline Tensor product_tensor(const Tensor& a, const Tensor& b) {
   Shape shape = a.shape();
   shape[a.ndim() - 1] = b.size(1);

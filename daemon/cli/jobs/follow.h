@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// --follow and job watch show a job's events until it ends.
+#pragma once
+
+#include <string>
+
+#include "daemon/cli/client.h"
+#include "daemon/cli/output/output.h"
+
+namespace meshloom::cli {
+
+struct FollowOptions {
+  bool json = false;  ///< every event as a line of JSON
+  JobStyle style = {};
+};
+
+/// Shows what a job trains (job_facts.h), then its events until it ends; its end is the exit code.
+/// Ctrl-C leaves the job alone, says how to cancel it, and is 130.
+ExitCode follow_job(Client& client, const std::string& job, const FollowOptions& options);
+
+}  // namespace meshloom::cli

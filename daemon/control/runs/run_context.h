@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunContext: what all runs of a daemon share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/ranks/ranks_turn.h"
+#include "daemon/control/runs/operations.h"
+#include "daemon/control/runs/run_states.h"
+#include "daemon/control/runs/waiting_memory.h"
+#include "daemon/control/stores/run_store.h"
+#include "daemon/control/stores/transient_uploads.h"
+#include "daemon/control/stores/uses.h"
+#include "v1/wait.pb.h"
+
+namespace meshloom::control {
+
+/// Who knows behind whom a run waits for the ranks. Any thread may ask, without a mutex of a run.
+class RanksWaits {
+ public:
+  virtual ~RanksWaits() = default;
+  /// There is no reason where nothing comes before the run.
+  virtual v1::RanksWait wait_of(const std::string& name) const = 0;
+};
+
+/// It outlives the runs.
+struct RunContext {
+  Executor& executor;
+  RanksTurn& turn;
+  RunStore& store;
+  Operations& operations;
+  SampleScheduler& scheduler;
+  Admission& admission;
+  const StateDir& state;
+  std::filesystem::path data_dir;
+  TransientUploads& uploads;
+  const Uses& uses;  ///< of names of weights that are being saved or deleted
+  const RanksWaits& waits;
+  RunStates::Uptime uptime;
+  std::int64_t most_upload_bytes = 0;  ///< as VerbQueue::Parts::most_upload_bytes
+  WaitingMemory waiting;
+  std::atomic<bool> stopping{false};
+  /// A run has ended since whoever looks after memory has looked: what it held is free.
+  std::atomic<bool> freed{false};
+};
+
+}  // namespace meshloom::control

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run is made of beside its config: what its rank brings, folders, and how it begins.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+#include "daemon/base/disk.h"
+#include "daemon/comm/process_group.h"
+#include "daemon/tensor/execution_context.h"
+#include "daemon/train/data/text_data.h"
+
+namespace meshloom::train {
+
+class FileSystem;
+class OutputFiles;
+
+/// What a rank brings to its runs; outlives them.
+struct RankResources {
+  ExecutionContext* context = nullptr;
+  comm::ProcessGroup* world = nullptr;  ///< all ranks; a group of size 1 if there is only one
+  /// A rank whose host does not have rank 0's files reads them from `disk`, and its shards of
+  /// checkpoints go to `shards`. Null: its host's own disk.
+  base::Disk* disk = nullptr;
+  OutputFiles* shards = nullptr;
+
+  base::Disk& files() const { return disk ? *disk : base::own_disk(); }
+};
+
+struct RunOptions {
+  std::filesystem::path data_dir;
+  /// Absolute folder of the model that config.model.name names; empty if it names none.
+  std::filesystem::path model_folder;
+
+  // --- Of what a client drives
+  /// What it begins with: a folder that save_state wrote, on any mesh. Empty: the model's values.
+  std::filesystem::path state_folder = {};
+  bool with_optimizer = true;  ///< of state_folder: also moments and step
+  bool dropout = false;        ///< batches that are sent or named draw the model's dropout
+  /// Rank 0: whether the batch that is being computed is to be left, which all ranks then do
+  /// between two micro batches. `last`: it is asked no more, what comes later comes too late. May
+  /// be empty.
+  std::function<bool(bool last)> stopped = {};
+
+  // --- Of a job, and of what is evaluated
+  /// It has data of its own, config.data and config.validation, in batches of
+  /// config.training.global_batch_size samples.
+  bool with_data = false;
+  /// The job's checkpoints, of which the newest is loaded. Empty: none.
+  std::filesystem::path checkpoint_dir = {};
+  /// A checkpoint to begin with if checkpoint_dir has none.
+  std::filesystem::path resume_from = {};
+  /// If resume_from is damaged, an older one beside it is taken.
+  bool resume_older = false;
+  /// The checkpoint before a damaged newest one is taken.
+  bool allow_fallback = false;
+  /// The tokens of the config's text, if it has some that is tokenized.
+  TokenizedText text = {};
+  /// Folder of the tokenizer that goes along with checkpoints and exports; empty: the model's.
+  std::filesystem::path tokenizer_folder = {};
+  /// What checkpoints are written through; null: the operating system's.
+  FileSystem* file_system = nullptr;
+};
+
+}  // namespace meshloom::train
