@@ -47,6 +47,7 @@ ActivationEstimate estimate_activations(const LocalModel& local) {
   }
   TensorLives all = lives();
   all.walk(beside);
+  a.behind_blocks = all.behind_blocks();
   a.peak = all.peak();
   return a;
 }

@@ -10,9 +10,10 @@ namespace meshloom::planner {
 
 /// Bytes of activations.
 struct ActivationEstimate {
-  std::int64_t block = 0;     ///< kept of one layer until its backward
-  std::int64_t boundary = 0;  ///< kept of one layer that is checkpointed
-  std::int64_t peak = 0;      ///< of all together with gradients in passing, over a micro batch
+  std::int64_t block = 0;          ///< kept of one layer until its backward
+  std::int64_t boundary = 0;       ///< kept of one layer that is checkpointed
+  std::int64_t behind_blocks = 0;  ///< there when backward has gone through all layers
+  std::int64_t peak = 0;  ///< of all together with gradients in passing, over a micro batch
 };
 
 /// By a walk through the graph, forward and backward: every tensor lives as long as forward holds

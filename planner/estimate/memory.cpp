@@ -89,8 +89,8 @@ std::int64_t gradient_bytes(const LocalModel& local, const ActivationEstimate& a
   const std::int64_t layer = checkpointed ? activations.boundary : activations.block;
   // The fullest moment is when the last layer begins its backward, or the first does, or ends it.
   const std::int64_t block = local.block.sharded * kFloat, layers = local.model.layers;
-  return std::max(
-      {local.root.sharded * kFloat, all - block - (layers - 1) * layer, all - layers * layer});
+  return std::max({local.root.sharded * kFloat, all - block - (layers - 1) * layer,
+                   all - (activations.peak - activations.behind_blocks)});
 }
 
 std::int64_t staging_of(std::int64_t bytes, int group) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace meshloom::planner {
@@ -12,14 +13,21 @@ class MemoryPieces {
  public:
   /// A piece of so many bytes that one holds.
   int take(std::int64_t bytes) {
-    pieces_.push_back({bytes, 1});
+    pieces_.push_back({.bytes = bytes, .holders = 1});
     add(bytes);
     return static_cast<int>(pieces_.size()) - 1;
   }
   void hold(int piece) { ++at(piece).holders; }
   /// The last holder's drop frees the piece. A negative one is none.
   void drop(int piece) {
-    if (piece >= 0 && --at(piece).holders == 0) add(-at(piece).bytes);
+    if (piece < 0 || --at(piece).holders > 0) return;
+    add(-at(piece).bytes);
+    for (const int other : std::exchange(at(piece).held, {})) drop(other);
+  }
+  /// From here on `piece` holds `other`, for as long as it is there.
+  void attach(int piece, int other) {
+    hold(other);
+    at(piece).held.push_back(other);
   }
   int holders(int piece) const { return pieces_[static_cast<std::size_t>(piece)].holders; }
   std::int64_t bytes(int piece) const { return pieces_[static_cast<std::size_t>(piece)].bytes; }
@@ -40,6 +48,7 @@ class MemoryPieces {
   struct Piece {
     std::int64_t bytes;
     int holders;
+    std::vector<int> held = {};
   };
   Piece& at(int piece) { return pieces_[static_cast<std::size_t>(piece)]; }
 

@@ -52,15 +52,17 @@ void TensorLives::walk(const std::vector<std::int64_t>& beside) {
   for (std::size_t r = 0; r < graph_.runs.size(); ++r) {
     const GraphRun& run = graph_.runs[r];
     run_ = r;
-    first_piece_ = memory_.count();
     memory_.add(beside[r]);
-    is_checkpointed(run) ? forward_checkpointed(run, r) : forward(run, true);
+    forward(run, !is_checkpointed(run));
+    if (!is_checkpointed(run)) drop_boundary();
   }
   release(graph_.steps.size());
   for (std::size_t r = graph_.runs.size(); r-- > 0;) {
     const GraphRun& run = graph_.runs[r];
-    is_checkpointed(run) ? backward_checkpointed(run, r) : backward(run);
+    run_ = r;
+    is_checkpointed(run) ? backward_checkpointed(run) : backward(run);
     memory_.add(-beside[r]);
+    if (run.is_block) behind_blocks_ = memory_.in_use();
   }
 }
 
@@ -74,6 +76,7 @@ void TensorLives::forward(const GraphRun& run, bool records) {
   for (std::size_t i = run.begin; i < run.end; ++i) {
     release(i);
     step(i).kind == GraphStepKind::kOp ? op(i, records) : border(i);
+    if (run.is_block && !is_replay_) keep_boundary(run, i);
   }
 }
 
@@ -143,7 +146,7 @@ void TensorLives::save(std::size_t i, int piece) {
   memory_.hold(piece);
   nodes_[i].saved.push_back(piece);
   was_saved_.resize(std::max(was_saved_.size(), index(memory_.count())), false);
-  if (piece >= first_piece_ && !was_saved_[index(piece)]) {
+  if (!was_saved_[index(piece)]) {
     was_saved_[index(piece)] = true;
     runs_[run_].kept += memory_.bytes(piece);
   }
@@ -175,7 +178,12 @@ void TensorLives::record(std::size_t i, const OpMemory& memory, const std::vecto
     if (const std::int64_t copied = copied_key_elements(graph_, i, noted); copied > 0)
       take(2 * copied * element_bytes_);
   if (memory.keeps_gradient) node.gradient = take(bytes_of(at.inputs[0], noted.inputs[0].local));
-  if (memory.makes_again) again_[index(resolve(noted.storages[0]))] = true;
+  if (memory.makes_again) {
+    again_[index(resolve(noted.storages[0]))] = true;
+    // The output knows what it is made of.
+    for (const int piece : node.saved)
+      memory_.attach(pieces_[index(resolve(noted.storages[0]))], piece);
+  }
 }
 
 /// Bytes that a step takes and gives back at once.
@@ -336,39 +344,47 @@ std::vector<int> TensorLives::inputs_of(const GraphRun& run) const {
   return names;
 }
 
-/// Only what goes in is held, and what attention gives if that is kept.
-void TensorLives::forward_checkpointed(const GraphRun& run, std::size_t r) {
-  std::vector<int>& held = held_[r];
-  const auto hold = [&](int piece) {
-    memory_.hold(piece);
+/// Holds what a checkpoint does, once step `i` of a block is done: what goes in, and what attention
+/// gives if that is kept.
+void TensorLives::keep_boundary(const GraphRun& run, std::size_t i) {
+  std::vector<int>& held = held_[run_];
+  const auto hold = [&](int name) {
+    const int piece = scope_[index(name)];
+    if (piece < 0) return;
     if (std::find(held.begin(), held.end(), piece) == held.end())
-      runs_[r].boundary += memory_.bytes(piece);
+      runs_[run_].boundary += memory_.bytes(piece);
+    memory_.hold(piece);
     held.push_back(piece);
   };
-  for (std::size_t i = run.begin; i < run.end; ++i) {
-    release(i);
-    step(i).kind == GraphStepKind::kOp ? op(i, false) : border(i);
-    if (i == run.begin)
-      for (const int name : inputs_of(run))
-        if (scope_[index(name)] >= 0) hold(scope_[index(name)]);
-    if (checkpointing_ == ActivationCheckpoint::kSelective && step(i).kind == GraphStepKind::kOp &&
-        step(i).op == OpId::kAttention)
-      for (const int name : step(i).outputs) hold(scope_[index(name)]);
-  }
+  if (i == run.begin)
+    for (const int name : inputs_of(run)) hold(name);
+  const bool attends = step(i).kind == GraphStepKind::kOp && step(i).op == OpId::kAttention;
+  if (attends && checkpointing_ == ActivationCheckpoint::kSelective)
+    for (const int name : step(i).outputs) hold(name);
 }
 
-void TensorLives::backward_checkpointed(const GraphRun& run, std::size_t r) {
-  run_ = r;
-  first_piece_ = memory_.count();
+void TensorLives::drop_boundary() {
+  for (const int piece : std::exchange(held_[run_], {})) memory_.drop(piece);
+}
+
+void TensorLives::backward_checkpointed(const GraphRun& run) {
   for (const int name : inputs_of(run)) again_[index(storage_of_[index(name)])] = false;
+  is_replay_ = true;
   forward(run, true);
-  // The outputs stay; all else is what was recorded.
-  const std::vector<int>& outputs = step(run.end - 1).outputs;
+  is_replay_ = false;
+  // The outputs stay with their gradients, which who called backward holds; all else is what was
+  // recorded.
   std::vector<int> left;
-  for (const int name : outputs)
-    left.push_back(name < 0 ? -1 : std::exchange(scope_[index(name)], -1));
+  for (const int name : step(run.end - 1).outputs) {
+    if (name < 0) continue;
+    left.push_back(std::exchange(scope_[index(name)], -1));
+    const int gradient = gradients_[index(name)];
+    if (gradient < 0) continue;
+    memory_.hold(gradient);
+    left.push_back(gradient);
+  }
   release(graph_.steps.size());
-  for (const int piece : std::exchange(held_[r], {})) memory_.drop(piece);
+  drop_boundary();
   backward(run);
   for (const int piece : left) memory_.drop(piece);
 }

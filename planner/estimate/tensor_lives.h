@@ -34,6 +34,8 @@ class TensorLives {
   void walk(const std::vector<std::int64_t>& beside);
   std::int64_t peak() const { return memory_.peak(); }
   const std::vector<RunLives>& runs() const { return runs_; }
+  /// What is there when backward has gone through all blocks.
+  std::int64_t behind_blocks() const { return behind_blocks_; }
 
  private:
   /// What was recorded of a step.
@@ -72,8 +74,9 @@ class TensorLives {
   void emit_to(int name, int piece);
 
   std::vector<int> inputs_of(const GraphRun& run) const;
-  void forward_checkpointed(const GraphRun& run, std::size_t r);
-  void backward_checkpointed(const GraphRun& run, std::size_t r);
+  void keep_boundary(const GraphRun& run, std::size_t i);
+  void drop_boundary();
+  void backward_checkpointed(const GraphRun& run);
 
   const ModelPass& pass_;
   const ModelGraph& graph_;
@@ -91,8 +94,9 @@ class TensorLives {
   std::vector<std::vector<int>> held_;     ///< by run: what a checkpoint holds
   std::vector<bool> was_saved_;            ///< pieces
   std::vector<RunLives> runs_;
-  int first_piece_ = 0;  ///< that the run at work made
-  std::size_t run_ = 0;
+  std::int64_t behind_blocks_ = 0;
+  std::size_t run_ = 0;     ///< at work
+  bool is_replay_ = false;  ///< it runs forward once more
 };
 
 }  // namespace meshloom::planner

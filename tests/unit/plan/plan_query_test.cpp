@@ -9,7 +9,6 @@
 
 #include "daemon/nn/models/presets.h"
 #include "daemon/plan/clusters.h"
-#include "daemon/plan/model_shape.h"
 #include "kernels/base/error.h"
 #include "tests/support/numeric_fields.h"
 
@@ -18,10 +17,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-planner::ModelShape shape(const std::string& preset) {
-  return make_model_shape(nn::preset_config(preset));
-}
 
 template <typename Call>
 std::string refusal(const Call& call) {
@@ -46,7 +41,7 @@ TEST(PlanQuery, EveryClusterIsSound) {
 }
 
 TEST(PlanQuery, AQueryIsEstimatedDescribedAndSearched) {
-  const planner::ModelShape model = shape("gpt2_124m");
+  const nn::ModelConfig model = nn::preset_config("gpt2_124m");
   v1::PlanQuery query;
   query.mutable_mesh()->set_fsdp(2);
   query.mutable_mesh()->set_tp(2);
@@ -71,7 +66,7 @@ TEST(PlanQuery, AQueryIsEstimatedDescribedAndSearched) {
 }
 
 TEST(PlanQuery, WhatIsWrongIsNamed) {
-  const planner::ModelShape model = shape("gpt2_124m");
+  const nn::ModelConfig model = nn::preset_config("gpt2_124m");
   const auto refused = [&](const std::function<void(v1::PlanQuery&)>& change) {
     v1::PlanQuery query;
     change(query);
@@ -117,7 +112,7 @@ TEST(PlanQuery, WhatIsWrongIsNamed) {
 }
 
 TEST(PlanQuery, A0ThatIsWrittenIsRefusedByItsName) {
-  const planner::ModelShape model = shape("byte_gpt_tiny");
+  const nn::ModelConfig model = nn::preset_config("byte_gpt_tiny");
   std::set<std::string> taken;
   // What a plan says is read as that of a job.
   for (const test::NumericField& field :

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "daemon/nn/models/presets.h"
-#include "daemon/plan/model_shape.h"
 #include "daemon/plan/plan_query.h"
 
 namespace meshloom::plan {
@@ -37,7 +36,7 @@ v1::PlanEstimate estimate(const PublishedRun& run) {
   query.set_seq_len(run.seq_len);
   query.set_micro_batch_size(run.micro_batch);
   query.set_global_batch_size(run.micro_batch * run.dp * run.fsdp);
-  return estimate_plan(make_model_shape(nn::preset_config(run.preset)), query);
+  return estimate_plan(nn::preset_config(run.preset), query);
 }
 
 TEST(PublishedRuns, OfH100AreWithinAQuarterOfTheEstimate) {

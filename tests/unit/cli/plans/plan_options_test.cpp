@@ -9,7 +9,9 @@
 #include "daemon/cli/exit_code.h"
 #include "daemon/cli/plans/model_config_reader.h"
 #include "daemon/nn/models/presets.h"
+#include "daemon/plan/model_shape.h"
 #include "daemon/plan/plan_query.h"
+#include "daemon/plan/traced_model.h"
 #include "kernels/base/error.h"
 #include "tests/support/source_folder.h"
 #include "tests/support/temp_folder.h"
@@ -36,10 +38,10 @@ void write(const std::filesystem::path& path, const std::string& text) {
 }
 
 /// What the options ask of the planner.
-plan::MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const planner::ModelShape& model) {
+plan::MeshAndPlan make_mesh_and_plan(const PlanOptions& options, const nn::ModelConfig& model) {
   const v1::PlanQuery query = make_query(options);
   try {
-    return plan::query_plan(query, model, plan::query_machine(query));
+    return plan::query_plan(query, plan::TracedModel(model).modules(), plan::query_machine(query));
   } catch (const Error& error) {
     throw CliError(kUsage, error.what());
   }
@@ -65,7 +67,7 @@ TEST(PlanOptions, ReadMeshes) {
 
 TEST(PlanOptions, EveryPresetIsReadWithItsParameters) {
   for (const std::string& name : nn::preset_names())
-    EXPECT_EQ(planner::parameter_count(read_model_config(name)),
+    EXPECT_EQ(nn::parameter_count(read_model_config(name)),
               nn::parameter_count(nn::preset_config(name)))
         << name;
 }
@@ -73,9 +75,9 @@ TEST(PlanOptions, EveryPresetIsReadWithItsParameters) {
 TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
   const test::TempFolder folder;
   write(folder.path() / "config.json", nn::preset_text("llama_tiny"));
-  const auto expected = planner::parameter_count(read_model_config("llama_tiny"));
-  EXPECT_EQ(planner::parameter_count(read_model_config(folder.path().string())), expected);
-  EXPECT_EQ(planner::parameter_count(read_model_config((folder.path() / "config.json").string())),
+  const auto expected = nn::parameter_count(read_model_config("llama_tiny"));
+  EXPECT_EQ(nn::parameter_count(read_model_config(folder.path().string())), expected);
+  EXPECT_EQ(nn::parameter_count(read_model_config((folder.path() / "config.json").string())),
             expected);
   EXPECT_THAT(
       plan_refusal([] { read_model_config("gpt9"); }),
@@ -85,7 +87,7 @@ TEST(PlanOptions, ModelsAreReadFromFilesAndFolders) {
   EXPECT_THAT(plan_refusal([&] { read_model_config(folder.path().string()); }),
               HasSubstr("n_embed is no key of GPT2LMHeadModel (did you mean hidden_size?)"));
   write(folder.path() / "model.safetensors", "whose shapes speak");
-  EXPECT_EQ(read_model_config(folder.path().string()).hidden, 768);
+  EXPECT_EQ(read_model_config(folder.path().string()).hidden_size, 768);
   std::filesystem::remove(folder.path() / "model.safetensors");
   write(folder.path() / "config.json", "{");
   EXPECT_THAT(plan_refusal([&] { read_model_config(folder.path().string()); }),
@@ -113,7 +115,7 @@ TEST(PlanOptions, ClustersAreReadFromFilesWithPlaces) {
 }
 
 TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
-  const planner::ModelShape model = read_model_config("gpt2_124m");
+  const nn::ModelConfig model = read_model_config("gpt2_124m");
   const test::TempFolder folder;
   PlanOptions options;
   options.plan_file = (folder.path() / "plan.yaml").string();
@@ -128,7 +130,7 @@ TEST(PlanOptions, NothingIsOverriddenOrWithoutEffect) {
 }
 
 TEST(PlanOptions, PlansComeFromTheMeshAFileAndFlags) {
-  const planner::ModelShape model = read_model_config("gpt2_124m");
+  const nn::ModelConfig model = read_model_config("gpt2_124m");
   PlanOptions options;
   options.cluster = "h100";
   options.mesh = "fsdp=2,tp=2";
@@ -225,7 +227,8 @@ TEST(PlanOptions, StylesAreReadAsAJobReadsThem) {
 }
 
 TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
-  const planner::ModelShape model = read_model_config("byte_gpt_10m");
+  const nn::ModelConfig model = read_model_config("byte_gpt_10m");
+  const planner::ModelShape shape = plan::make_model_shape(model);
   int files = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator(test::source_file("configs/plans"))) {
@@ -234,8 +237,8 @@ TEST(PlanOptions, EveryPlanOfTheConfigsIsEstimated) {
     PlanOptions options;
     options.plan_file = entry.path().string();
     const auto [mesh, plan] = make_mesh_and_plan(options, model);
-    const planner::Workload work = plan::query_work(make_query(options), model, mesh);
-    EXPECT_EQ(planner::why_invalid(model, mesh, plan, work), std::nullopt) << entry.path();
+    const planner::Workload work = plan::query_work(make_query(options), shape, mesh);
+    EXPECT_EQ(planner::why_invalid(shape, mesh, plan, work), std::nullopt) << entry.path();
     EXPECT_GT(mesh.ranks(), 1) << entry.path();
   }
   EXPECT_GT(files, 0);

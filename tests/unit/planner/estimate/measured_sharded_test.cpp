@@ -213,8 +213,8 @@ TEST(MeasuredSharded, ChosenByHand) {
   FullyShardPlan shards;
   shards.choices = {{"model.embed_tokens.weight", std::nullopt},
                     {"model.norm.weight", std::nullopt},
-                    {"model.num_layers.*.mlp.down_proj.weight", 1},
-                    {"model.num_layers.*.self_attn.q_proj.weight", std::nullopt}};
+                    {"model.layers.*.mlp.down_proj.weight", 1},
+                    {"model.layers.*.self_attn.q_proj.weight", std::nullopt}};
   expect_all_close(model, shards);
 }
 
@@ -222,7 +222,7 @@ TEST(MeasuredSharded, ChoicesThatDoNotFitAreRefused) {
   const nn::ModelConfig model = testing::small_llama();
   const MeshSizes mesh{1, 2, 1, 1};
   ParallelPlan plan{.fully_shard = true};
-  plan.shards.choices = {{"model.num_layers.0.mlp.down_proj.weight", 1}};
+  plan.shards.choices = {{"model.layers.0.mlp.down_proj.weight", 1}};
   EXPECT_THROW(local_model(model, mesh, plan, {}), Unimplemented);
   plan.shards.choices = {{"model.norm.weight", 1}};
   EXPECT_THROW(local_model(model, mesh, plan, {}), InvalidArgument);
