@@ -13,7 +13,7 @@
 
 #include "daemon/comm/mesh/mpi_runtime.h"
 #include "kernels/base/error.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_device.h"
 
 namespace meshloom::examples {
 

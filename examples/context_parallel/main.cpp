@@ -83,7 +83,10 @@ std::vector<std::vector<double>> gradients(const Whole& whole, const Attention& 
 class Attention final : public nn::Module {
  public:
   using nn::Module::Module;
-  std::vector<std::string> input_names() const override { return {"query", "key", "value"}; }
+  std::span<const std::string_view> input_names() const override {
+    static constexpr std::string_view kNames[] = {"query", "key", "value"};
+    return kNames;
+  }
   Tensor operator()(const Tensor& q, const Tensor& k, const Tensor& v) const {
     return call(std::array{q, k, v}, [](std::array<Tensor, 3>& in) {
       return std::array{attend(in[0], in[1], in[2])};

@@ -24,7 +24,7 @@ foreach(folder kernels/base planner daemon/tensor daemon/comm daemon/dtensor dae
 endforeach()
 file(GLOB kernel_interfaces CONFIGURE_DEPENDS kernels/*.h)
 install(FILES ${kernel_interfaces} DESTINATION ${include_folder}/kernels COMPONENT Development)
-install(FILES kernels/cpu/cpu_backend.h DESTINATION ${include_folder}/kernels/cpu COMPONENT Development)
+install(FILES kernels/cpu/cpu_device.h DESTINATION ${include_folder}/kernels/cpu COMPONENT Development)
 install(FILES daemon/base/unique_fd.h DESTINATION ${include_folder}/daemon/base COMPONENT Development)
 
 install(EXPORT MeshloomTargets NAMESPACE Meshloom:: DESTINATION ${package_folder} COMPONENT Development)

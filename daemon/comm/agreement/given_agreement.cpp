@@ -52,7 +52,7 @@ void check_agreement(const char* call, const Given& mine, ProcessGroup& group) {
   std::vector<Record> all(static_cast<std::size_t>(group.size()));
   const auto gathered = all_gather(group, words);
   for (std::size_t rank = 0; rank < all.size(); ++rank)
-    std::memcpy(&all[rank], gathered[rank].data(), sizeof(Record));
+    std::memcpy(static_cast<void*>(&all[rank]), gathered[rank].data(), sizeof(Record));
   std::vector<std::string> errors, different;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].failed != 0)

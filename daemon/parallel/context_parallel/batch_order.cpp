@@ -84,7 +84,11 @@ nn::Batch shard_batch(const BatchSharding& sharding, HostUploads& uploads,
   const BatchLayouts layouts(sharding, order_of(sharding, host.rows, host.length, rows.get()));
   const SpecPtr tokens = layouts.sharded(shape);
   const planner::LocalPart part = tokens->local_part(sharding.engine.context().mesh.coordinates());
-  const std::vector<std::int64_t> places = planner::global_indices(part, shape);
+  std::vector<std::int64_t> places;  // in the batch, of this rank's tokens
+  for (std::int64_t row = 0; row < host.rows; ++row)
+    for (const planner::ShardRange& range : part.ranges_of_row(kSequence, row))
+      for (std::int64_t token = range.begin; token < range.end; ++token)
+        places.push_back(row * host.length + token);
   nn::HostBatch mine = nn::some_tokens(host, places);
   mine.documents.clear();
   if (host.positions.empty())

@@ -139,7 +139,11 @@ std::shared_ptr<const SequencePlan> SequencePlanCache::plan(const LocalCall& cal
   const std::int64_t shift =
       options.causal_bottom_right ? place[planner::kKeys] - place[planner::kQueries] : 0;
   std::shared_ptr<const planner::DocumentRows> rows;
-  if (ids) rows = options.document_rows ? options.document_rows : documents_.rows(ids);
+  // Rows that the host told are those of the whole batch, of which queries may be a part.
+  const std::int64_t own_rows = call.inputs[kQuery].size(0);
+  const bool are_told =
+      options.document_rows && static_cast<std::int64_t>(options.document_rows->size()) == own_rows;
+  if (ids) rows = are_told ? options.document_rows : documents_.rows(ids);
   std::erase_if(entries_, [](const Entry& entry) {
     return entry.key.has_documents && entry.key.documents.expired();
   });
