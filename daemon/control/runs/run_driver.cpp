@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "daemon/base/as_error.h"
 #include "daemon/base/timestamp.h"
@@ -261,6 +264,7 @@ v1::ErrorDetails RunDriver::fail_oldest(const std::exception_ptr& error) {
 }
 
 bool RunDriver::carry_out() {
+  parts_.queue.begin_collecting();
   std::thread collector([this] { collect(); });
   const auto stop_collecting = [&](const void*) {
     parts_.queue.end_collecting();

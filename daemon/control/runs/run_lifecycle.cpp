@@ -230,6 +230,7 @@ void RunLifecycle::wake() const {
 }
 
 void RunLifecycle::forget() {
+  parts_.states.finish_changes();
   const std::lock_guard one(persist_mutex_);
   forgotten_ = true;
 }

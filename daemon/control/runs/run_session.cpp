@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <utility>
+#include <variant>
 
 #include "daemon/control/runs/run_driver.h"
 #include "daemon/control/stores/names.h"

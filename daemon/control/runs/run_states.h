@@ -57,6 +57,8 @@ class RunStates {
   void mark_damaged(const std::string& name, const Error& damage);
   /// Its files go, too. Throws NotFound.
   void remove(const std::string& name);
+  /// Waits for a change that is under way, which may remove files.
+  void finish_changes() { const std::lock_guard one(changing_); }
   /// Removes those whose time to live is over, but for `own` and those that `needed` names.
   void remove_expired(const std::string& own, const std::set<std::string>& needed);
 

@@ -71,11 +71,12 @@ SnapshotMemory RunWeights::hold_snapshot(const v1::RunConfig& resolved) {
   SnapshotMemory held;
   {
     const std::lock_guard lock(mutex_);
-    if (held_weights_->load() >= kMostSnapshots)
+    const std::size_t kept = held_weights_->load();
+    if (kept >= kMostSnapshots)
       throw ResourceExhausted(
           fmt::format("run \"{}\" keeps {} weights in memory already, the most that it may; "
                       "delete some (DeleteWeights), or wait for the samples from those deleted",
-                      run_, held_weights_->load()),
+                      run_, kept),
           "TOO_MANY_SNAPSHOTS", {{"run", run_}});
     // Counted before there is memory for it: of several that ask at once none is one too many.
     ++*held_weights_;

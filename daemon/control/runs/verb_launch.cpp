@@ -2,6 +2,7 @@
 #include "daemon/control/runs/verb_launch.h"
 
 #include <filesystem>
+#include <variant>
 
 #include "daemon/base/field_error.h"
 #include "daemon/base/timestamp.h"

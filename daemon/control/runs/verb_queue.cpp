@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
@@ -180,6 +181,11 @@ VerbInFlight* VerbQueue::wait_for_oldest() {
   std::unique_lock lock(mutex_);
   begun_.wait(lock, [&] { return !collecting_ || !in_flight_.empty(); });
   return in_flight_.empty() ? nullptr : &in_flight_.front();  // a deque's elements stay in place
+}
+
+void VerbQueue::begin_collecting() {
+  const std::lock_guard lock(mutex_);
+  collecting_ = true;
 }
 
 void VerbQueue::end_collecting() {

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/control/runs/operations.h"
@@ -100,6 +101,7 @@ class VerbQueue {
   /// Waits for a verb in flight: the oldest, which stays where it is until it is ended. Null once
   /// nothing is in flight and end_collecting() was called.
   VerbInFlight* wait_for_oldest();
+  void begin_collecting();
   void end_collecting();
   /// The oldest has failed, and leaves the queue. Returns the error as its client is told it: an
   /// optimizer step that had to do without gradients names the first verb whose these were.
@@ -117,7 +119,7 @@ class VerbQueue {
   VerbSequence sequence_;
   std::map<std::int64_t, std::string> digests_;  ///< of verbs of this epoch, by number
   std::deque<VerbInFlight> in_flight_;
-  bool collecting_ = true;
+  bool collecting_ = true;  ///< or about to
   /// The first since the last optimizer step, as far as answers are collected, which is in the
   /// order of numbers.
   std::optional<MissingGradients> missing_;

@@ -2,6 +2,8 @@
 #include "daemon/control/runs/waiting_memory.h"
 
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "kernels/base/error.h"
 

@@ -27,8 +27,8 @@ class RunServiceImpl final : public RunServiceBase {
   /// The resource name of a run of this caller's. Throws NotFound, and FailedPrecondition for
   /// another's token or a run that has ended.
   std::string own_open_run(const grpc::ServerContextBase& context, const std::string& name) const;
-  /// The run's lease does not run while the result is held; null for a caller without its token.
-  /// Throws NotFound, and FailedPrecondition for another's token.
+  /// The run's lease does not run while the result is held, which holds nothing for a caller
+  /// without its token. Throws NotFound, and FailedPrecondition for another's token.
   Hold hold_lease(const grpc::ServerContextBase& context, const std::string& name) const;
 
   grpc::ServerUnaryReactor* CreateRun(grpc::CallbackServerContext* context,

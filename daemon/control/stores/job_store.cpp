@@ -2,6 +2,8 @@
 #include "daemon/control/stores/job_store.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <set>
 
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"
@@ -90,8 +92,17 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
     if (!id.empty() && looked_at.insert(id).second && has_folder(id)) folders.insert(id);
     std::unique_lock lock(mutex_);
     // How another one with this name or request id ends decides about this one.
-    changed_.wait(lock, [&] { return !is_undecided(wanted, key); });
+    bool waited = false;
+    changed_.wait(lock, [&] {
+      const bool decided = !is_undecided(wanted, key);
+      waited = waited || !decided;
+      return decided;
+    });
     if (const auto first = ledger().find_request(key)) return repeat(*first);
+    if (waited && folders.erase(id) > 0) {  // what was decided may have removed the folder
+      looked_at.erase(id);
+      continue;
+    }
     check_room();
     if (wanted.empty() && (id.empty() || folders.contains(id) || !is_free(id))) {
       do id = fmt::format("job-{}", next_job_++);
@@ -120,11 +131,19 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
 
 void JobStore::check_submission(const v1::JobSpec& spec) const {
   const std::string wanted = spec.name().empty() ? "" : parse_job_name(spec.name());
-  const bool there = !wanted.empty() && has_folder(wanted);
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !is_undecided(wanted, {}); });
-  check_room();
-  if (!wanted.empty()) check_name_is_free(wanted, there);
+  for (bool waited = true; waited;) {
+    const bool there = !wanted.empty() && has_folder(wanted);
+    std::unique_lock lock(mutex_);
+    waited = false;
+    changed_.wait(lock, [&] {
+      const bool decided = !is_undecided(wanted, {});
+      waited = waited || !decided;
+      return decided;
+    });
+    if (waited) continue;  // what was decided may have removed the folder
+    check_room();
+    if (!wanted.empty()) check_name_is_free(wanted, there);
+  }
 }
 
 std::optional<v1::Job> JobStore::active_job() const {

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // JobStore: deleting jobs that have ended, and checkpoints.
 #include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
 
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"

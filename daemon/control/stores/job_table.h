@@ -57,8 +57,8 @@ class JobTable {
   void queue_first(JobEntry& target) const;
 
   /// A job that has not ended and whose resolved config `uses` says so of.
-  template <typename Uses>
-  std::optional<std::string> find_user(const Uses& uses) const {
+  template <typename Test>
+  std::optional<std::string> find_user(const Test& uses) const {
     for (const auto& [number, job] : unfinished_)
       if (job->config && uses(job->config->resolved)) return job->id();
     return std::nullopt;

@@ -31,10 +31,10 @@ TEST(RunLease, DoesNotRunWhileItIsHeldByAnybody) {
   const auto later = RunLease::Clock::now() + 60s;
   EXPECT_TRUE(lease->is_held());
   EXPECT_FALSE(lease->has_run_out(false, later));
-  first.reset();
+  first.release();
   EXPECT_TRUE(lease->is_held());
   EXPECT_FALSE(lease->has_run_out(false, later + 60s));
-  second.reset();
+  second.release();
   EXPECT_FALSE(lease->is_held());
   // It begins anew when it is let go, which is before the moments that were asked about.
   EXPECT_LE(lease->left(), 10s);
@@ -46,7 +46,7 @@ TEST(RunLease, AHoldMayOutliveWhoMadeIt) {
   EXPECT_EQ(lease->left(), 0ms);
   auto held = lease->hold();
   lease.reset();
-  held.reset();
+  held.release();
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class WaitingSamplesTest : public StoredRunTest {
   WaitingMemory waiting_{{.of_run = 100'000, .of_client = 1 << 20, .of_all = 1 << 20}};
   SampleScheduler scheduler_{executor_, 0.5, [] { return false; }};
   const RunClient ranks_{executor_, "r"};
-  RunWeights weights_{{admission_, store_, dir_, ranks_}, "r", {}};
+  RunWeights weights_{{admission_, store_, dir_, uses_, ranks_}, "r", {}};
   RunSamples samples_{{operations_, waiting_, scheduler_, admission_, weights_}, "r", "tester"};
 };
 

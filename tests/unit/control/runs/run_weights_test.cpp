@@ -28,17 +28,17 @@ class RunWeightsTest : public StoredRunTest {
 
   const v1::RunConfig resolved_;
   const RunClient ranks_{executor_, "r"};
-  RunWeights weights_{{admission_, store_, dir_, ranks_}, "r", {}};
+  RunWeights weights_{{admission_, store_, dir_, uses_, ranks_}, "r", {}};
 };
 
 TEST_F(RunWeightsTest, ANameIsClaimedByOneUntilItIsLetGoOrUsed) {
   auto claim = weights_.claim(name("a"));
   EXPECT_EQ(reason_of([&] { weights_.claim(name("a")); }), "WEIGHTS_EXIST");
   EXPECT_NO_THROW(weights_.claim(name("b")));
-  claim.reset();
+  claim.release();
   claim = weights_.claim(name("a"));
   keep_in_memory("a");
-  claim.reset();
+  claim.release();
   EXPECT_EQ(reason_of([&] { weights_.claim(name("a")); }), "WEIGHTS_EXIST");
   weights_.remove(name("a"));
   EXPECT_NO_THROW(weights_.claim(name("a")));

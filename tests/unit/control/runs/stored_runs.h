@@ -18,6 +18,7 @@
 #include "kernels/base/error.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
+#include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
 
@@ -71,7 +72,8 @@ class StoredRunTest : public ::testing::Test {
   FakePlan plan_;
   StateDir dir_{folder_ / "state"};
   RunStore store_;
-  JobStore jobs_{{.journal = dir_.journal(), .jobs_dir = dir_.jobs(), .others = {&store_}}};
+  OpenJobStore jobs_{dir_.journal(), {.jobs_dir = dir_.jobs()}, {&store_}};
+  const Uses uses_;
   FakeAdmission admission_{plan_, folder_ / "data"};
   CommandQueue commands_;
   Executor executor_{1, [](const Error&) {}};

@@ -138,7 +138,7 @@ TEST_F(OperationWatchTest, TheLeaseDoesNotRunWhileItIsHeld) {
   spec.set_lease_seconds(1);
   Client client = with_run(spec);
   client.wait_for(v1::RUN_STATE_READY);
-  auto hold = daemon_->runs().find(client.run_.name().substr(5))->hold_lease();
+  auto hold = daemon_->runs().find(client.run_.name().substr(5))->hold_lease_of(client.token_);
   std::this_thread::sleep_for(1500ms);
   EXPECT_EQ(client.get().state(), v1::RUN_STATE_READY);
   hold.release();
