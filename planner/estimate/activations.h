@@ -4,7 +4,9 @@
 
 #include <cstdint>
 
-#include "planner/estimate/local_model.h"
+#include "kernels/base/dtype.h"
+#include "planner/estimate/model_pass.h"
+#include "planner/plan/activation_checkpoint.h"
 
 namespace meshloom::planner {
 
@@ -18,6 +20,7 @@ struct ActivationEstimate {
 
 /// By a walk through the graph, forward and backward: every tensor lives as long as forward holds
 /// it or backward needs it.
-ActivationEstimate estimate_activations(const LocalModel& local);
+ActivationEstimate estimate_activations(const ModelPass& pass, ActivationCheckpoint checkpointing,
+                                        DType dtype);
 
 }  // namespace meshloom::planner

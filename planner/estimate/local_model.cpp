@@ -148,14 +148,20 @@ std::int64_t LocalModel::trained_shards() const {
   return sum;
 }
 
-LocalModel local_model(const ModelGraphs& model, const StyledModel& styled, const ModelPass& pass,
+LocalModel local_model(const ModelGraphs& model, const StyledModel& styled,
+                       std::shared_ptr<const ModelPass> pass, const ActivationEstimate& activations,
                        const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work) {
   if (!plan.checkpoint_choices.empty())
     throw Unimplemented(
         "plan.activation_checkpoint_choices: blocks that keep different things are not estimated, "
         "only activation_checkpoint for all of them");
   const std::int64_t layers = model.modules().layers;
-  LocalModel local{.model = model.shape(), .mesh = mesh, .plan = plan, .work = work, .pass = pass};
+  LocalModel local{.model = model.shape(),
+                   .mesh = mesh,
+                   .plan = plan,
+                   .work = work,
+                   .pass = std::move(pass),
+                   .activations = activations};
   const ModelShards shards = model_shards(styled, model.modules(), mesh, plan);
   std::vector<ModelParameter> block = parameters_of(styled.block),
                               root = parameters_of(styled.before);
@@ -187,9 +193,10 @@ LocalModel local_model(const ModelGraphs& model, const StyledModel& styled, cons
 LocalModel local_model(ModelGraphs& model, const MeshSizes& mesh, const ParallelPlan& plan,
                        const Workload& work) {
   const StyledModel styled = styled_model(model, plan, mesh.tp);
-  const ModelPass pass =
-      model_pass(model.of(work.micro_batch, tokens_per_rank(mesh, work)), model.modules(), styled);
-  return local_model(model, styled, pass, mesh, plan, work);
+  const ModelGraph& graph = model.of(work.micro_batch, tokens_per_rank(mesh, work));
+  const auto pass = std::make_shared<const ModelPass>(model_pass(graph, model.modules(), styled));
+  return local_model(model, styled, pass,
+                     estimate_activations(*pass, plan.checkpointing, plan.dtype), mesh, plan, work);
 }
 
 }  // namespace meshloom::planner

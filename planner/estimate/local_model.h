@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "planner/estimate/activations.h"
 #include "planner/estimate/model_pass.h"
 #include "planner/estimate/workload.h"
 
@@ -41,9 +43,10 @@ struct LocalModel {
   ParallelPlan plan;
   Workload work;
 
-  UnitSize block{};       ///< one layer
-  UnitSize root{};        ///< all that is in no layer
-  ModelPass pass;         ///< of a micro batch over tp
+  UnitSize block{};                       ///< one layer
+  UnitSize root{};                        ///< all that is in no layer
+  std::shared_ptr<const ModelPass> pass;  ///< of a micro batch over tp; its graph is ModelGraphs'
+  ActivationEstimate activations{};
   std::int64_t rows = 0;  ///< tokens of a micro batch
   std::int64_t element_bytes = 4;
   /// Whether summands are the gradients of biases alone, as without sequence parallelism.
@@ -63,7 +66,8 @@ LocalModel local_model(ModelGraphs& model, const MeshSizes& mesh, const Parallel
                        const Workload& work);
 /// Makes the same local model from what was worked out before, for searches: neither depends on dp
 /// and fsdp.
-LocalModel local_model(const ModelGraphs& model, const StyledModel& styled, const ModelPass& pass,
+LocalModel local_model(const ModelGraphs& model, const StyledModel& styled,
+                       std::shared_ptr<const ModelPass> pass, const ActivationEstimate& activations,
                        const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work);
 
 }  // namespace meshloom::planner

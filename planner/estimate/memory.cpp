@@ -29,8 +29,8 @@ constexpr std::int64_t kBlocksInTurn = 2;
 std::int64_t workspace_bytes(const LocalModel& local) {
   // Of the loss: float32 sums of the hidden states' gradients over panels of the vocabulary.
   const bool panels =
-      local.plan.dtype == DType::kBFloat16 && local.pass.vocab > kernels::kLogitPanelColumns;
-  const std::int64_t sums = panels ? kernels::rows_per_piece(local.rows, local.pass.vocab * 2,
+      local.plan.dtype == DType::kBFloat16 && local.pass->vocab > kernels::kLogitPanelColumns;
+  const std::int64_t sums = panels ? kernels::rows_per_piece(local.rows, local.pass->vocab * 2,
                                                              kernels::kLogitGradientBytes) *
                                          local.model.hidden * kFloat
                                    : 0;
@@ -107,7 +107,7 @@ std::int64_t exchanged_bytes(const LocalModel& local) {
   // Gradients of the rank's own queries, keys and values are summed in float32, beside what a
   // rank alone makes of them.
   const bool sums = local.plan.dtype != DType::kFloat32;
-  return messages + (sums ? local.pass.attended * kFloat : 0);
+  return messages + (sums ? local.pass->attended * kFloat : 0);
 }
 
 std::int64_t communication_bytes(const LocalModel& local) {
@@ -180,7 +180,7 @@ void stage_activations(StagedBlocks& blocks, const LocalModel& local) {
       blocks.add_in_turn(2 * c.elements *
                          (c.element_bytes > 0 ? c.element_bytes : local.element_bytes));
   };
-  for (const RunCollectives& run : local.pass.runs) add(run.collectives);
+  for (const RunCollectives& run : local.pass->runs) add(run.collectives);
 }
 
 /// What a rank sends of attention is as much as it gets, at most all that others have.
@@ -242,7 +242,7 @@ MemoryEstimate estimate_memory(const LocalModel& local) {
   const std::int64_t trained = local.trained_shards();
   memory.optimizer =
       trained * state_bytes_per_element(local.work.optimizer) + (masters ? elements * kFloat : 0);
-  const ActivationEstimate activations = estimate_activations(local);
+  const ActivationEstimate& activations = local.activations;
   memory.activations = activations.peak;
   memory.gradients = std::min(gradient_bytes(local, activations), trained * kFloat);
   memory.gathered = gathered_bytes(local, activations);

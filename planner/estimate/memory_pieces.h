@@ -42,7 +42,8 @@ class MemoryPieces {
   void pass(std::int64_t bytes) { peak_ = std::max(peak_, in_use_ + bytes); }
 
   std::int64_t in_use() const { return in_use_; }
-  std::int64_t peak() const { return peak_; }
+  /// The most since the last call; what is there begins the next stretch.
+  std::int64_t take_peak() { return std::exchange(peak_, in_use_); }
 
  private:
   struct Piece {

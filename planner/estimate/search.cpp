@@ -78,14 +78,19 @@ class Search {
   Machine share_;
   std::int64_t limit_;
   SearchResult result_;
+  struct Pass {
+    std::shared_ptr<const ModelPass> pass;
+    std::map<ActivationCheckpoint, ActivationEstimate> activations;  ///< plans have one dtype
+  };
   /// What styles make of the model and of micro batches of some size: the same for all dp and fsdp.
   struct Spread {
     std::vector<PatternStyles> styles;  ///< empty: the default ones
     bool sequence_parallel;
     StyledModel styled;
-    std::map<std::pair<std::int64_t, std::int64_t>, ModelPass> passes;  ///< by rows and tokens
+    std::map<std::pair<std::int64_t, std::int64_t>, Pass> passes;  ///< by rows and tokens
   };
   Spread& spread_of(const MeshSizes& mesh, const ParallelPlan& plan);
+  Pass& pass_of(Spread& spread, std::int64_t rows, std::int64_t tokens);
   /// How keys travel depends on cp, tp and the micro batch alone: plans have one dtype.
   const ContextParallelPlan& rotate_of(const MeshSizes& mesh, const ParallelPlan& plan,
                                        const Workload& work);
@@ -135,6 +140,14 @@ Search::Spread& Search::spread_of(const MeshSizes& mesh, const ParallelPlan& pla
       Spread{plan.styles, plan.sequence_parallel, styled_model(model_, plan, mesh.tp), {}});
 }
 
+Search::Pass& Search::pass_of(Spread& spread, std::int64_t rows, std::int64_t tokens) {
+  Pass& known = spread.passes[{rows, tokens}];
+  if (!known.pass)
+    known.pass = std::make_shared<const ModelPass>(
+        model_pass(model_.of(rows, tokens), model_.modules(), spread.styled));
+  return known;
+}
+
 const ContextParallelPlan& Search::rotate_of(const MeshSizes& mesh, const ParallelPlan& plan,
                                              const Workload& work) {
   const auto [known, is_new] = rotates_.try_emplace({mesh.cp, mesh.tp, work.micro_batch});
@@ -151,14 +164,12 @@ void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Wo
   ParallelPlan plan = given;
   if (mesh.cp > 1) plan.context_parallel = rotate_of(mesh, given, work);
   Spread& spread = spread_of(mesh, plan);
-  const std::pair size{work.micro_batch, tokens_per_rank(mesh, work)};
-  auto pass = spread.passes.find(size);
-  if (pass == spread.passes.end())
-    pass = spread.passes
-               .emplace(size, model_pass(model_.of(size.first, size.second), model_.modules(),
-                                         spread.styled))
-               .first;
-  const LocalModel local = local_model(model_, spread.styled, pass->second, mesh, plan, work);
+  Pass& pass = pass_of(spread, work.micro_batch, tokens_per_rank(mesh, work));
+  const auto [activations, is_new] = pass.activations.try_emplace(plan.checkpointing);
+  if (is_new)
+    activations->second = estimate_activations(*pass.pass, plan.checkpointing, plan.dtype);
+  const LocalModel local =
+      local_model(model_, spread.styled, pass.pass, activations->second, mesh, plan, work);
   const MemoryEstimate memory = estimate_memory(local);
   if (least_ == 0 || memory.total() < least_) {
     least_ = memory.total();

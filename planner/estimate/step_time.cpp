@@ -36,8 +36,8 @@ ForwardFlops flops_of(const ForwardWork& work, std::int64_t sequence) {
 double elementwise_bytes(const LocalModel& local, double forwards) {
   // Forward: a norm with its addition (2 reads, 2 writes) and an activation; backward: the norm
   // made again (2), its backward (3 reads, 1 write), activation made again and backward.
-  const double elements = forwards * (4.0 * local.pass.norms + 2.0 * local.pass.activations) +
-                          6.0 * local.pass.norms + 5.0 * local.pass.activations;
+  const double elements = forwards * (4.0 * local.pass->norms + 2.0 * local.pass->activations) +
+                          6.0 * local.pass->norms + 5.0 * local.pass->activations;
   return elements * static_cast<double>(local.element_bytes);
 }
 
@@ -93,7 +93,7 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
                             const Machine& machine) {
   const auto micro = static_cast<double>(micro_batches(local.mesh, local.work));
   const double tokens = micro * static_cast<double>(local.rows);
-  const ForwardFlops flops = flops_of(local.pass.work, local.work.sequence);
+  const ForwardFlops flops = flops_of(local.pass->work, local.work.sequence);
   const ActivationCheckpoint mode = local.plan.checkpointing;
   // Backward is twice a forward; a checkpointed layer runs forward once more.
   const double matmul_passes = mode == ActivationCheckpoint::kNone ? 3.0 : 4.0;
@@ -126,7 +126,7 @@ StepTime estimate_step_time(const LocalModel& local, const std::vector<Traffic>&
   const double step_tokens =
       static_cast<double>(local.work.global_batch) * static_cast<double>(local.work.sequence);
   time.tokens_per_second = step_tokens / time.total;
-  const ForwardFlops needed = flops_of(local.pass.whole_work, local.work.sequence);
+  const ForwardFlops needed = flops_of(local.pass->whole_work, local.work.sequence);
   const double step_flops = 3.0 * step_tokens * (needed.matmul + needed.attention + needed.output);
   time.utilization = step_flops / (time.total * machine.peak_flops(local.plan.dtype) *
                                    static_cast<double>(local.mesh.ranks()));

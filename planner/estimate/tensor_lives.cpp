@@ -23,8 +23,12 @@ TensorLives::TensorLives(const ModelPass& pass, ActivationCheckpoint checkpointi
       nodes_(graph_.steps.size()),
       gradients_(graph_.tensors.size(), -1),
       held_(graph_.runs.size()),
-      runs_(graph_.runs.size()) {
+      runs_(graph_.runs.size()),
+      released_(graph_.steps.size() + 1) {
   std::iota(alias_.begin(), alias_.end(), 0);
+  for (std::size_t t = 0; t < graph_.tensors.size(); ++t)
+    released_[index(graph_.tensors[t].released)].push_back(static_cast<int>(t));
+  walk();
 }
 
 std::int64_t TensorLives::bytes_of(int name, const Shape& local) const {
@@ -48,28 +52,39 @@ bool TensorLives::is_copy(int name, const PlacedInput& input) const {
   return resolve(input.storage) != storage_of_[index(name)];
 }
 
-void TensorLives::walk(const std::vector<std::int64_t>& beside) {
-  for (std::size_t r = 0; r < graph_.runs.size(); ++r) {
-    const GraphRun& run = graph_.runs[r];
-    run_ = r;
-    memory_.add(beside[r]);
+/// What equal blocks keep beside the one that is walked through.
+std::int64_t TensorLives::kept_beside(std::size_t r) const {
+  const GraphRun& run = graph_.runs[r];
+  return (run.times - 1) * (is_checkpointed(run) ? runs_[r].boundary : runs_[r].kept);
+}
+
+void TensorLives::note_peak() { peak_ = std::max(peak_, memory_.take_peak() + beside_); }
+
+void TensorLives::walk() {
+  for (run_ = 0; run_ < graph_.runs.size(); ++run_) {
+    const GraphRun& run = graph_.runs[run_];
     forward(run, !is_checkpointed(run));
     if (!is_checkpointed(run)) drop_boundary();
+    beside_ += kept_beside(run_);
+    note_peak();
   }
-  release(graph_.steps.size());
-  for (std::size_t r = graph_.runs.size(); r-- > 0;) {
-    const GraphRun& run = graph_.runs[r];
-    run_ = r;
+  release_all();
+  for (run_ = graph_.runs.size(); run_-- > 0;) {
+    const GraphRun& run = graph_.runs[run_];
     is_checkpointed(run) ? backward_checkpointed(run) : backward(run);
-    memory_.add(-beside[r]);
+    note_peak();
+    beside_ -= kept_beside(run_);
     if (run.is_block) behind_blocks_ = memory_.in_use();
   }
 }
 
 void TensorLives::release(std::size_t before_step) {
-  for (std::size_t t = 0; t < scope_.size(); ++t)
-    if (scope_[t] >= 0 && index(graph_.tensors[t].released) <= before_step)
-      memory_.drop(std::exchange(scope_[t], -1));
+  for (const int name : released_[before_step])
+    memory_.drop(std::exchange(scope_[index(name)], -1));
+}
+
+void TensorLives::release_all() {
+  for (int& piece : scope_) memory_.drop(std::exchange(piece, -1));
 }
 
 void TensorLives::forward(const GraphRun& run, bool records) {
@@ -383,7 +398,7 @@ void TensorLives::backward_checkpointed(const GraphRun& run) {
     memory_.hold(gradient);
     left.push_back(gradient);
   }
-  release(graph_.steps.size());
+  release_all();
   drop_boundary();
   backward(run);
   for (const int piece : left) memory_.drop(piece);

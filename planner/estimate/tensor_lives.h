@@ -23,17 +23,14 @@ struct RunLives {
 /// are none of it, but for copies of them.
 class TensorLives {
  public:
-  /// `element_bytes` of the plan's dtype; `loss_bytes` is what the loss has in passing. Of equal
-  /// blocks one is walked through, the last: of the others there is what `kept` says they keep, a
-  /// number of bytes for each run.
+  /// One forward and backward, with `element_bytes` of the plan's dtype; `loss_bytes` is what the
+  /// loss has in passing. Of equal blocks one is walked through, the last.
   TensorLives(const ModelPass& pass, ActivationCheckpoint checkpointing, std::int64_t element_bytes,
               std::int64_t loss_bytes);
 
-  /// Walks through one forward and backward; `beside` has, of each run, bytes that are there while
-  /// and after it is at work.
-  void walk(const std::vector<std::int64_t>& beside);
-  std::int64_t peak() const { return memory_.peak(); }
   const std::vector<RunLives>& runs() const { return runs_; }
+  /// The most there is, all blocks together.
+  std::int64_t peak() const { return peak_; }
   /// What is there when backward has gone through all blocks.
   std::int64_t behind_blocks() const { return behind_blocks_; }
 
@@ -52,11 +49,15 @@ class TensorLives {
   int piece_at(int storage) const;
   bool is_copy(int name, const PlacedInput& input) const;
 
+  void walk();
+  std::int64_t kept_beside(std::size_t r) const;
+  void note_peak();
   bool is_checkpointed(const GraphRun& run) const {
     return run.is_block && checkpointing_ != ActivationCheckpoint::kNone;
   }
   void forward(const GraphRun& run, bool records);
   void release(std::size_t before_step);
+  void release_all();
   void make(std::size_t i, std::size_t output, bool is_view);
   std::vector<int> place_inputs(std::size_t i);
   void border(std::size_t i);
@@ -94,7 +95,9 @@ class TensorLives {
   std::vector<std::vector<int>> held_;     ///< by run: what a checkpoint holds
   std::vector<bool> was_saved_;            ///< pieces
   std::vector<RunLives> runs_;
-  std::int64_t behind_blocks_ = 0;
+  std::vector<std::vector<int>> released_;  ///< by step: names that forward holds no longer
+  std::int64_t beside_ = 0;                 ///< what the other blocks keep that are there
+  std::int64_t peak_ = 0, behind_blocks_ = 0;
   std::size_t run_ = 0;     ///< at work
   bool is_replay_ = false;  ///< it runs forward once more
 };

@@ -125,7 +125,7 @@ void StepTraffic::tensor_parallel() {
   // Checkpointed layers run forward twice, first without recording a gradient.
   const bool checkpointed = local_.plan.checkpointing != ActivationCheckpoint::kNone;
   PassUses uses;
-  for (const RunCollectives& run : local_.pass.runs)
+  for (const RunCollectives& run : local_.pass->runs)
     uses.add(run.collectives, run.times * micro_batches_, checkpointed && run.is_block);
   for (const PassUse& use : uses.forward_then_backward()) {
     const PassCollective& c = use.collective;

@@ -109,7 +109,7 @@ TEST(Memory, IsCloseToWhatTrainingTakes) {
 TEST(Memory, ActivationsOfOneGpt2LayerByHand) {
   // 1024 tokens of 768: two sums of the stream, q, k and v, attention's output, the MLP's 3072.
   const LocalModel local = local_model(testing::gpt2_124m(), {}, {}, {1, 1, 1024});
-  const ActivationEstimate a = estimate_activations(local);
+  const ActivationEstimate& a = local.activations;
   EXPECT_EQ(a.block, 1024 * 4 * (2 * 768 + 3 * 768 + 768 + 3072 + 4 + 12));
   EXPECT_EQ(a.boundary, 1024 * 4 * 2 * 768);
 }

@@ -20,21 +20,16 @@ TEST(MemoryPieces, APieceLivesAsLongAsSomeoneHoldsIt) {
   EXPECT_EQ(memory.in_use(), 15) << "b holds it";
   memory.drop(b);
   EXPECT_EQ(memory.in_use(), 0);
-  EXPECT_EQ(memory.peak(), 15);
+  EXPECT_EQ(memory.take_peak(), 15);
   memory.pass(20);
   EXPECT_EQ(memory.in_use(), 0);
-  EXPECT_EQ(memory.peak(), 20);
+  EXPECT_EQ(memory.take_peak(), 20);
+  EXPECT_EQ(memory.take_peak(), 0);
   memory.drop(-1);
 }
 
 std::int64_t kept_of_block(const nn::ModelConfig& config, std::int64_t tokens) {
-  const LocalModel local = local_model(config, {}, {}, {1, 1, tokens});
-  TensorLives lives(local.pass, ActivationCheckpoint::kNone, 4, 0);
-  lives.walk(std::vector<std::int64_t>(local.pass.graph->runs.size(), 0));
-  std::int64_t kept = 0;
-  for (std::size_t r = 0; r < lives.runs().size(); ++r)
-    if (local.pass.graph->runs[r].is_block) kept = lives.runs()[r].kept;
-  return kept;
+  return local_model(config, {}, {}, {1, 1, tokens}).activations.block;
 }
 
 // By hand, in elements of a token. Norms keep their inputs, attention q, k, v, its output and a
@@ -56,19 +51,19 @@ TEST(TensorLives, ABlockKeepsWhatItsOpsDo) {
                                            llama.num_heads + 2 * llama.intermediate_size));
 }
 
-TEST(TensorLives, WhatIsBesideARunIsThereWhileItIsAtWork) {
-  const LocalModel local = local_model(testing::byte_gpt(), {}, {}, {1, 1, 64});
-  const std::size_t runs = local.pass.graph->runs.size();
-  const auto walked = [&](std::int64_t bytes) {
-    TensorLives lives(local.pass, ActivationCheckpoint::kNone, 4, 0);
-    std::vector<std::int64_t> beside(runs, 0);
-    beside[2] = bytes;
-    lives.walk(beside);
-    return lives;
+TEST(TensorLives, EveryBlockAddsWhatItKeeps) {
+  const auto of_layers = [](std::int64_t layers, ActivationCheckpoint mode) {
+    nn::ModelConfig config = testing::byte_gpt();
+    config.num_layers = layers;
+    return local_model(config, {}, {.checkpointing = mode}, {1, 1, 64}).activations;
   };
-  const TensorLives one = walked(0), more = walked(std::int64_t{1} << 30);
-  EXPECT_EQ(more.peak(), one.peak() + (std::int64_t{1} << 30));
-  EXPECT_EQ(more.behind_blocks(), one.behind_blocks());
+  for (const ActivationCheckpoint mode : {ActivationCheckpoint::kNone, ActivationCheckpoint::kFull,
+                                          ActivationCheckpoint::kSelective}) {
+    const ActivationEstimate six = of_layers(6, mode), nine = of_layers(9, mode);
+    const std::int64_t each = mode == ActivationCheckpoint::kNone ? six.block : six.boundary;
+    EXPECT_EQ(nine.peak, six.peak + 3 * each);
+    EXPECT_EQ(nine.behind_blocks, six.behind_blocks) << "backward has let go of all";
+  }
 }
 
 }  // namespace
