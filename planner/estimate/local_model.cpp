@@ -148,20 +148,15 @@ std::int64_t LocalModel::trained_shards() const {
   return sum;
 }
 
-LocalModel local_model(const ModelGraphs& model, const StyledModel& styled,
-                       std::shared_ptr<const ModelPass> pass, const ActivationEstimate& activations,
-                       const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work) {
+LocalModel sized_model(const ModelGraphs& model, const StyledModel& styled, const MeshSizes& mesh,
+                       const ParallelPlan& plan, const Workload& work) {
   if (!plan.checkpoint_choices.empty())
     throw Unimplemented(
         "plan.activation_checkpoint_choices: blocks that keep different things are not estimated, "
         "only activation_checkpoint for all of them");
   const std::int64_t layers = model.modules().layers;
-  LocalModel local{.model = model.shape(),
-                   .mesh = mesh,
-                   .plan = plan,
-                   .work = work,
-                   .pass = std::move(pass),
-                   .activations = activations};
+  LocalModel local{
+      .model = model.shape(), .mesh = mesh, .plan = plan, .work = work, .pass = nullptr};
   const ModelShards shards = model_shards(styled, model.modules(), mesh, plan);
   std::vector<ModelParameter> block = parameters_of(styled.block),
                               root = parameters_of(styled.before);
@@ -183,7 +178,6 @@ LocalModel local_model(const ModelGraphs& model, const StyledModel& styled,
       local.trained_layers[layer] = trained_size_of(block, shards.block, mesh, work.frozen,
                                                     fmt::format("{}.{}.", prefix, layer));
   }
-  local.rows = work.micro_batch * tokens_per_rank(mesh, work);
   if (mesh.dp * mesh.fsdp * mesh.cp > 1)
     local.gradient_sums = gradient_sums(styled, layers, shards, mesh);
   local.element_bytes = static_cast<std::int64_t>(dtype_size(plan.dtype));
@@ -195,8 +189,11 @@ LocalModel local_model(ModelGraphs& model, const MeshSizes& mesh, const Parallel
   const StyledModel styled = styled_model(model, plan, mesh.tp);
   const ModelGraph& graph = model.of(work.micro_batch, tokens_per_rank(mesh, work));
   const auto pass = std::make_shared<const ModelPass>(model_pass(graph, model.modules(), styled));
-  return local_model(model, styled, pass,
-                     estimate_activations(*pass, plan.checkpointing, plan.dtype), mesh, plan, work);
+  LocalModel local = sized_model(model, styled, mesh, plan, work);
+  local.rows = work.micro_batch * tokens_per_rank(mesh, work);
+  local.activations = estimate_activations(*pass, plan.checkpointing, plan.dtype);
+  local.pass = pass;
+  return local;
 }
 
 }  // namespace meshloom::planner

@@ -64,10 +64,8 @@ struct LocalModel {
 /// keep different things for backward, and as styled_model and model_pass do.
 LocalModel local_model(ModelGraphs& model, const MeshSizes& mesh, const ParallelPlan& plan,
                        const Workload& work);
-/// Makes the same local model from what was worked out before, for searches: neither depends on dp
-/// and fsdp.
-LocalModel local_model(const ModelGraphs& model, const StyledModel& styled,
-                       std::shared_ptr<const ModelPass> pass, const ActivationEstimate& activations,
-                       const MeshSizes& mesh, const ParallelPlan& plan, const Workload& work);
+/// Makes a local model without what depends on the micro batch: `rows`, `pass` and `activations`.
+LocalModel sized_model(const ModelGraphs& model, const StyledModel& styled, const MeshSizes& mesh,
+                       const ParallelPlan& plan, const Workload& work);
 
 }  // namespace meshloom::planner

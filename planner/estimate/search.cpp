@@ -88,6 +88,7 @@ class Search {
     bool sequence_parallel;
     StyledModel styled;
     std::map<std::pair<std::int64_t, std::int64_t>, Pass> passes;  ///< by rows and tokens
+    std::optional<LocalModel> sized = {};  ///< of the mesh that is tried: plans share its sizes
   };
   Spread& spread_of(const MeshSizes& mesh, const ParallelPlan& plan);
   Pass& pass_of(Spread& spread, std::int64_t rows, std::int64_t tokens);
@@ -137,7 +138,7 @@ Search::Spread& Search::spread_of(const MeshSizes& mesh, const ParallelPlan& pla
     if (spread.sequence_parallel == plan.sequence_parallel && spread.styles == plan.styles)
       return spread;
   return spreads_.emplace_back(
-      Spread{plan.styles, plan.sequence_parallel, styled_model(model_, plan, mesh.tp), {}});
+      Spread{plan.styles, plan.sequence_parallel, styled_model(model_, plan, mesh.tp), {}, {}});
 }
 
 Search::Pass& Search::pass_of(Spread& spread, std::int64_t rows, std::int64_t tokens) {
@@ -168,8 +169,14 @@ void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Wo
   const auto [activations, is_new] = pass.activations.try_emplace(plan.checkpointing);
   if (is_new)
     activations->second = estimate_activations(*pass.pass, plan.checkpointing, plan.dtype);
-  const LocalModel local =
-      local_model(model_, spread.styled, pass.pass, activations->second, mesh, plan, work);
+  if (!spread.sized || spread.sized->mesh != mesh)
+    spread.sized = sized_model(model_, spread.styled, mesh, plan, work);
+  LocalModel& local = *spread.sized;
+  local.plan = plan;
+  local.work = work;
+  local.rows = work.micro_batch * tokens_per_rank(mesh, work);
+  local.pass = pass.pass;
+  local.activations = activations->second;
   const MemoryEstimate memory = estimate_memory(local);
   if (least_ == 0 || memory.total() < least_) {
     least_ = memory.total();
