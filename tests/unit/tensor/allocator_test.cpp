@@ -221,9 +221,12 @@ TEST(Storage, OutlivesTheHandleOnItsAllocator) {
 }
 
 TEST(Storage, ForeignMemoryKeepsItsOwner) {
-  auto owner = std::make_shared<std::vector<std::byte>>(10);
-  std::weak_ptr<std::vector<std::byte>> watch = owner;
-  auto storage = std::make_shared<Storage>(owner->data(), owner->size(), owner);
+  struct Bytes final : MemoryOwner {
+    std::vector<std::byte> values = std::vector<std::byte>(10);
+  };
+  auto owner = std::make_shared<Bytes>();
+  std::weak_ptr<Bytes> watch = owner;
+  auto storage = std::make_shared<Storage>(owner->values.data(), owner->values.size(), owner);
   owner.reset();
   EXPECT_FALSE(watch.expired());
   storage.reset();
