@@ -76,7 +76,8 @@ TensorLabel Walk::label_of(const GraphStep& step, const std::vector<PassTensorPt
   const auto recorded = [](const PassTensorPtr& x) { return x && x->recorded && !x->leaf; };
   const auto first = std::find_if(inputs.begin(), inputs.end(), recorded);
   const bool joins = std::count_if(inputs.begin(), inputs.end(), recorded) > 1;
-  const bool has_parameters = step.module >= 0 && !modules_.at(step.module).parameters.empty();
+  const bool has_parameters = std::any_of(inputs.begin(), inputs.end(),
+                                          [](const PassTensorPtr& x) { return x && x->leaf; });
   if (first != inputs.end() && !has_parameters && (step.module < 0 || !joins))
     return (*first)->label;
   if (step.module < 0) return {};
