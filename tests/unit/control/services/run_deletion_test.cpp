@@ -96,7 +96,7 @@ TEST_F(RunDeletionTest, WhoStillHasTheRunBringsItBackNoMore) {
   const auto session = daemon_->runs().find("r");
   ASSERT_TRUE(client.delete_run().ok());
   try {
-    session->delete_state("runs/r/states/a");
+    session->states().remove("runs/r/states/a");
   } catch (const NotFound&) {
     // It may know that the state has gone.
   }
