@@ -105,6 +105,9 @@ class JobRecords : public JournaledStore {
   // With the mutex.
   /// Whether a submit, an edit or a removal of the job, or one of the request, is being written.
   bool is_undecided(const std::string& id, const RequestKey& key) const;
+  /// Waits until nothing of that is being written; `lock` is the mutex. Whether it had to.
+  bool wait_until_decided(std::unique_lock<std::mutex>& lock, const std::string& id,
+                          const RequestKey& key) const;
   /// As a name: no job has it, none that is being submitted, and none whose folder is being
   /// removed.
   bool is_free(const std::string& id) const;
