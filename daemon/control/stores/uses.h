@@ -19,8 +19,7 @@ namespace meshloom::control {
 /// Every removal asks here. A user holds what it reads, or what it needs until that can be seen in
 /// a store, or it is a job, a run or a model that is stored, whose config names what it needs.
 /// Shared by the stores of a daemon; any thread may call any method. Resources go by their whole
-/// names
-/// ("models/NAME", "checkpoints/JOB/FOLDER").
+/// names ("models/NAME", "checkpoints/JOB/FOLDER").
 class Uses {
  public:
   /// The whole name of a resource of one kind that has not ended and whose config passes a test.
