@@ -43,7 +43,7 @@ struct RunServices {
   RunStates::Uptime uptime;
   /// Knows the names of weights that are being saved or deleted.
   std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();
-  /// As VerbQueue::Parts::most_upload_bytes.
+  /// Bounds what the uploads of verbs in flight take at once, in bytes.
   std::int64_t most_upload_bytes = std::int64_t{1} << 30;
 };
 
