@@ -39,7 +39,7 @@ void JobRecords::apply(const v1::JournalRecord& record) {
   }
   if (record.has_deleted_checkpoint())
     gone_checkpoints_[record.deleted_checkpoint().name()] = record.deleted_checkpoint().stamp();
-  // Of a job that was removed since then a part says nothing.
+  // A part says nothing of a job that was removed since then.
   if (record.has_job_edit()) return apply_edit(record.job_edit());
   if (record.has_job_note()) {
     JobEntry* target = jobs_.find(parse_job_name(record.job_note().job()));

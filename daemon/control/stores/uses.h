@@ -24,7 +24,7 @@ class Uses {
  public:
   /// The whole name of a resource of one kind that has not ended and whose config passes a test.
   using FindConfig = std::function<std::optional<std::string>(const ConfigTest& test)>;
-  /// Those of a kind without one are not looked through.
+  /// A kind without one is not looked through.
   struct Configs {
     FindConfig jobs = {}, runs = {}, models = {};
   };
