@@ -84,7 +84,7 @@ class Leader final : private RankHub::Observer {
   StateDir state_;
   const std::filesystem::path flight_file_;
   UploadStore uploads_;
-  /// Of what is in the stores that follow, which it looks through once they are there.
+  /// It looks through the stores that follow, once they are there.
   const std::shared_ptr<const Uses> uses_;
   ModelStore models_;
   RunStore run_store_;

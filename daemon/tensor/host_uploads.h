@@ -36,7 +36,7 @@ class HostUploads {
   }
 
  private:
-  /// Those of two micro batches.
+  /// Two micro batches have so many tensors.
   static constexpr std::size_t kBuffers = 12;
 
   Tensor upload(const Shape& shape, DType dtype, std::span<const std::byte> values);

@@ -20,7 +20,7 @@ struct DocumentRow {
 /// the batch.
 using DocumentRows = std::vector<std::shared_ptr<const DocumentRow>>;
 
-/// Of ids [rows,S], row-major.
+/// Makes the rows of ids [rows,S], row-major.
 std::shared_ptr<const DocumentRows> document_rows(std::span<const std::int64_t> ids,
                                                   std::int64_t rows);
 

@@ -23,7 +23,7 @@ class BoundedCalls {
 
   using Alive = std::function<void()>;
 
-  /// What `body`, which is called once and moved alone, returns or throws. DeadlineExceeded
+  /// Returns or throws what `body` does, which is called once and moved alone. DeadlineExceeded
   /// (FILE_SYSTEM_STUCK) after the limit, Unavailable (STOPPING) once stop() was called,
   /// ResourceExhausted (TOO_MANY_CALLS). `body` may outlive the wait, so it owns its arguments;
   /// other objects that it uses must not be destroyed while running() is above 0.

@@ -46,13 +46,6 @@ constexpr int kLinesShare = 3;
 /// Whoever is refused a removal is told that this holds the model, the checkpoint or the plan.
 constexpr const char* kBeingMade = "a job or run that is being made";
 
-/// The host with the fewest ranks has so many.
-int ranks_per_host(const LocalAdmission::Options& options) {
-  int fewest = options.world_size;
-  for (const HostMemory& host : options.hosts) fewest = std::min(fewest, host.ranks);
-  return std::max(1, fewest);
-}
-
 /// What a resolved config takes of the fullest rank.
 RankBytes rank_bytes(const v1::RunConfig& resolved, const nn::ModelConfig& model) {
   const planner::MemoryEstimate estimate = plan::estimate_job_memory(resolved, model);
@@ -207,6 +200,18 @@ nn::ModelConfig LocalAdmission::load_config(const v1::ModelSource& source) const
   return train::load_model_config(source, options_.data_dir, find_model(source));
 }
 
+train::ConfigPlace LocalAdmission::place_of(fs::path model_folder, fs::path tokenizer) const {
+  // The host with the fewest ranks has so many.
+  int fewest = options_.world_size;
+  for (const auto& host : options_.hosts) fewest = std::min(fewest, host.ranks);
+  return {.world_size = options_.world_size,
+          .data_dir = options_.data_dir,
+          .model_folder = std::move(model_folder),
+          .named_tokenizer = std::move(tokenizer),
+          .ranks_per_host = std::max(1, fewest),
+          .devices = options_.devices};
+}
+
 fs::path LocalAdmission::model_folder(const v1::RunConfig& resolved) {
   return calls_.run<fs::path>([this, source = resolved.model()] { return find_model(source); });
 }
@@ -246,20 +251,12 @@ Admitted LocalAdmission::admit(const v1::JobSpec& spec) {
   Admitted admitted = admit_config(
       given, spec.overcommit(),
       [this, given](const fs::path& folder, Admitted* job) {
-        const fs::path tokenizer = find_tokenizer(given);
-        job->resolved = train::resolve_run_config(given,
-                                                  {.world_size = options_.world_size,
-                                                   .data_dir = options_.data_dir,
-                                                   .model_folder = folder,
-                                                   .named_tokenizer = tokenizer,
-                                                   .ranks_per_host = ranks_per_host(options_),
-                                                   .devices = options_.devices},
-                                                  &job->warnings);
+        const train::ConfigPlace place = place_of(folder, find_tokenizer(given));
+        job->resolved = train::resolve_run_config(given, place, &job->warnings);
         if (given.checkpoint().resume_from().empty())
           train::check_source_weights(given.model(), options_.data_dir, folder);
-        job->hold =
-            Hold::join(std::move(job->hold), resolve_resume(given, &job->resolved, store_, state_,
-                                                            options_.data_dir, folder, tokenizer));
+        job->hold = Hold::join(std::move(job->hold), resolve_resume(given, &job->resolved, store_,
+                                                                    state_, place.tokenizers()));
       },
       [this, spec](const nn::ModelConfig& model, Admitted* job) {
         check_contents(job->resolved, model.vocab_size);
@@ -281,13 +278,7 @@ Admitted LocalAdmission::admit_run(const v1::RunSpec& spec) {
   Admitted admitted = admit_config(
       given, spec.overcommit(),
       [this, given, reads_weights = spec.state().empty()](const fs::path& folder, Admitted* run) {
-        run->resolved = train::resolve_stepped_config(given,
-                                                      {.world_size = options_.world_size,
-                                                       .data_dir = options_.data_dir,
-                                                       .model_folder = folder,
-                                                       .ranks_per_host = ranks_per_host(options_),
-                                                       .devices = options_.devices},
-                                                      &run->warnings);
+        run->resolved = train::resolve_stepped_config(given, place_of(folder, {}), &run->warnings);
         if (reads_weights) train::check_source_weights(given.model(), options_.data_dir, folder);
       });
   return with_hold(std::move(admitted), std::move(hold));
@@ -341,13 +332,9 @@ std::optional<v1::RunConfig> LocalAdmission::refit(const v1::Job& job) {
       *given.mutable_mesh() = job.resolved().mesh();
       *given.mutable_plan() = job.resolved().plan();
     }
+    fs::path model = find_model(job.resolved().model());
     return train::refit_run_config(given, job.resolved(),
-                                   {.world_size = options_.world_size,
-                                    .data_dir = options_.data_dir,
-                                    .model_folder = find_model(job.resolved().model()),
-                                    .named_tokenizer = find_tokenizer(job.resolved()),
-                                    .ranks_per_host = ranks_per_host(options_),
-                                    .devices = options_.devices});
+                                   place_of(std::move(model), find_tokenizer(job.resolved())));
   });
 }
 
@@ -361,10 +348,8 @@ v1::RunConfig LocalAdmission::admit_settings(const v1::RunConfig& changed) {
 v1::RunConfig LocalAdmission::resolve_evaluation(const v1::RunConfig& given, const fs::path& folder,
                                                  const train::TokenizedText& text) {
   return calls_.run<v1::RunConfig>([this, given, folder, text] {
-    const train::ConfigPlace place{
-        options_.world_size,   options_.data_dir,        folder,
-        find_tokenizer(given), ranks_per_host(options_), options_.devices};
-    v1::RunConfig resolved = train::resolve_evaluation_config(given, place, text);
+    v1::RunConfig resolved =
+        train::resolve_evaluation_config(given, place_of(folder, find_tokenizer(given)), text);
     train::check_source_weights(given.model(), options_.data_dir, folder);
     // Nobody knows how many samples a batch has at most until text is tokenized.
     if (resolved.data().identity().tokens() > 0)

@@ -97,6 +97,10 @@ class LocalAdmission final : public Admission {
   void check_contents(const v1::RunConfig& resolved, std::int64_t vocab_size);
   /// Does what model_folder does, on the calling thread.
   std::filesystem::path find_model(const v1::ModelSource& source) const;
+  /// Returns what a config is resolved against here, with these folders of its model and of the
+  /// model that run.data.tokenizer names.
+  train::ConfigPlace place_of(std::filesystem::path model_folder,
+                              std::filesystem::path tokenizer) const;
   /// Returns the folder of the model that run.data.tokenizer names; empty if it names none.
   std::filesystem::path find_tokenizer(const v1::RunConfig& config) const;
   /// Does what tokenizer_folder does, on the calling thread.

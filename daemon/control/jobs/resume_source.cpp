@@ -79,18 +79,17 @@ bool may_resume_older(const v1::Job& job) {
 }
 
 Hold resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
-                    const StateDir& state, const fs::path& data_dir, const fs::path& model_folder,
-                    const fs::path& named_tokenizer) {
+                    const StateDir& state, const train::TokenizerSource& folders) {
   const bool fallback = config->checkpoint().fallback();
   std::string& name = *config->mutable_checkpoint()->mutable_resume_from();
   if (name.empty()) return {};
   if (names_a_job(name)) {
     name =
         base::with_field(kField, [&] { return existing_checkpoint(name, fallback, store, state); });
-  } else if (!train::is_checkpoint(train::resolve_path(name, data_dir, kField))) {
+  } else if (!train::is_checkpoint(train::resolve_path(name, folders.data_dir, kField))) {
     base::refuse_field(kField, "\"{}\" is no checkpoint: it has no {}", name, train::kManifestName);
   }
-  const fs::path folder = resume_folder(*config, state, data_dir);
+  const fs::path folder = resume_folder(*config, state, folders.data_dir);
   Hold pin;
   if (const auto source = checkpoint_at(state.jobs(), folder)) {
     pin = store.pin_checkpoint(*source, "a job that is being submitted");
@@ -99,7 +98,7 @@ Hold resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const Job
       throw NotFound(fmt::format("{} was deleted", name), train::kCheckpointNotFound,
                      {{"field", kField}});
   }
-  train::settle_resume_from(given, config, folder, {data_dir, model_folder, named_tokenizer});
+  train::settle_resume_from(given, config, folder, folders);
   return pin;
 }
 

@@ -7,21 +7,19 @@
 #include "daemon/control/host/hold.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
+#include "daemon/train/data/text_data.h"
 #include "v1/config.pb.h"
 
 namespace meshloom::control {
 
 /// Checks checkpoint.resume_from of a config that is resolved otherwise, and writes out which
 /// checkpoint it is: "checkpoints/JOB" becomes that of the newest step. What `given` left open
-/// becomes the checkpoint's (train::settle_resume_from). `model_folder` as in train::RunOptions,
-/// `named_tokenizer` as in train::resolve_run_config. Throws with the field
+/// becomes the checkpoint's (train::settle_resume_from). Throws with the field
 /// run.checkpoint.resume_from if there is none, its job goes on (its checkpoints are pruned), or it
 /// is of another model or other data. Nobody deletes the checkpoint until the result is let go;
 /// it holds nothing where no job has it.
 Hold resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const JobStore& store,
-                    const StateDir& state, const std::filesystem::path& data_dir,
-                    const std::filesystem::path& model_folder,
-                    const std::filesystem::path& named_tokenizer);
+                    const StateDir& state, const train::TokenizerSource& folders);
 
 /// Whether, if that checkpoint is damaged, an older one of its job may take its place: only
 /// if the user named the job and no step of it.

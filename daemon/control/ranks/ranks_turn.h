@@ -49,7 +49,7 @@ class RanksTurn {
   std::optional<std::chrono::steady_clock::duration> waited(const std::string& who) const;
 
  private:
-  /// Of `who`, to whom the ranks are given.
+  /// Makes the hold of `who`, to whom the ranks are given.
   Hold hold_of(const std::string& who);
   void release(const std::string& who);
   /// Asks again after `look_up`, or not without being woken.

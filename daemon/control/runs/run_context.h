@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "daemon/control/jobs/admission.h"
@@ -28,21 +29,27 @@ class RanksWaits {
   virtual v1::RanksWait wait_of(const std::string& name) const = 0;
 };
 
-/// It outlives the runs.
-struct RunContext {
+/// What runs use of their daemon, which outlives them.
+struct RunServices {
   Executor& executor;
   RanksTurn& turn;
   RunStore& store;
-  Operations& operations;
   SampleScheduler& scheduler;
   Admission& admission;
   const StateDir& state;
   std::filesystem::path data_dir;
   TransientUploads& uploads;
-  const Uses& uses;  ///< of names of weights that are being saved or deleted
   const RanksWaits& waits;
   RunStates::Uptime uptime;
-  std::int64_t most_upload_bytes = 0;  ///< as VerbQueue::Parts::most_upload_bytes
+  /// Knows the names of weights that are being saved or deleted.
+  std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();
+  /// Bounds what the uploads of verbs in flight take at once, in bytes.
+  std::int64_t most_upload_bytes = std::int64_t{1} << 30;
+};
+
+/// The services with what all runs of a daemon share. It outlives the runs.
+struct RunContext : RunServices {
+  Operations& operations;
   WaitingMemory waiting;
   std::atomic<bool> stopping{false};
   /// A run has ended since whoever looks after memory has looked: what it held is free.

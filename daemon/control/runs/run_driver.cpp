@@ -28,7 +28,7 @@ constexpr std::int64_t kLeaseStateSeconds = std::int64_t{7} * 24 * 3600;
 
 Error stopping_error() { return Unavailable("the daemon is stopping", "STOPPING"); }
 
-/// What became of a verb that the ranks do not have.
+/// Says what became of a verb that the ranks do not have.
 const char* why_missing(bool skip, bool refused, bool begun) {
   if (skip) return "never arrived";
   if (refused) return "was refused";

@@ -34,7 +34,7 @@ class RunDriver final : private VerbRun {
   /// Verbs in their order until the run is to end; false if it could not be made anew.
   bool carry_out();
   void start(const RunLifecycle::Next& next);
-  /// What the run holds is lost if the start of a verb fails where none can.
+  /// Starts a verb; if that fails where no start can, what the run holds is lost.
   void start_safely(const RunLifecycle::Next& next);
   VerbInFlight poison(const MissingGradients& missing) const;
   /// The tokens of the text that a verb names, until the run is to end.
@@ -45,7 +45,7 @@ class RunDriver final : private VerbRun {
   void collect();
   v1::SavedWeights at_step(v1::SavedWeights saved) const override;
   void set_step(const VerbInFlight& verb, const v1::VerbResult& result);
-  /// What the client of the oldest verb in flight is told, which has failed.
+  /// Returns what the client of the oldest verb in flight is told, which has failed.
   v1::ErrorDetails fail_oldest(const std::exception_ptr& error);
 
   /// False, with a note, if it cannot be.
@@ -58,7 +58,7 @@ class RunDriver final : private VerbRun {
   RunLifecycle& life_;
   const v1::RunConfig resolved_;
   RunClient::BatchRules rules_;
-  /// What a reference's section `data` becomes, and the tokens of its text.
+  /// KnownText is what a reference's section `data` becomes, with the tokens of its text.
   struct KnownText {
     std::string key;
     v1::DataConfig data;

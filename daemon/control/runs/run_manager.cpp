@@ -63,26 +63,11 @@ void check_spec(const v1::RunSpec& spec) {
 
 }  // namespace
 
-RunManager::RunManager(const Parts& parts)
-    : parts_(parts),
-      operations_(kMostResultBytes),
-      context_{parts.executor,
-               parts.turn,
-               parts.store,
-               operations_,
-               parts.scheduler,
-               parts.admission,
-               parts.state,
-               parts.data_dir,
-               parts.uploads,
-               *parts.uses,
-               parts.waits,
-               parts.uptime,
-               parts.most_upload_bytes,
-               WaitingMemory(parts.waiting)} {
-  sweep_run_folders(parts_.state, parts_.store);
+RunManager::RunManager(const RunServices& services, const WaitingMemory::Bounds& waiting)
+    : operations_(kMostResultBytes), context_{services, operations_, WaitingMemory(waiting)} {
+  sweep_run_folders(context_.state, context_.store);
   std::vector<v1::RunRecord> records;
-  for (auto& [id, record] : parts_.store.all()) records.push_back(std::move(record));
+  for (auto& [id, record] : context_.store.all()) records.push_back(std::move(record));
   std::stable_sort(records.begin(), records.end(), [](const auto& a, const auto& b) {
     return a.run().create_time() < b.run().create_time();
   });
@@ -90,8 +75,8 @@ RunManager::RunManager(const Parts& parts)
     const std::string id = parse_run_name(record.run().name());
     const bool open = !has_ended(record.run());
     v1::RunRecord now =
-        RunLifecycle::restarted(std::move(record), parts_.store.newest_readable_state(id));
-    if (open) parts_.store.put_kept(now);
+        RunLifecycle::restarted(std::move(record), context_.store.newest_readable_state(id));
+    if (open) context_.store.put_kept(now);
     add(std::move(now));
   }
   ticker_ = std::make_unique<Ticker>(kTick, [this] { tick(); });
@@ -120,10 +105,10 @@ void RunManager::drive(const SessionPtr& session) {
   }
   const std::string name = run_resource(session->id());
   const auto given_up = [&] { return context_.stopping || session->ended(); };
-  const Hold turn = parts_.turn.acquire_when_woken(name, given_up);
+  const Hold turn = context_.turn.acquire_when_woken(name, given_up);
   if (!turn) return;
   try {
-    const auto memory = parts_.admission.hold_run(session->resolved());
+    const auto memory = context_.admission.hold_run(session->resolved());
     session->drive();
   } catch (const std::exception& error) {
     spdlog::error("run {}: {}", session->id(), error.what());
@@ -143,11 +128,11 @@ void RunManager::request_stop() {
   context_.stopping = true;
   started_changed_.notify_all();
   for (const auto& [number, item] : items_) item.session->wake();
-  parts_.turn.wake();
+  context_.turn.wake();
 }
 
 void RunManager::drain() {
-  const std::string holder = parts_.turn.holder();
+  const std::string holder = context_.turn.holder();
   std::vector<SessionPtr> sessions;
   {
     const std::lock_guard lock(mutex_);
@@ -179,7 +164,7 @@ RunManager::SessionPtr RunManager::find(const std::string& id) const {
 std::string RunManager::free_id(const std::string& wanted) const {
   const std::lock_guard lock(mutex_);
   const auto taken = [&](const std::string& id) {
-    return by_id_.count(id) > 0 || std::filesystem::exists(parts_.state.run(id));
+    return by_id_.count(id) > 0 || std::filesystem::exists(context_.state.run(id));
   };
   if (!wanted.empty()) {
     if (taken(wanted))
@@ -198,7 +183,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   const std::lock_guard one(creating_);
   Created created;
   created.token = random_secret();
-  if (const auto first = parts_.store.find_request(key)) {
+  if (const auto first = context_.store.find_request(key)) {
     const SessionPtr session = find(*first);
     // What an earlier daemon has noted of a request does not say whose it was.
     if (session->client() != client)
@@ -211,8 +196,8 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   }
   if (context_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
   check_spec(spec);
-  if (!spec.state().empty()) parts_.store.state(spec.state());
-  const Admitted admitted = parts_.admission.admit_run(spec);
+  if (!spec.state().empty()) context_.store.state(spec.state());
+  const Admitted admitted = context_.admission.admit_run(spec);
   forget_oldest(client);
   v1::RunRecord record;
   record.set_token_digest(token_digest(created.token));
@@ -227,8 +212,8 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   run.set_epoch(1);
   run.set_next_seq(1);
   run.set_create_time(base::now_rfc3339());
-  parts_.store.put(record, key);
-  std::filesystem::create_directories(parts_.state.run(id) / "states");
+  context_.store.put(record, key);
+  std::filesystem::create_directories(context_.state.run(id) / "states");
   add(record);
   spdlog::info("run {}: client {} makes it", id, client);
   created.run = find(id)->view();
@@ -279,10 +264,10 @@ void RunManager::forget(std::vector<Forgotten> runs) {
     if (run.thread.joinable()) run.thread.join();
     const std::string& id = run.session->id();
     run.session->forget();
-    parts_.store.remove(id);
+    context_.store.remove(id);
     operations_.forget_run(id);
     std::error_code error;
-    std::filesystem::remove_all(parts_.state.run(id), error);
+    std::filesystem::remove_all(context_.state.run(id), error);
     if (error) spdlog::warn("run {}: its folder is not removed: {}", id, error.message());
   }
 }
@@ -357,7 +342,7 @@ v1::Operation RunManager::operation(const std::string& name, bool of_holder) {
 train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
   std::optional<train::PromptLimits> limits = run.prompt_limits();
   // The ranks know the size of the vocabulary alone: one of 256 tokens may have a tokenizer, too.
-  train::PromptLimits known = parts_.admission.prompt_limits(run.resolved());
+  train::PromptLimits known = context_.admission.prompt_limits(run.resolved());
   if (!limits) return known;
   limits->generation = std::move(known.generation);
   limits->beginning = known.beginning;

@@ -23,23 +23,8 @@ namespace meshloom::control {
 /// Any thread may call any method. Ids are names without "runs/".
 class RunManager {
  public:
-  struct Parts {
-    Executor& executor;
-    RanksTurn& turn;
-    RunStore& store;
-    SampleScheduler& scheduler;
-    Admission& admission;
-    const StateDir& state;
-    std::filesystem::path data_dir;
-    TransientUploads& uploads;
-    const RanksWaits& waits;
-    RunStates::Uptime uptime;
-    std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();  ///< RunContext::uses
-    std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< RunContext::most_upload_bytes
-    WaitingMemory::Bounds waiting = {};                      ///< of RunContext::waiting
-  };
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
-  explicit RunManager(const Parts& parts);
+  explicit RunManager(const RunServices& services, const WaitingMemory::Bounds& waiting = {});
   ~RunManager();
   RunManager(const RunManager&) = delete;
   RunManager& operator=(const RunManager&) = delete;
@@ -110,7 +95,6 @@ class RunManager {
   /// Without it. Returns when no trace of them is left.
   void forget(std::vector<Forgotten> runs);
 
-  const Parts parts_;
   Operations operations_;
   RunContext context_;
   mutable std::mutex mutex_;

@@ -73,7 +73,7 @@ MemoryUnits RunSamples::hold_waiting(const SampleOrder& order) {
   try {
     return parts_.waiting.take(run_, client_, bytes);
   } catch (const ResourceExhausted&) {
-    // Those that were cancelled make room.
+    // Samples that were cancelled make room.
     const std::size_t cancelled = std::erase_if(waiting_, [&](const Waiting& sample) {
       return !parts_.operations.is_open(sample.operation);
     });

@@ -100,7 +100,7 @@ RunWeights::SnapshotPtr RunWeights::keep_snapshot(const std::string& weights,
 
 std::shared_ptr<const SnapshotMemory> RunWeights::hold_loaded(const std::string& name,
                                                               const v1::RunConfig& resolved) {
-  // Of several samples of the same weights one asks for memory, which the others share.
+  // One of several samples of the same weights asks for memory, which the others share.
   const std::lock_guard one_at_a_time(loading_);
   {
     const std::lock_guard lock(mutex_);

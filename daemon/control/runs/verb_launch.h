@@ -94,10 +94,9 @@ struct LaunchContext {
 /// Gives the ranks the verb's commands. Throws AlreadyExists for the name of a state or of weights
 /// that is taken, NotFound for a state that is not there, ResourceExhausted where the verb's upload
 /// takes too much memory, which it then is not taken for, or there is no room for what a run saves,
-/// and what Executor::submit throws: the
-/// ranks have then heard nothing. A batch that does not fit the run is a verb that fails in its
-/// turn; gradients that it should have added are poisoned.
-/// The verb's data are moved out of it.
+/// and what Executor::submit throws: the ranks have then heard nothing. A batch that does not fit
+/// the run is a verb that fails in its turn; gradients that it should have added are poisoned. The
+/// verb's data are moved out of it.
 VerbInFlight launch(const LaunchContext& context, Verb& verb);
 
 }  // namespace meshloom::control

@@ -35,7 +35,7 @@ class JobProgress : public JobRecords {
   void publish_tokenizing(const std::string& id, const v1::TokenizeProgress& progress);
   void publish_step(const std::string& id, const v1::StepMetrics& step);
   void publish_validation(const std::string& id, const v1::ValidationMetrics& validation);
-  /// Those of a step, one for each prompt.
+  /// Tells the samples of a step, one for each prompt.
   void publish_samples(const std::string& id, const std::vector<v1::DrawnSample>& samples);
   /// A checkpoint of this step is whole. Told from here on, also after a restart.
   void checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds);

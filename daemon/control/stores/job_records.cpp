@@ -39,7 +39,7 @@ void JobRecords::apply(const v1::JournalRecord& record) {
   }
   if (record.has_deleted_checkpoint())
     gone_checkpoints_[record.deleted_checkpoint().name()] = record.deleted_checkpoint().stamp();
-  // Of a job that was removed since then a part says nothing.
+  // A part says nothing of a job that was removed since then.
   if (record.has_job_edit()) return apply_edit(record.job_edit());
   if (record.has_job_note()) {
     JobEntry* target = jobs_.find(parse_job_name(record.job_note().job()));
@@ -321,7 +321,7 @@ v1::Job JobRecords::repeat(const v1::RequestRecord& record) const {
 
 std::optional<v1::Job> JobRecords::find_request(const RequestKey& key) const {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !is_undecided("", key); });
+  wait_until_decided(lock, "", key);
   if (const auto first = ledger().find_request(key)) return repeat(*first);
   return std::nullopt;
 }
@@ -334,6 +334,13 @@ bool JobRecords::is_undecided(const std::string& id, const RequestKey& key) cons
                         record.job_edit().job() == name;
     return (!id.empty() && of_job) || (!key.id.empty() && record.request().request_id() == key.id);
   });
+}
+
+bool JobRecords::wait_until_decided(std::unique_lock<std::mutex>& lock, const std::string& id,
+                                    const RequestKey& key) const {
+  bool waited = false;
+  for (; is_undecided(id, key); waited = true) changed_.wait(lock);
+  return waited;
 }
 
 bool JobRecords::is_free(const std::string& id) const {

@@ -38,7 +38,7 @@ class JobRecords : public JournaledStore {
  public:
   struct Options {
     std::filesystem::path jobs_dir;
-    /// Of the paths in configs: one may lead to a checkpoint or an export below jobs_dir.
+    /// Paths in configs begin here; one may lead to a checkpoint or an export below jobs_dir.
     std::filesystem::path data_dir = {};
     /// checkpoint_name_at() of a path; called without the mutex, on a thread that may be left
     /// behind. Empty: that of jobs_dir and data_dir.
@@ -52,7 +52,7 @@ class JobRecords : public JournaledStore {
     /// A job that ended with the daemon so often in a row is held, unless it did a step in between
     /// that no attempt had done, or got a newer checkpoint.
     std::int64_t most_stalled_attempts = 3;
-    /// Of so many ended jobs more than a summary is kept.
+    /// So many ended jobs are kept with more than a summary.
     std::size_t most_detailed = 1000;
     train::FileSystem* files = &train::posix_file_system();
   };
@@ -105,8 +105,11 @@ class JobRecords : public JournaledStore {
   // With the mutex.
   /// Whether a submit, an edit or a removal of the job, or one of the request, is being written.
   bool is_undecided(const std::string& id, const RequestKey& key) const;
-  /// As a name: no job has it, none that is being submitted, and none whose folder is being
-  /// removed.
+  /// Waits until nothing of that is being written; `lock` is the mutex. Whether it had to.
+  bool wait_until_decided(std::unique_lock<std::mutex>& lock, const std::string& id,
+                          const RequestKey& key) const;
+  /// Whether a name is free: no job has it, none that is being submitted, and none whose folder is
+  /// being removed.
   bool is_free(const std::string& id) const;
   /// The job that an answered request has made or changed.
   v1::Job repeat(const v1::RequestRecord& record) const;

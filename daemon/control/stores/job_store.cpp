@@ -67,7 +67,7 @@ v1::Job JobStore::change(const std::string& id, const RequestKey& key, const Mak
     Change locked(*this);
     // Behind the record that deletes the job, one of its state would be of a job that the journal
     // does not know.
-    changed_.wait(locked.lock(), [&] { return !is_undecided(id, key); });
+    wait_until_decided(locked.lock(), id, key);
     if (const auto first = ledger().find_request(key)) return repeat(*first);
     JobEntry& target = jobs_.at(id);
     ticket = make(target, RequestLog::record_of(key, target.job.name()));
@@ -92,12 +92,7 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
     if (!id.empty() && looked_at.insert(id).second && has_folder(id)) folders.insert(id);
     std::unique_lock lock(mutex_);
     // How another one with this name or request id ends decides about this one.
-    bool waited = false;
-    changed_.wait(lock, [&] {
-      const bool decided = !is_undecided(wanted, key);
-      waited = waited || !decided;
-      return decided;
-    });
+    const bool waited = wait_until_decided(lock, wanted, key);
     if (const auto first = ledger().find_request(key)) return repeat(*first);
     if (waited && folders.erase(id) > 0) {  // what was decided may have removed the folder
       looked_at.erase(id);
@@ -131,18 +126,13 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
 
 void JobStore::check_submission(const v1::JobSpec& spec) const {
   const std::string wanted = spec.name().empty() ? "" : parse_job_name(spec.name());
-  for (bool waited = true; waited;) {
+  while (true) {
     const bool there = !wanted.empty() && has_folder(wanted);
     std::unique_lock lock(mutex_);
-    waited = false;
-    changed_.wait(lock, [&] {
-      const bool decided = !is_undecided(wanted, {});
-      waited = waited || !decided;
-      return decided;
-    });
-    if (waited) continue;  // what was decided may have removed the folder
+    if (wait_until_decided(lock, wanted, {})) continue;  // that may have removed the folder
     check_room();
     if (!wanted.empty()) check_name_is_free(wanted, there);
+    return;
   }
 }
 

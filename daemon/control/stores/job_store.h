@@ -138,7 +138,7 @@ class JobStore : public JobProgress {
   v1::Job change(const std::string& id, const RequestKey& key, const Make& make);
   Ledger::Ticket put_at(JobEntry& target, std::vector<JobEntry*> queue, std::size_t at,
                         const Request& request);
-  /// Of those that were submitted, whether or not it was written yet.
+  /// Returns the last place in the queue, also of a job whose submission is being written.
   std::int64_t last_place() const;
   /// `is_there`: a folder of this name is there, whatever the store knows of it.
   void check_name_is_free(const std::string& id, bool is_there) const;

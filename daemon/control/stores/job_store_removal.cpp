@@ -90,7 +90,7 @@ void JobStore::decide(const std::string& id, const RequestKey& key, const Remova
     std::vector<std::string> paths;
     {
       Change locked(*this);
-      changed_.wait(locked.lock(), [&] { return !is_undecided(id, key); });
+      wait_until_decided(locked.lock(), id, key);
       if (removal.is_answered()) return;
       removal.check(followed);
       // Behind the check: what it has seen with a path that is not known is there still, or has
@@ -139,7 +139,7 @@ void JobStore::check_forgettable(const JobEntry& target, const GoneCheckpoint& g
 Hold JobStore::pin_checkpoint(const CheckpointName& name, const std::string& user) const {
   const std::string whole = checkpoint_resource(name.job, name.folder);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !is_undecided(name.job, {}); });
+  wait_until_decided(lock, name.job, {});
   jobs_.at(name.job);
   if (gone_checkpoints_.contains(whole))
     throw NotFound(fmt::format("{} was deleted", whole), train::kCheckpointNotFound,

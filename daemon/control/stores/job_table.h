@@ -30,12 +30,12 @@ class JobTable {
   /// By order of submission.
   const std::map<std::int64_t, std::unique_ptr<JobEntry>>& all() const { return entries_; }
   const std::map<std::string, JobEntry*>& by_id() const { return by_id_; }
-  /// Those that have not ended, by order of submission.
+  /// Returns the jobs that have not ended, by order of submission.
   const std::map<std::int64_t, JobEntry*>& unfinished() const { return unfinished_; }
 
-  /// As the newest. It is in no order before settle().
+  /// Adds a job as the newest. It is in no order before settle().
   JobEntry& add(std::unique_ptr<JobEntry> fresh);
-  /// As the newest, which has not ended.
+  /// Adds a job as the newest, which has not ended.
   void submit(std::unique_ptr<JobEntry> fresh);
   void erase(const std::string& id);
   /// The replay is done: sorts them by whether they have ended.
@@ -51,7 +51,7 @@ class JobTable {
   const JobEntry* first_waiting() const;
   /// Jobs that wait for the ranks, in the order of their places.
   std::vector<JobEntry*> queue() const;
-  /// Of the job that comes last; 1 if there is none.
+  /// Returns the place of the job that comes last; 1 if there is none.
   std::int64_t last_place() const;
   /// Lets the job wait as one that is resumed, at the head of the queue.
   void queue_first(JobEntry& target) const;

@@ -19,13 +19,12 @@ namespace meshloom::control {
 /// Every removal asks here. A user holds what it reads, or what it needs until that can be seen in
 /// a store, or it is a job, a run or a model that is stored, whose config names what it needs.
 /// Shared by the stores of a daemon; any thread may call any method. Resources go by their whole
-/// names
-/// ("models/NAME", "checkpoints/JOB/FOLDER").
+/// names ("models/NAME", "checkpoints/JOB/FOLDER").
 class Uses {
  public:
   /// The whole name of a resource of one kind that has not ended and whose config passes a test.
   using FindConfig = std::function<std::optional<std::string>(const ConfigTest& test)>;
-  /// Those of a kind without one are not looked through.
+  /// A kind without one is not looked through.
   struct Configs {
     FindConfig jobs = {}, runs = {}, models = {};
   };

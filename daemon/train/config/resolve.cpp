@@ -119,6 +119,21 @@ void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model,
 
 }  // namespace
 
+void resolve_placement(v1::RunConfig& config, const nn::ModelConfig& model,
+                       const ConfigPlace& place, std::vector<std::string>* warnings) {
+  resolve_device(config, place.devices);
+  resolve_mesh_and_plan(config, place.world_size);
+  resolve_dtype(config, model, place.devices);
+  const std::vector<std::string> doubts = check_plan_fits(config, model);
+  if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
+}
+
+void check_document_balance(const v1::RunConfig& config) {
+  if (balances_documents(config.plan()) && !config.data().document_mask())
+    base::refuse_field("run.plan.context_parallel.load_balancer",
+                       "is per_document, which needs run.data.document_mask: true");
+}
+
 void resolve_seq_len(v1::TrainingConfig& training, const nn::ModelConfig& model) {
   base::check_given_positive("run.training.seq_len", training.has_seq_len(), training.seq_len(),
                              "the model's context");
@@ -223,14 +238,8 @@ v1::RunConfig resolve_run_config(const v1::RunConfig& given, const ConfigPlace& 
                         given.checkpoint().resume_from().empty() ? warnings : nullptr);
   const RunFiles files = find_run_files(config, data_dir, "run.data");
   resolve_chat(*config.mutable_data(), files, "run.data");
-  if (balances_documents(config.plan()) && !config.data().document_mask())
-    base::refuse_field("run.plan.context_parallel.load_balancer",
-                       "is per_document, which needs run.data.document_mask: true");
-  resolve_device(config, place.devices);
-  resolve_mesh_and_plan(config, place.world_size);
-  resolve_dtype(config, model, place.devices);
-  const std::vector<std::string> doubts = check_plan_fits(config, model);
-  if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
+  check_document_balance(config);
+  resolve_placement(config, model, place, warnings);
   resolve_training(config, model);
   resolve_context_parallel(config, model, place.ranks_of_host());
   resolve_optimizer(*config.mutable_optimizer());

@@ -21,6 +21,14 @@ namespace meshloom::train {
 v1::RunConfig resolve_run_config(const v1::RunConfig& given, const ConfigPlace& place,
                                  std::vector<std::string>* warnings = nullptr);
 
+/// Resolves device, mesh, plan and dtype of a config for this model, and checks that the plan fits
+/// the model; what may be a mistake is added to `warnings`, which may be null. Throws as
+/// resolve_run_config.
+void resolve_placement(v1::RunConfig& config, const nn::ModelConfig& model,
+                       const ConfigPlace& place, std::vector<std::string>* warnings);
+/// Throws if the ranks of cp are to share the work of documents that are not told apart.
+void check_document_balance(const v1::RunConfig& config);
+
 /// Fills in the defaults of an optimizer's config and checks it (fields "run.optimizer. ..").
 void resolve_optimizer(v1::OptimizerConfig& optimizer);
 

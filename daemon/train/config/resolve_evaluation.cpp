@@ -5,7 +5,6 @@
 
 #include "daemon/base/field_checks.h"
 #include "daemon/train/config/config_place.h"
-#include "daemon/train/config/dtype_choice.h"
 #include "daemon/train/config/micro_batch.h"
 #include "daemon/train/config/resolve.h"
 #include "daemon/train/config/resolve_plan.h"
@@ -42,13 +41,8 @@ v1::RunConfig resolve_evaluation_config(const v1::RunConfig& given, const Config
       load_model_config(config.model(), place.data_dir, place.model_folder);
   const RunFiles files = find_run_files(config, place.data_dir, "run.data");
   resolve_chat(*config.mutable_data(), files, "run.data");
-  if (balances_documents(config.plan()) && !config.data().document_mask())
-    base::refuse_field("run.plan.context_parallel.load_balancer",
-                       "is per_document, which needs run.data.document_mask: true");
-  resolve_device(config, place.devices);
-  resolve_mesh_and_plan(config, place.world_size);
-  resolve_dtype(config, model, place.devices);
-  check_plan_fits(config, model);
+  check_document_balance(config);
+  resolve_placement(config, model, place, nullptr);
   v1::TrainingConfig& training = *config.mutable_training();
   training.set_steps(0);
   constexpr const char* kBatch = "run.training.global_batch_size";

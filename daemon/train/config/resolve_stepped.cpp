@@ -5,7 +5,6 @@
 
 #include "daemon/base/field_error.h"
 #include "daemon/train/config/config_place.h"
-#include "daemon/train/config/dtype_choice.h"
 #include "daemon/train/config/generation_config.h"
 #include "daemon/train/config/resolve.h"
 #include "daemon/train/config/resolve_plan.h"
@@ -33,11 +32,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, const ConfigPla
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), place.data_dir,
                                                   place.model_folder, base::own_disk(), warnings);
-  resolve_device(config, place.devices);
-  resolve_mesh_and_plan(config, place.world_size);
-  resolve_dtype(config, model, place.devices);
-  const std::vector<std::string> doubts = check_plan_fits(config, model);
-  if (warnings) warnings->insert(warnings->end(), doubts.begin(), doubts.end());
+  resolve_placement(config, model, place, warnings);
   v1::TrainingConfig& training = *config.mutable_training();
   resolve_seq_len(training, model);
   if (!training.has_micro_batch_size())

@@ -2,11 +2,18 @@
 #include "daemon/train/files/unfinished_folder.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "daemon/train/files/manifest.h"
 
 namespace meshloom::train {
+namespace {
+
+// Names of a checkpoint's folder begin so while it is written, and while it is removed.
+constexpr std::string_view kTemporaryPrefix = ".tmp-", kDiscardedPrefix = ".old-";
+
+}  // namespace
 
 namespace fs = std::filesystem;
 

@@ -3,14 +3,10 @@
 #pragma once
 
 #include <filesystem>
-#include <string_view>
 
 #include "daemon/train/files/file_system.h"
 
 namespace meshloom::train {
-
-/// Names of a checkpoint's folder begin so while it is written, and while it is removed.
-inline constexpr std::string_view kTemporaryPrefix = ".tmp-", kDiscardedPrefix = ".old-";
 
 /// Where a checkpoint lies until it is complete and gets its name.
 std::filesystem::path unfinished_folder(const std::filesystem::path& checkpoint);

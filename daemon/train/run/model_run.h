@@ -42,8 +42,8 @@ using LossFunction =
 /// and equal on ranks that share samples.
 struct BatchCall {
   std::vector<TokenBatch> micro_batches;
-  /// Of gradients and loss. A job divides by the labels of the whole optimizer step over all ranks,
-  /// so that a label counts the same whichever rank and micro batch it is in.
+  /// Gradients and loss are multiplied by it. A job divides by the labels of the whole optimizer
+  /// step over all ranks, so that a label counts the same whichever rank and micro batch it is in.
   float scale = 1.0f;
   bool dropout = false;  ///< drawn by (optimizer step, TokenBatch::first_sample)
   /// No other batch comes before optim_step: gradients are summed while backward runs. Else they

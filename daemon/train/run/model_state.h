@@ -35,7 +35,7 @@ class ModelState {
   ModelState(ExecutionContext&, const nn::ModelConfig&, const ModelStateOptions&, RunMesh& mesh);
 
   nn::Model& model() { return *model_; }
-  /// As ParallelModel's: what model() is to be given of a batch.
+  /// Returns what model() is to be given of a batch, as ParallelModel::place does.
   nn::Batch place(const nn::HostBatch& host) { return tensor_model_->place(host); }
   Optimizer& optimizer() { return *optimizer_; }
   parallel::DataParallel& data_parallel() { return *data_parallel_; }

@@ -43,13 +43,19 @@ class RunLifecycleTest : public StoredRunTest {
   SampleScheduler scheduler_{executor_, 0.5, [] { return false; }};
   TransientUploads uploads_{folder_ / "uploads"};
   NoWaits waits_;
-  RunContext context_{executor_,  turn_,
-                      store_,     operations_,
-                      scheduler_, admission_,
-                      dir_,       folder_ / "data",
-                      uploads_,   uses_,
-                      waits_,     [] { return std::int64_t{0}; },
-                      1 << 20,    WaitingMemory({})};
+  RunContext context_{{.executor = executor_,
+                       .turn = turn_,
+                       .store = store_,
+                       .scheduler = scheduler_,
+                       .admission = admission_,
+                       .state = dir_,
+                       .data_dir = folder_ / "data",
+                       .uploads = uploads_,
+                       .waits = waits_,
+                       .uptime = [] { return std::int64_t{0}; },
+                       .most_upload_bytes = 1 << 20},
+                      operations_,
+                      WaitingMemory({})};
   RunParts parts_{context_, record().run()};
   RunLifecycle life_{parts_, record()};
 };
