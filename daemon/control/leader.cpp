@@ -75,9 +75,8 @@ RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& 
           .probe = write_probe(state.root())};
 }
 
-LocalAdmission::Options admission_options(const v1::DaemonConfig& config,
-                                          const Leader::World& world, ModelStore& models,
-                                          PlanStore& plans) {
+LocalResources resources_of(const v1::DaemonConfig& config, const Leader::World& world,
+                            ModelStore& models, PlanStore& plans) {
   return {.world_size = world.size,
           .threads = world.self.threads(),
           .data_dir = config.data_dir(),
@@ -111,13 +110,14 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       upkeep_(seconds(1), [this] { look_after(uploads_); }),
       retention_(store_, kept_jobs(options.config.retention())),
       ranks_(hub_options(options, world, state_), abort, pulse, *this),
-      admission_(store_, state_, admission_options(options.config, world, models_, plans_)),
-      driver_(store_, ranks_.executor(), turn_, state_, options.config.data_dir(), admission_,
+      admission_(store_, state_, resources_of(options.config, world, models_, plans_)),
+      driver_(store_, ranks_.executor(), turn_, state_, options.config.data_dir(),
+              admission_.resolver(), admission_.folders(), admission_.tokenization(),
               world.hosts.devices),
-      job_service_(store_, admission_, state_, JobServiceImpl::default_watches(),
+      job_service_(store_, admission_.resolver(), state_, JobServiceImpl::default_watches(),
                    [this](v1::Job* job) { queue_.tell(job); }),
-      generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
-      sources_([this](const auto& folder) { return admission_.load_source(folder); }),
+      generate_service_(sample_sources()),
+      sources_(admission_.sources()),
       scheduler_(ranks_.executor(), options.config.generation_share(),
                  [this] { return driver_.busy(); }),
       queue_(turn_, store_, runs_, drain_store_),
@@ -125,7 +125,10 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
              .turn = turn_,
              .store = run_store_,
              .scheduler = scheduler_,
-             .admission = admission_,
+             .resolver = admission_.resolver(),
+             .folders = admission_.folders(),
+             .tokenization = admission_.tokenization(),
+             .budget = admission_.budget(),
              .state = state_,
              .data_dir = options.config.data_dir(),
              .uploads = uploads_.transients(),
@@ -136,11 +139,19 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       run_service_(runs_),
       operation_service_(runs_),
       checkpoint_service_(store_, runs_, state_),
-      evaluate_service_(store_, state_,
-                        SampleSources(store_, scheduler_, sources_, state_, admission_), admission_,
-                        ranks_.executor(), turn_, queue_, options.config.data_dir()),
+      evaluate_service_({.store = store_,
+                         .state = state_,
+                         .sources = sample_sources(),
+                         .resolver = admission_.resolver(),
+                         .folders = admission_.folders(),
+                         .tokenization = admission_.tokenization(),
+                         .budget = admission_.budget(),
+                         .executor = ranks_.executor(),
+                         .turn = turn_,
+                         .queue = queue_,
+                         .data_dir = options.config.data_dir()}),
       data_service_(
-          admission_, uploads_,
+          admission_.folders(), admission_.tokenization(), uploads_,
           {.data_dir = options.config.data_dir(),
            .state_dir = state_.root(),
            .threads = world.self.threads() * std::max(1, world.hosts.memory.front().ranks)}),
@@ -162,7 +173,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                              return run_service_.hold_lease(context, run);
                            }}),
       model_service_(models_, *uses_),
-      plan_service_(plans_, admission_, *uses_) {
+      plan_service_(plans_, admission_.folders(), admission_.resources(), *uses_) {
   ranks_.executor().set_epoch(ledger_->newest_epoch());
   server_ = std::make_unique<GrpcServer>(
       GrpcServerOptions{listen_,
@@ -171,6 +182,16 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                          &upload_service_, &model_service_, &plan_service_},
                         connection_capacity(RankHub::most_connections(world.size)),
                         true});
+}
+
+SampleSources Leader::sample_sources() {
+  return {store_,
+          scheduler_,
+          sources_,
+          state_,
+          admission_.folders(),
+          admission_.tokenization(),
+          admission_.budget()};
 }
 
 Leader::~Leader() {
@@ -261,7 +282,7 @@ void Leader::request_stop(const std::string& cause) {
 
 void Leader::end_generations() {
   scheduler_.stop();
-  admission_.stop_loads();
+  admission_.sources().stop();
   sources_.stop();
   checkpoint_service_.stop_exports();
   evaluate_service_.request_stop();

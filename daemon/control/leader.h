@@ -75,6 +75,8 @@ class Leader final : private RankHub::Observer {
   void ranks_lost(const Error& cause) override;
   /// What the watch finds: in the log, at the job and in the health.
   void ranks_looked_at(const RankWatch::Findings& findings) override;
+  /// It keeps references alone: to members that are made later as well.
+  SampleSources sample_sources();
   /// Calls that wait for tokens or models end, and exports.
   void end_generations();
 

@@ -44,12 +44,13 @@ void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
 
 }  // namespace
 
-JobAttempt::JobAttempt(JobStore& store, Executor& executor, Admission& admission,
-                       const v1::Job& job, JobFolders folders, const train::WorldDevices& devices,
-                       const std::atomic<bool>& stop)
+JobAttempt::JobAttempt(JobStore& store, Executor& executor, ConfigResolver& resolver,
+                       Tokenization& tokenization, const v1::Job& job, JobFolders folders,
+                       const train::WorldDevices& devices, const std::atomic<bool>& stop)
     : store_(store),
       executor_(executor),
-      admission_(admission),
+      resolver_(resolver),
+      tokenization_(tokenization),
       job_(job),
       id_(parse_job_name(job.name())),
       run_(executor, id_),
@@ -200,7 +201,7 @@ bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
   };
   try {
     const train::TokenizedText text =
-        admission_.tokenize(config_, folders_.model, folders_.tokenizer, progress);
+        tokenization_.tokenize(config_, folders_.model, folders_.tokenizer, progress);
     set_tokenized(text, create);
     text_ = text.made_of;
     chat_template_ = text.chat_template;
@@ -239,7 +240,7 @@ void JobAttempt::note_choices() {
 
 double JobAttempt::peak_flops() {
   if (config_.training().has_peak_flops()) return config_.training().peak_flops();
-  const double measured = admission_.measured_peak_flops(config_);
+  const double measured = resolver_.measured_peak_flops(config_);
   const std::string note =
       fmt::format("mfu is a share of {:.4g} operations a second of a rank, as measured", measured);
   const auto& notes = job_.notes();
@@ -460,7 +461,7 @@ void JobAttempt::stop_early() {
 const JobSamples& JobAttempt::job_samples() {
   if (samples_) return *samples_;
   samples_ =
-      std::make_unique<JobSamples>(run_, config_.sample(), admission_.prompt_limits(config_));
+      std::make_unique<JobSamples>(run_, config_.sample(), tokenization_.prompt_limits(config_));
   return *samples_;
 }
 

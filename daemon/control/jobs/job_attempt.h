@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "daemon/base/metrics_log.h"
-#include "daemon/control/jobs/admission.h"
 #include "daemon/control/jobs/busy_host.h"
+#include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/jobs/job_samples.h"
+#include "daemon/control/jobs/tokenization.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/train/config/device_choice.h"
@@ -47,8 +48,9 @@ enum class AttemptEnd {
 /// no rank waits for a round trip.
 class JobAttempt {
  public:
-  JobAttempt(JobStore& store, Executor& executor, Admission& admission, const v1::Job& job,
-             JobFolders folders, const train::WorldDevices& devices, const std::atomic<bool>& stop);
+  JobAttempt(JobStore& store, Executor& executor, ConfigResolver& resolver,
+             Tokenization& tokenization, const v1::Job& job, JobFolders folders,
+             const train::WorldDevices& devices, const std::atomic<bool>& stop);
   ~JobAttempt();
   JobAttempt(const JobAttempt&) = delete;
   JobAttempt& operator=(const JobAttempt&) = delete;
@@ -121,7 +123,8 @@ class JobAttempt {
 
   JobStore& store_;
   Executor& executor_;
-  Admission& admission_;
+  ConfigResolver& resolver_;
+  Tokenization& tokenization_;
   const v1::Job job_;
   const std::string id_;
   const RunClient run_;

@@ -48,14 +48,16 @@ std::string device_hold_reason(const std::string& id, const Error& error) {
 }  // namespace
 
 JobDriver::JobDriver(JobStore& store, Executor& executor, RanksTurn& turn, const StateDir& state,
-                     std::filesystem::path data_dir, Admission& admission,
-                     train::WorldDevices devices)
+                     std::filesystem::path data_dir, ConfigResolver& resolver,
+                     ModelFolders& folders, Tokenization& tokenization, train::WorldDevices devices)
     : store_(store),
       executor_(executor),
       turn_(turn),
       state_(state),
       data_dir_(std::move(data_dir)),
-      admission_(admission),
+      resolver_(resolver),
+      folders_(folders),
+      tokenization_(tokenization),
       devices_(std::move(devices)) {}
 
 JobDriver::~JobDriver() {
@@ -139,7 +141,7 @@ bool JobDriver::fit_to_ranks(const std::string& id) {
   const v1::Job job = store_.get(id);
   std::optional<v1::RunConfig> config;
   try {
-    config = admission_.refit(job);
+    config = resolver_.refit(job);
   } catch (const train::NeedsOtherRanks& error) {
     spdlog::warn("job {} is held: it {}", id, error.what());
     store_.hold(id, v1::HOLD_CODE_NEEDS_OTHER_RANKS, error.what());
@@ -201,8 +203,8 @@ void JobDriver::run_job(const std::string& id) {
   try {
     if (!fit_to_ranks(id)) return;
     const v1::RunConfig resolved = store_.get(id).resolved();
-    model = admission_.model_folder(resolved);
-    tokenizer = admission_.tokenizer_folder(resolved, model);
+    model = folders_.model_folder(resolved);
+    tokenizer = folders_.tokenizer_folder(resolved, model);
   } catch (...) {
     if (stop_) return;  // what a stop has interrupted says nothing about the job
     return end_job(id, {.details = to_details(std::current_exception())});
@@ -219,7 +221,7 @@ void JobDriver::run_job(const std::string& id) {
                                 model,
                                 tokenizer,
                                 may_resume_older(job)};
-    JobAttempt attempt(store_, executor_, admission_, job, folders, devices_, stop_);
+    JobAttempt attempt(store_, executor_, resolver_, tokenization_, job, folders, devices_, stop_);
     const AttemptEnd how = attempt.run();
     end.ran_seconds = attempt.ran_seconds();
     switch (how) {

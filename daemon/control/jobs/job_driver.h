@@ -9,7 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/config_resolver.h"
+#include "daemon/control/jobs/model_folders.h"
+#include "daemon/control/jobs/tokenization.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/stores/job_store.h"
@@ -20,10 +22,11 @@ namespace meshloom::control {
 
 class JobDriver {
  public:
-  /// `admission` fits jobs to the ranks that there are, which have these `devices`; each waits for
+  /// `resolver` fits jobs to the ranks that there are, which have these `devices`; each waits for
   /// its turn to have them.
   JobDriver(JobStore& store, Executor& executor, RanksTurn& turn, const StateDir& state,
-            std::filesystem::path data_dir, Admission& admission, train::WorldDevices devices = {});
+            std::filesystem::path data_dir, ConfigResolver& resolver, ModelFolders& folders,
+            Tokenization& tokenization, train::WorldDevices devices = {});
   ~JobDriver();
   JobDriver(const JobDriver&) = delete;
   JobDriver& operator=(const JobDriver&) = delete;
@@ -66,7 +69,9 @@ class JobDriver {
   RanksTurn& turn_;
   const StateDir& state_;
   std::filesystem::path data_dir_;
-  Admission& admission_;
+  ConfigResolver& resolver_;
+  ModelFolders& folders_;
+  Tokenization& tokenization_;
   const train::WorldDevices devices_;
   std::atomic<bool> stop_{false};
   mutable std::mutex driven_mutex_;

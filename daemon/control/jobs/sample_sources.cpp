@@ -15,7 +15,7 @@ SampleSources::Place SampleSources::find(const v1::GenerateRequest& request, boo
     const v1::Job job = store_.get(id);
     if (live && job.state() == v1::JOB_STATE_RUNNING && job.vocab_size() > 0) {
       place.live_run = id;
-      place.limits = admission_.prompt_limits(job.resolved());
+      place.limits = tokenization_.prompt_limits(job.resolved());
       return place;
     }
     place.folder = newest_model(state_, job);
@@ -27,11 +27,11 @@ SampleSources::Place SampleSources::find(const v1::GenerateRequest& request, boo
     const CheckpointName name = parse_checkpoint_name(request.checkpoint());
     place.folder = checkpoint_folder(state_, store_.get(name.job), name.folder);
   } else if (request.has_hf_folder()) {
-    place.folder = admission_.find_hf_folder(request.hf_folder());
+    place.folder = folders_.find_hf_folder(request.hf_folder());
   } else if (request.has_model()) {
     v1::RunConfig config;
     config.mutable_model()->set_name(request.model());
-    place.folder = admission_.model_folder(config);
+    place.folder = folders_.model_folder(config);
     if (!train::has_hf_weights(place.folder))
       throw FailedPrecondition(
           fmt::format("model \"{}\" has no weights to draw from", request.model()),

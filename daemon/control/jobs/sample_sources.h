@@ -6,8 +6,10 @@
 #include <string>
 
 #include "daemon/control/host/memory_units.h"
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/memory_budget.h"
+#include "daemon/control/jobs/model_folders.h"
 #include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/jobs/tokenization.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -19,8 +21,15 @@ namespace meshloom::control {
 class SampleSources {
  public:
   SampleSources(const JobStore& store, SampleScheduler& scheduler, SourceCache& cache,
-                const StateDir& state, Admission& admission)
-      : store_(store), scheduler_(scheduler), cache_(cache), state_(state), admission_(admission) {}
+                const StateDir& state, ModelFolders& folders, Tokenization& tokenization,
+                MemoryBudget& budget)
+      : store_(store),
+        scheduler_(scheduler),
+        cache_(cache),
+        state_(state),
+        folders_(folders),
+        tokenization_(tokenization),
+        budget_(budget) {}
 
   struct Place {
     std::string live_run;          ///< of a job that trains; empty: folder
@@ -33,14 +42,16 @@ class SampleSources {
 
   SampleScheduler& scheduler() { return scheduler_; }
   SourceCache& cache() { return cache_; }
-  MemoryUnits hold_cache(const CacheNeed& need) const { return admission_.hold_cache(need); }
+  MemoryUnits hold_cache(const CacheNeed& need) const { return budget_.hold_cache(need); }
 
  private:
   const JobStore& store_;
   SampleScheduler& scheduler_;
   SourceCache& cache_;
   const StateDir& state_;
-  Admission& admission_;
+  ModelFolders& folders_;
+  Tokenization& tokenization_;
+  MemoryBudget& budget_;
 };
 
 }  // namespace meshloom::control

@@ -47,7 +47,7 @@ struct SourceCache::Shared {
   std::condition_variable changed;
   std::deque<Request> waiting;
   std::map<std::string, std::weak_ptr<train::Sampler>> loaded;  ///< by id
-  std::vector<std::unique_ptr<Loaded>> let_go;                  ///< to be destroyed by the thread
+  std::vector<std::unique_ptr<SourceLoader::Loaded>> let_go;    ///< to be destroyed by the thread
   std::size_t there = 0;  ///< being loaded, loaded, or not yet destroyed
   bool stopping = false;
 
@@ -64,8 +64,8 @@ struct SourceCache::Shared {
   }
 };
 
-SourceCache::SourceCache(Load load)
-    : load_(std::move(load)), shared_(std::make_shared<Shared>()), thread_([this] { work(); }) {}
+SourceCache::SourceCache(SourceLoader& loader)
+    : loader_(loader), shared_(std::make_shared<Shared>()), thread_([this] { work(); }) {}
 
 SourceCache::~SourceCache() {
   stop();
@@ -116,7 +116,7 @@ void SourceCache::work() {
     });
     if (shared.stopping) return;
     if (!shared.let_go.empty()) {
-      std::unique_ptr<Loaded> gone = std::move(shared.let_go.back());
+      std::unique_ptr<SourceLoader::Loaded> gone = std::move(shared.let_go.back());
       shared.let_go.pop_back();
       lock.unlock();
       gone.reset();
@@ -144,8 +144,9 @@ void SourceCache::work() {
 }
 
 SourceCache::Source SourceCache::load(const fs::path& folder, const std::string& id) {
+  using Loaded = SourceLoader::Loaded;
   try {
-    const std::shared_ptr<Loaded> loaded(new Loaded(load_(folder)),
+    const std::shared_ptr<Loaded> loaded(new Loaded(loader_.load(folder)),
                                          [shared = shared_](Loaded* gone) {
                                            const std::lock_guard lock(shared->mutex);
                                            shared->let_go.emplace_back(gone);

@@ -15,21 +15,28 @@
 
 namespace meshloom::control {
 
+/// Loads what a SourceCache is asked for.
+class SourceLoader {
+ public:
+  virtual ~SourceLoader() = default;
+  struct Loaded {
+    MemoryUnits memory;  ///< that it is counted by, let go after it
+    std::unique_ptr<train::Sampler> sampler;
+  };
+  /// May block; called by the cache's thread. What it throws goes to those who asked.
+  virtual Loaded load(const std::filesystem::path& folder) = 0;
+};
+
 /// Whoever asks for the same files at the same time shares one model, which lives as long as one of
 /// them holds it. Models are loaded one at a time by a thread of the cache, so that training goes
 /// on meanwhile, and let go by it too; no more than kMostLoaded are there at once, others wait. All
 /// methods may be called from any thread.
 class SourceCache {
  public:
-  struct Loaded {
-    MemoryUnits memory;  ///< that it is counted by, let go after it
-    std::unique_ptr<train::Sampler> sampler;
-  };
-  /// May block; called by the cache's thread. What it throws goes to those who asked.
-  using Load = std::function<Loaded(const std::filesystem::path& folder)>;
   static constexpr std::size_t kMostLoaded = 2;
 
-  explicit SourceCache(Load load);
+  /// `loader` outlives it.
+  explicit SourceCache(SourceLoader& loader);
   /// Waits for a load that is under way. Sources may live on.
   ~SourceCache();
   SourceCache(const SourceCache&) = delete;
@@ -55,7 +62,7 @@ class SourceCache {
   void work();
   Source load(const std::filesystem::path& folder, const std::string& id);
 
-  Load load_;
+  SourceLoader& loader_;
   std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };

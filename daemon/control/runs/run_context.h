@@ -8,8 +8,11 @@
 #include <memory>
 #include <string>
 
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/config_resolver.h"
+#include "daemon/control/jobs/memory_budget.h"
+#include "daemon/control/jobs/model_folders.h"
 #include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/jobs/tokenization.h"
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/runs/operations.h"
 #include "daemon/control/runs/run_states.h"
@@ -35,7 +38,10 @@ struct RunServices {
   RanksTurn& turn;
   RunStore& store;
   SampleScheduler& scheduler;
-  Admission& admission;
+  ConfigResolver& resolver;
+  ModelFolders& folders;
+  Tokenization& tokenization;
+  MemoryBudget& budget;
   const StateDir& state;
   std::filesystem::path data_dir;
   TransientUploads& uploads;

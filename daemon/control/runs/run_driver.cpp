@@ -90,7 +90,7 @@ void RunDriver::create_on_ranks(const v1::SavedState* own) {
   }
   *command.mutable_config() = resolved_;
   command.set_data_dir(context_.data_dir.string());
-  command.set_model_folder(context_.admission.model_folder(resolved_).string());
+  command.set_model_folder(context_.folders.model_folder(resolved_).string());
   if (own)
     command.set_state_folder(parts_.states.folder_of(*own).string());
   else if (!first_state.empty())
@@ -166,7 +166,7 @@ train::TokenizedText RunDriver::tokenize(v1::DataReference* reference) {
     return known.text;
   }
   const auto alive = [this](const std::string&, std::uint64_t, std::uint64_t) { check_goes_on(); };
-  KnownText known{key, {}, context_.admission.tokenize_reference(resolved_, reference, alive)};
+  KnownText known{key, {}, context_.tokenization.tokenize_reference(resolved_, reference, alive)};
   // Losses of a verb are told by tokens alone, and these have the size of the vocabulary.
   known.text.token_bytes.clear();
   known.data = reference->data();
@@ -191,7 +191,7 @@ void RunDriver::start(const RunLifecycle::Next& next) {
   if (begun) {
     try {
       started.push_back(
-          launch({parts_.ranks, parts_.id, next.epoch, resolved_, rules_, context_.admission,
+          launch({parts_.ranks, parts_.id, next.epoch, resolved_, rules_, context_.budget,
                   context_.uploads, context_.store, parts_.states, parts_.weights, *this},
                  verb));
       launched = true;

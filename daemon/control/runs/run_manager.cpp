@@ -108,7 +108,7 @@ void RunManager::drive(const SessionPtr& session) {
   const Hold turn = context_.turn.acquire_when_woken(name, given_up);
   if (!turn) return;
   try {
-    const auto memory = context_.admission.hold_run(session->resolved());
+    const auto memory = context_.budget.hold_run(session->resolved());
     session->drive();
   } catch (const std::exception& error) {
     spdlog::error("run {}: {}", session->id(), error.what());
@@ -197,7 +197,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   if (context_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
   check_spec(spec);
   if (!spec.state().empty()) context_.store.state(spec.state());
-  const Admitted admitted = context_.admission.admit_run(spec);
+  const Admitted admitted = context_.resolver.admit_run(spec);
   forget_oldest(client);
   v1::RunRecord record;
   record.set_token_digest(token_digest(created.token));
@@ -342,7 +342,7 @@ v1::Operation RunManager::operation(const std::string& name, bool of_holder) {
 train::PromptLimits RunManager::prompt_limits(const RunSession& run) const {
   std::optional<train::PromptLimits> limits = run.prompt_limits();
   // The ranks know the size of the vocabulary alone: one of 256 tokens may have a tokenizer, too.
-  train::PromptLimits known = context_.admission.prompt_limits(run.resolved());
+  train::PromptLimits known = context_.tokenization.prompt_limits(run.resolved());
   if (!limits) return known;
   limits->generation = std::move(known.generation);
   limits->beginning = known.beginning;

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "daemon/control/host/ticker.h"
-#include "daemon/control/jobs/admission.h"
 #include "daemon/control/runs/run_context.h"
 #include "daemon/control/runs/run_session.h"
 

@@ -24,12 +24,12 @@ RunParts::RunParts(RunContext& shared, const v1::Run& run)
       client(run.client()),
       ranks(shared.executor, id),
       states(shared.store, shared.state, shared.uptime, id),
-      weights({shared.admission, shared.store, shared.state, *shared.uses, ranks}, id,
-              run.weights()),
+      weights({shared.budget, shared.store, shared.state, *shared.uses, ranks}, id, run.weights()),
       queue({shared.operations, shared.waiting, shared.uploads, states, shared.most_upload_bytes},
             {id, client}, run.next_seq(), gap_timeout_of(run.spec())),
-      samples({shared.operations, shared.waiting, shared.scheduler, shared.admission, weights}, id,
-              client),
+      samples({shared.operations, shared.waiting, shared.scheduler, shared.tokenization,
+               shared.budget, weights},
+              id, client),
       lease(std::make_shared<RunLease>(lease_of(run.spec()))) {}
 
 }  // namespace meshloom::control

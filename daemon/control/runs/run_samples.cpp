@@ -88,8 +88,8 @@ std::vector<RunSamples::Waiting> RunSamples::take_waiting() {
 }
 
 void RunSamples::hold_memory(SampleOrder& order, const v1::RunConfig& resolved) {
-  order.memory = parts_.admission.hold_cache(
-      cache_need(parts_.admission.prompt_limits(resolved), order.starts));
+  order.memory = parts_.budget.hold_cache(
+      cache_need(parts_.tokenization.prompt_limits(resolved), order.starts));
   if (order.origin.snapshot.empty()) return;
   RunWeights::Drawn drawn = parts_.weights.hold(order.origin.snapshot, resolved);
   order.origin = std::move(drawn.origin);

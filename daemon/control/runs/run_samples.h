@@ -9,8 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/memory_budget.h"
 #include "daemon/control/jobs/sample_scheduler.h"
+#include "daemon/control/jobs/tokenization.h"
 #include "daemon/control/runs/operations.h"
 #include "daemon/control/runs/run_sample.h"
 #include "daemon/control/runs/run_weights.h"
@@ -28,7 +29,8 @@ class RunSamples {
     Operations& operations;
     WaitingMemory& waiting;
     SampleScheduler& scheduler;
-    Admission& admission;
+    Tokenization& tokenization;
+    MemoryBudget& budget;
     RunWeights& weights;
   };
   struct Waiting {

@@ -82,7 +82,7 @@ SnapshotMemory RunWeights::hold_snapshot(const v1::RunConfig& resolved) {
     ++*held_weights_;
     held.place = Hold([count = held_weights_] { --*count; });
   }
-  held.units = parts_.admission.hold_snapshot(resolved);
+  held.units = parts_.budget.hold_snapshot(resolved);
   return held;
 }
 

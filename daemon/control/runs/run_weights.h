@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "daemon/control/host/hold.h"
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/memory_budget.h"
 #include "daemon/control/runs/run_snapshot.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -22,7 +22,7 @@
 
 namespace meshloom::control {
 
-/// It is thread safe and takes its own mutexes. Admission is asked for memory, weights become
+/// It is thread safe and takes its own mutexes. The budget is asked for memory, weights become
 /// durable, files are removed and snapshots end without the one by which readers wait. `resolved`
 /// is the run's config. Names are whole: "runs/RUN/weights/NAME".
 class RunWeights {
@@ -31,7 +31,7 @@ class RunWeights {
   using List = google::protobuf::RepeatedPtrField<v1::SavedWeights>;
   /// These outlive it.
   struct Parts {
-    Admission& admission;
+    MemoryBudget& budget;
     RunStore& store;
     const StateDir& dir;
     const Uses& uses;  ///< of names that are being saved or deleted

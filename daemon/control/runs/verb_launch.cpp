@@ -192,7 +192,7 @@ VerbInFlight launch(const LaunchContext& context, Verb& verb) {
   if (const std::string upload = upload_of(verb.request); !upload.empty()) {
     launched.upload_bytes =
         context.uploads.size_of(run_resource(context.run), parse_upload_name(upload));
-    launched.upload_memory = context.admission.hold_upload(launched.upload_bytes);
+    launched.upload_memory = context.budget.hold_upload(launched.upload_bytes);
   }
   Started started =
       std::visit([&](auto& request) -> Started { return start(request, context); }, verb.request);

@@ -11,7 +11,7 @@
 
 #include "daemon/control/host/hold.h"
 #include "daemon/control/host/memory_units.h"
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/memory_budget.h"
 #include "daemon/control/ranks/run_client.h"
 #include "daemon/control/runs/run_states.h"
 #include "daemon/control/runs/run_weights.h"
@@ -69,7 +69,7 @@ class VerbStop {
 class VerbRun {
  public:
   virtual ~VerbRun() = default;
-  /// Does what Admission::tokenize_reference does. The thread that launches calls it.
+  /// Does what Tokenization::tokenize_reference does. The thread that launches calls it.
   virtual train::TokenizedText tokenize(v1::DataReference* reference) = 0;
   /// Fills in the step at which the ranks have saved weights. Whoever calls VerbInFlight::finish
   /// calls it.
@@ -83,7 +83,7 @@ struct LaunchContext {
   std::int64_t epoch = 0;
   const v1::RunConfig& resolved;
   const RunClient::BatchRules& rules;
-  Admission& admission;
+  MemoryBudget& budget;
   TransientUploads& uploads;
   const RunStore& store;
   RunStates& states;

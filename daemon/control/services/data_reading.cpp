@@ -43,7 +43,7 @@ void read_preset(const std::string& name, DataReading& reading) {
 
 }  // namespace
 
-DataReading open_reading(const v1::TextReading& given, Admission& admission,
+DataReading open_reading(const v1::TextReading& given, ModelFolders& folders,
                          const fs::path& data_dir, const text::StopCheck& stop) {
   DataReading reading;
   v1::DataConfig& data = *reading.config.mutable_data();
@@ -71,8 +71,8 @@ DataReading open_reading(const v1::TextReading& given, Admission& admission,
     read_preset(name, reading);
     return reading;
   }
-  reading.hold = admission.hold_models(reading.config);
-  reading.folder = admission.tokenizer_folder(reading.config, {});
+  reading.hold = folders.hold_models(reading.config);
+  reading.folder = folders.tokenizer_folder(reading.config, {});
   reading.tokenizer =
       base::with_field(kTokenizerField, [&] { return text::open_tokenizer(reading.folder, stop); });
   reading.context = context_of(reading.folder);

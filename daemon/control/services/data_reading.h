@@ -8,7 +8,7 @@
 #include <string>
 
 #include "daemon/control/host/hold.h"
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/model_folders.h"
 #include "daemon/text/tokenizer_folder.h"
 #include "daemon/train/data/chat_data.h"
 #include "v1/data_service.pb.h"
@@ -24,8 +24,8 @@ struct DataReading {
 };
 
 /// Throws with the fields of a job ("run.data.tokenizer"): TOKENIZER_NEEDED for a preset that has
-/// none, what Admission, text::open_tokenizer and `stop` throw.
-DataReading open_reading(const v1::TextReading& given, Admission& admission,
+/// none, what ModelFolders, text::open_tokenizer and `stop` throw.
+DataReading open_reading(const v1::TextReading& given, ModelFolders& folders,
                          const std::filesystem::path& data_dir, const text::StopCheck& stop);
 
 /// Text without a tokenizer that was named is read as bytes. Fills in which tokens stand around

@@ -40,7 +40,7 @@ grpc::ServerUnaryReactor* DataServiceImpl::EncodeText(grpc::CallbackServerContex
                                                       const v1::EncodeTextRequest* request,
                                                       v1::EncodeTextResponse* response) {
   return texts_.answer("EncodeText", *context, *request, [=, this](const CallHost::GoOn& go_on) {
-    *response = encode_text(*request, world_.admission, go_on);
+    *response = encode_text(*request, world_.folders, world_.tokenization, go_on);
   });
 }
 
@@ -48,7 +48,7 @@ grpc::ServerUnaryReactor* DataServiceImpl::DecodeTokens(grpc::CallbackServerCont
                                                         const v1::DecodeTokensRequest* request,
                                                         v1::DecodeTokensResponse* response) {
   return texts_.answer("DecodeTokens", *context, *request, [=, this](const CallHost::GoOn& go_on) {
-    *response = decode_tokens(*request, world_.admission, go_on);
+    *response = decode_tokens(*request, world_.folders, world_.tokenization, go_on);
   });
 }
 

@@ -24,10 +24,11 @@ class DataServiceImpl final : public DataServiceBase {
     std::filesystem::path state_dir;  ///< where nothing is written for a client
     int threads = 1;                  ///< of rank 0's host, which give way to training
   };
-  DataServiceImpl(Admission& admission, UploadStore& uploads, const Options& options)
+  DataServiceImpl(ModelFolders& folders, Tokenization& tokenization, UploadStore& uploads,
+                  const Options& options)
       : uploads_(uploads),
         outputs_(options.data_dir, options.state_dir),
-        world_{admission, options.data_dir, outputs_, options.threads, stopping_} {}
+        world_{folders, tokenization, options.data_dir, outputs_, options.threads, stopping_} {}
 
   grpc::ServerWriteReactor<v1::InspectDataResponse>* InspectData(
       grpc::CallbackServerContext* context, const v1::InspectDataRequest* request) override;

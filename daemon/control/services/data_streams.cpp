@@ -44,10 +44,10 @@ InspectDataStream::Result InspectDataStream::make_result() {
   options.progress = [this](std::uint64_t bytes, std::uint64_t total) {
     part_done(request_.path(), bytes, total);
   };
-  return inspect_data(request_.path(),
-                      open_reading(request_.reading(), world_.admission, world_.data_dir,
-                                   [this] { check_wanted(); }),
-                      options);
+  return inspect_data(
+      request_.path(),
+      open_reading(request_.reading(), world_.folders, world_.data_dir, [this] { check_wanted(); }),
+      options);
 }
 
 TokenizeDataStream::Result TokenizeDataStream::make_result() {
@@ -55,8 +55,8 @@ TokenizeDataStream::Result TokenizeDataStream::make_result() {
     base::refuse_field("run.data.tokenizer",
                        "is needed: a Hugging Face folder below the daemon's --data-dir, "
                        "\"models/NAME\", a preset or \"bytes\"");
-  DataReading reading = open_reading(request_.reading(), world_.admission, world_.data_dir,
-                                     [this] { check_wanted(); });
+  DataReading reading =
+      open_reading(request_.reading(), world_.folders, world_.data_dir, [this] { check_wanted(); });
   return write_tokens(reading);
 }
 

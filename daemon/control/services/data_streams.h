@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "daemon/control/host/background_thread.h"
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/model_folders.h"
+#include "daemon/control/jobs/tokenization.h"
 #include "daemon/control/services/data_output.h"
 #include "daemon/control/services/data_reading.h"
 #include "daemon/control/services/stream.h"
@@ -18,7 +19,8 @@ namespace meshloom::control {
 
 /// What they share. Outlives them.
 struct DataWorld {
-  Admission& admission;
+  ModelFolders& folders;
+  Tokenization& tokenization;
   std::filesystem::path data_dir;
   DataOutputs& outputs;
   int threads = 1;                    ///< of rank 0's host, which give way to training

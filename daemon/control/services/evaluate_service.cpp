@@ -3,14 +3,10 @@
 
 namespace meshloom::control {
 
-EvaluateServiceImpl::EvaluateServiceImpl(const JobStore& store, const StateDir& state,
-                                         const SampleSources& sources, Admission& admission,
-                                         Executor& executor, RanksTurn& turn,
-                                         const RanksQueue& queue,
-                                         const std::filesystem::path& data_dir)
-    : world_{store, state, sources, admission, executor, turn, queue, data_dir, stopping_, next_} {
+EvaluateServiceImpl::EvaluateServiceImpl(const EvaluationServices& services)
+    : world_{services, stopping_, next_} {
   std::error_code ignored;
-  std::filesystem::remove_all(state.root() / "evaluations", ignored);
+  std::filesystem::remove_all(services.state.root() / "evaluations", ignored);
 }
 
 void EvaluateServiceImpl::stop() {

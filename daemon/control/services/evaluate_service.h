@@ -12,9 +12,7 @@ class EvaluateServiceImpl final
     : public v1::EvaluateService::WithCallbackMethod_Evaluate<v1::EvaluateService::Service> {
  public:
   /// Removes what evaluations of a daemon that died have left in the state dir.
-  EvaluateServiceImpl(const JobStore& store, const StateDir& state, const SampleSources& sources,
-                      Admission& admission, Executor& executor, RanksTurn& turn,
-                      const RanksQueue& queue, const std::filesystem::path& data_dir);
+  explicit EvaluateServiceImpl(const EvaluationServices& services);
 
   grpc::ServerWriteReactor<v1::EvaluateResponse>* Evaluate(
       grpc::CallbackServerContext* context, const v1::EvaluateRequest* request) override;

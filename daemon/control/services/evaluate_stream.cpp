@@ -130,7 +130,7 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
     *config.mutable_data() = of_job.data();
     *config.mutable_training() = of_job.training();
     // A job that an older daemon resolved names none: it computed on the CPU.
-    if (world_.admission.has_device(of_job.device()))
+    if (world_.resolver.has_device(of_job.device()))
       config.set_device(of_job.device().empty() ? to_string(kCpuDevice) : of_job.device());
     if (train::mesh_layout(of_job.mesh()).size() == world_.executor.world_size()) {
       *config.mutable_mesh() = of_job.mesh();
@@ -198,7 +198,7 @@ Hold EvaluateStream::hold_models(const std::optional<v1::Job>& job) const {
   *named.mutable_data() = request_.data();
   if (named.data().tokenizer().empty() && job)
     named.mutable_data()->set_tokenizer(job->resolved().data().tokenizer());
-  return world_.admission.hold_models(named);
+  return world_.folders.hold_models(named);
 }
 
 Hold EvaluateStream::pin_checkpoint(const fs::path& folder) const {
@@ -214,14 +214,14 @@ Hold EvaluateStream::pin_checkpoint(const fs::path& folder) const {
 void EvaluateStream::prepare(const std::optional<v1::Job>& job, Evaluation::Work* work) const {
   v1::RunConfig config = config_for(job);
   config.mutable_model()->set_name("evaluated");
-  work->config = world_.admission.resolve_evaluation(config, work->model_folder, {});
-  work->tokenizer_folder = world_.admission.tokenizer_folder(work->config, work->model_folder);
-  work->text = world_.admission.tokenize(
+  work->config = world_.resolver.resolve_evaluation(config, work->model_folder, {});
+  work->tokenizer_folder = world_.folders.tokenizer_folder(work->config, work->model_folder);
+  work->text = world_.tokenization.tokenize(
       work->config, work->model_folder, work->tokenizer_folder,
       [this](const auto&, std::uint64_t, std::uint64_t) { check_wanted(); });
   // How many samples there are is known now.
   if (!work->text.tokenizer.empty())
-    work->config = world_.admission.resolve_evaluation(config, work->model_folder, work->text);
+    work->config = world_.resolver.resolve_evaluation(config, work->model_folder, work->text);
 }
 
 void EvaluateStream::check_wanted() const {
@@ -263,7 +263,7 @@ v1::Evaluation EvaluateStream::evaluate() {
   }
   prepare(job, &work);
   const Hold turn = take_turn(name);
-  const auto hold = world_.admission.hold_evaluation(work.config, work.model_folder);
+  const auto hold = world_.budget.hold_evaluation(work.config, work.model_folder);
   spdlog::info("{}: {} on {}", name, told_source,
                work.config.data().validation_path().empty() ? "a job's validation data"
                                                             : work.config.data().validation_path());

@@ -9,9 +9,12 @@
 #include <string>
 
 #include "daemon/control/host/hold.h"
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/jobs/evaluation.h"
+#include "daemon/control/jobs/memory_budget.h"
+#include "daemon/control/jobs/model_folders.h"
 #include "daemon/control/jobs/sample_sources.h"
+#include "daemon/control/jobs/tokenization.h"
 #include "daemon/control/ranks/ranks_turn.h"
 #include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/services/stream.h"
@@ -21,16 +24,23 @@
 
 namespace meshloom::control {
 
-/// What evaluations share. Outlives them.
-struct EvaluationWorld {
+/// What evaluations use of their daemon, which outlives them.
+struct EvaluationServices {
   const JobStore& store;
   const StateDir& state;
   SampleSources sources;
-  Admission& admission;
+  ConfigResolver& resolver;
+  ModelFolders& folders;
+  Tokenization& tokenization;
+  MemoryBudget& budget;
   Executor& executor;
   RanksTurn& turn;
   const RanksQueue& queue;
   std::filesystem::path data_dir;
+};
+
+/// The services with what evaluations share. It outlives them.
+struct EvaluationWorld : EvaluationServices {
   const std::atomic<bool>& stopping;
   std::atomic<std::int64_t>& next;  ///< number of the next one
 };

@@ -90,10 +90,10 @@ v1::ReadConfigResponse read_config(const v1::ReadConfigRequest& request) {
 
 }  // namespace
 
-JobServiceImpl::JobServiceImpl(JobStore& store, Admission& admission, const StateDir& state,
+JobServiceImpl::JobServiceImpl(JobStore& store, ConfigResolver& resolver, const StateDir& state,
                                const StreamHost::Options& watches, TellWait tell_wait)
     : store_(store),
-      admission_(admission),
+      resolver_(resolver),
       state_(state),
       watches_(watches),
       tell_wait_(std::move(tell_wait)) {}
@@ -112,7 +112,7 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
     return response;
   }
   check_spec(request.spec());
-  const Admitted admitted = admission_.admit(request.spec());
+  const Admitted admitted = resolver_.admit(request.spec());
   for (const std::string& warning : admitted.warnings) response.add_warnings(warning);
   if (admitted.disk) *response.mutable_disk() = *admitted.disk;
   if (!request.validate_only()) {
@@ -124,7 +124,7 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
   *job.mutable_resolved() = admitted.resolved;
   job.set_steps(end_step(settings_of(admitted.resolved), request.spec().step_limit()));
   std::vector<std::string> doubts;
-  *response.mutable_estimate() = admission_.estimate(admitted.resolved, &doubts);
+  *response.mutable_estimate() = resolver_.estimate(admitted.resolved, &doubts);
   for (std::string& doubt : doubts) response.add_warnings(std::move(doubt));
   return response;
 }
@@ -264,7 +264,7 @@ v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request, const std::strin
   *before.mutable_run() = job.resolved();
   v1::JobSpec after =
       edited_spec(before, request.spec(), {request.fields().begin(), request.fields().end()});
-  if (!base::is_final(job.state())) *after.mutable_run() = admission_.admit_settings(after.run());
+  if (!base::is_final(job.state())) *after.mutable_run() = resolver_.admit_settings(after.run());
   return store_.edit(id, before, after, key);
 }
 

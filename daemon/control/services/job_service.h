@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
@@ -26,7 +26,7 @@ class JobServiceImpl final : public JobServiceBase {
   /// Says of a job that waits for the ranks behind whom it does.
   using TellWait = std::function<void(v1::Job* job)>;
   static StreamHost::Options default_watches() { return {"watches of jobs", 64}; }
-  JobServiceImpl(JobStore& store, Admission& admission, const StateDir& state,
+  JobServiceImpl(JobStore& store, ConfigResolver& resolver, const StateDir& state,
                  const StreamHost::Options& watches = default_watches(), TellWait tell_wait = {});
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
@@ -74,7 +74,7 @@ class JobServiceImpl final : public JobServiceBase {
   v1::Job edit(const v1::EditJobRequest& request, const std::string& client);
 
   JobStore& store_;
-  Admission& admission_;
+  ConfigResolver& resolver_;
   const StateDir& state_;
   StreamHost watches_;
   const TellWait tell_wait_;

@@ -39,13 +39,13 @@ v1::Plan told(const v1::StoredPlan& stored) {
 }  // namespace
 
 nn::ModelConfig PlanServiceImpl::config_of(const v1::ModelSource& model) {
-  return base::with_field("model", [&] { return admission_.model_config(model); });
+  return base::with_field("model", [&] { return folders_.model_config(model); });
 }
 
 v1::PlanQuery PlanServiceImpl::with_defaults(v1::PlanQuery query) const {
-  if (!query.has_mesh()) query.mutable_mesh()->set_dp(admission_.world_size());
+  if (!query.has_mesh()) query.mutable_mesh()->set_dp(resources_.world_size);
   const bool is_here = !query.has_cluster() && query.cluster_name().empty();
-  if (const std::int64_t bytes = admission_.memory_of_rank();
+  if (const std::int64_t bytes = host_memory_of_rank(resources_.hosts);
       bytes > 0 && is_here && !query.has_memory_limit_bytes())
     query.set_memory_limit_bytes(bytes);
   return query;
@@ -99,7 +99,7 @@ grpc::ServerUnaryReactor* PlanServiceImpl::EstimatePlan(grpc::CallbackServerCont
 v1::PlanSearch PlanServiceImpl::search(const v1::SearchPlansRequest& request,
                                        const CallHost::GoOn& go_on) {
   v1::PlanSearchQuery query = request.query();
-  if (!query.has_ranks()) query.set_ranks(admission_.world_size());
+  if (!query.has_ranks()) query.set_ranks(resources_.world_size);
   if (query.ranks() < 1 || query.ranks() > kMostSearchedRanks)
     base::refuse_field("query.ranks", "must be in [1, {}], got {}", kMostSearchedRanks,
                        query.ranks());
@@ -139,10 +139,10 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
   }
   const nn::ModelConfig config = config_of(request.model());
   const planner::MeshSizes mesh = plan::make_mesh_sizes(query.mesh());
-  if (mesh.ranks() != admission_.world_size())
+  if (mesh.ranks() != resources_.world_size)
     throw train::NeedsOtherRanks(
         fmt::format("query.mesh: it has {} ranks, this daemon has {}", mesh.ranks(),
-                    admission_.world_size()),
+                    resources_.world_size),
         {{"field", "query.mesh"}, {"ranks", std::to_string(mesh.ranks())}});
   *response.mutable_estimate() = plan::estimate_plan(config, query);
   v1::StoredPlan plan;

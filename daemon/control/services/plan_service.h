@@ -6,7 +6,8 @@
 #include <functional>
 #include <mutex>
 
-#include "daemon/control/jobs/local_admission.h"
+#include "daemon/control/jobs/local_model_folders.h"
+#include "daemon/control/jobs/local_resources.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/stores/plan_store.h"
 #include "daemon/control/stores/uses.h"
@@ -25,10 +26,15 @@ class PlanServiceImpl final : public PlanServiceBase {
  public:
   static constexpr std::chrono::milliseconds kSearchTime{20'000};
 
-  /// `uses`: that of the plans. A search that takes longer than `search_time` is ended.
-  PlanServiceImpl(PlanStore& plans, LocalAdmission& admission, const Uses& uses,
-                  std::chrono::milliseconds search_time = kSearchTime)
-      : plans_(plans), admission_(admission), uses_(uses), search_time_(search_time) {}
+  /// Plans are estimated for `resources`; `uses`: that of the plans. A search that takes longer
+  /// than `search_time` is ended.
+  PlanServiceImpl(PlanStore& plans, LocalModelFolders& folders, const LocalResources& resources,
+                  const Uses& uses, std::chrono::milliseconds search_time = kSearchTime)
+      : plans_(plans),
+        folders_(folders),
+        resources_(resources),
+        uses_(uses),
+        search_time_(search_time) {}
 
   grpc::ServerUnaryReactor* DescribePlan(grpc::CallbackServerContext* context,
                                          const v1::DescribePlanRequest* request,
@@ -66,7 +72,8 @@ class PlanServiceImpl final : public PlanServiceBase {
                                 const CallHost::GoOn& go_on);
 
   PlanStore& plans_;
-  LocalAdmission& admission_;
+  LocalModelFolders& folders_;
+  const LocalResources& resources_;
   const Uses& uses_;
   const std::chrono::milliseconds search_time_;
   CallHost queries_{{"queries about plans"}};

@@ -24,13 +24,14 @@ struct TextModel {
   train::PromptLimits limits;
 };
 
-TextModel open_model(const v1::TokenizerSource& source, Admission& admission) {
+TextModel open_model(const v1::TokenizerSource& source, ModelFolders& folders,
+                     Tokenization& tokenization) {
   v1::RunConfig config;
   *config.mutable_model() = source.model();
   config.mutable_data()->set_tokenizer(source.tokenizer());
   // Limits are those of resolved configs. No text hangs on the dtype.
   config.mutable_plan()->set_dtype("float32");
-  TextModel model{admission.hold_models(config), admission.prompt_limits(config)};
+  TextModel model{folders.hold_models(config), tokenization.prompt_limits(config)};
   if (source.tokenizer() == "bytes" && !model.limits.is_bytes())
     base::refuse_field("source.tokenizer", "\"bytes\" is for models of 256 tokens, this one has {}",
                        model.limits.vocab_size);
@@ -70,8 +71,8 @@ void check_tokens(const v1::DecodeTokensRequest& request, const train::PromptLim
 
 }  // namespace
 
-v1::EncodeTextResponse encode_text(const v1::EncodeTextRequest& request, Admission& admission,
-                                   const CallHost::GoOn& go_on) {
+v1::EncodeTextResponse encode_text(const v1::EncodeTextRequest& request, ModelFolders& folders,
+                                   Tokenization& tokenization, const CallHost::GoOn& go_on) {
   const std::string& text = request.prompt().prompt();
   if (text.size() > kMostText)
     refuse_length("prompt.prompt",
@@ -80,7 +81,7 @@ v1::EncodeTextResponse encode_text(const v1::EncodeTextRequest& request, Admissi
     base::refuse_field("prompt.token_ids", "are tokens already, expected a text");
   if (request.prompt().has_chat() && !text.empty())
     base::refuse_field("prompt.chat", "is beside a text, of which one is expected");
-  const TextModel model = open_model(request.source(), admission);
+  const TextModel model = open_model(request.source(), folders, tokenization);
   v1::EncodeTextResponse response;
   if (request.prompt().has_chat()) {
     train::ChatPrompt chat =
@@ -101,9 +102,10 @@ v1::EncodeTextResponse encode_text(const v1::EncodeTextRequest& request, Admissi
   return response;
 }
 
-v1::DecodeTokensResponse decode_tokens(const v1::DecodeTokensRequest& request, Admission& admission,
+v1::DecodeTokensResponse decode_tokens(const v1::DecodeTokensRequest& request,
+                                       ModelFolders& folders, Tokenization& tokenization,
                                        const CallHost::GoOn& go_on) {
-  const TextModel model = open_model(request.source(), admission);
+  const TextModel model = open_model(request.source(), folders, tokenization);
   check_tokens(request, model.limits);
   v1::DecodeTokensResponse response;
   std::string text;

@@ -5,13 +5,19 @@
 #include <functional>
 #include <utility>
 
-#include "daemon/control/jobs/admission.h"
+#include "daemon/control/jobs/config_resolver.h"
+#include "daemon/control/jobs/memory_budget.h"
+#include "daemon/control/jobs/model_folders.h"
+#include "daemon/control/jobs/tokenization.h"
 #include "kernels/base/error.h"
 #include "tests/unit/control/fake_run.h"
 
 namespace meshloom::control {
 
-class FakeAdmission final : public Admission {
+class FakeAdmission final : public ConfigResolver,
+                            public ModelFolders,
+                            public Tokenization,
+                            public MemoryBudget {
  public:
   /// `on_admit` is called in the handler of SubmitJob.
   FakeAdmission(FakePlan& plan, std::filesystem::path folder, std::function<void()> on_admit = {})

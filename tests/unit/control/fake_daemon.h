@@ -47,13 +47,13 @@ class FakeDaemon {
         store_(state_.journal(), {.jobs_dir = state_.jobs()}, {&run_store_, &drain_store_}),
         executor_(world_size, [this](const Error&) { close_queues(); }),
         admission_(plan, folder, options.on_resolve),
-        driver_(store_, executor_, turn_, state_, folder, admission_),
+        driver_(store_, executor_, turn_, state_, folder, admission_, admission_, admission_),
         job_service_(store_, admission_, state_, options.watches,
                      [this](v1::Job* job) { queue_.tell(job); }),
-        generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_)),
-        sources_([&plan](const std::filesystem::path& source) {
-          return SourceCache::Loaded{{}, load_fake_sampler(plan, source)};
-        }),
+        generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_,
+                                        admission_, admission_)),
+        loader_(plan),
+        sources_(loader_),
         scheduler_(executor_, options.sample_share,
                    [this, &plan] { return plan.trains || driver_.busy(); }),
         uploads_({folder / "blobs", with_upload_defaults({})}),
@@ -71,7 +71,10 @@ class FakeDaemon {
                .turn = turn_,
                .store = run_store_,
                .scheduler = scheduler_,
-               .admission = admission_,
+               .resolver = admission_,
+               .folders = admission_,
+               .tokenization = admission_,
+               .budget = admission_,
                .state = state_,
                .data_dir = folder,
                .uploads = uploads_.transients(),
@@ -169,6 +172,7 @@ class FakeDaemon {
   JobDriver driver_;
   JobServiceImpl job_service_;
   GenerateServiceImpl generate_service_;  ///< what follows calls its streams
+  FakeSourceLoader loader_;
   SourceCache sources_;
   SampleScheduler scheduler_;
   UploadStore uploads_;  ///< for transient ones

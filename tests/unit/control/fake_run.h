@@ -15,6 +15,7 @@
 
 #include "daemon/comm/agreement/status_agreement.h"
 #include "daemon/control/ranks/run_factory.h"
+#include "daemon/control/ranks/source_cache.h"
 #include "daemon/train/config/sample_start.h"
 #include "daemon/train/files/hf_folder.h"
 #include "daemon/train/run/sampler.h"
@@ -39,7 +40,7 @@ struct FakePlan {
   std::function<void(std::int64_t step, const train::JobProgress&)> on_save =
       [](std::int64_t, const train::JobProgress&) {};
   std::function<void()> on_create_job = [] {};  ///< on each rank, when a job's run is made
-  /// What fits a job to the ranks before it begins (Admission::refit).
+  /// What fits a job to the ranks before it begins (ConfigResolver::refit).
   std::function<std::optional<v1::RunConfig>(const v1::Job&)> on_refit = [](const v1::Job&) {
     return std::optional<v1::RunConfig>();
   };
@@ -488,13 +489,19 @@ class FakeFactory final : public RunFactory {
   int rank_;
 };
 
-/// Loads a sampler for a SourceCache.
-inline std::unique_ptr<train::Sampler> load_fake_sampler(FakePlan& plan,
-                                                         const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder)) throw NotFound("no model in " + folder.string());
-  std::this_thread::sleep_for(plan.token_time);
-  ++plan.sources_made;
-  return std::make_unique<FakeSampler>(plan);
-}
+/// Loads samplers for a SourceCache.
+class FakeSourceLoader final : public SourceLoader {
+ public:
+  explicit FakeSourceLoader(FakePlan& plan) : plan_(plan) {}
+  Loaded load(const std::filesystem::path& folder) override {
+    if (!std::filesystem::exists(folder)) throw NotFound("no model in " + folder.string());
+    std::this_thread::sleep_for(plan_.token_time);
+    ++plan_.sources_made;
+    return {{}, std::make_unique<FakeSampler>(plan_)};
+  }
+
+ private:
+  FakePlan& plan_;
+};
 
 }  // namespace meshloom::control

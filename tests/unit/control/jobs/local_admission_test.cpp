@@ -72,7 +72,7 @@ class LocalAdmissionTest : public ::testing::Test {
 
 TEST_F(LocalAdmissionTest, AJobIsResolvedAndItsDoubtsAreTold) {
   auto three_ranks = admission(3);
-  const Admitted admitted = three_ranks.admit(job(3));
+  const Admitted admitted = three_ranks.resolver().admit(job(3));
   EXPECT_EQ(admitted.resolved.mesh().tp(), 3);
   EXPECT_GT(admitted.resolved.training().seq_len(), 0);
   EXPECT_THAT(admitted.warnings, ElementsAre(HasSubstr("3 ranks share 2 attention heads")));
@@ -87,14 +87,14 @@ TEST_F(LocalAdmissionTest, ALineWithoutTextIsRefusedAtSubmissionWhereverItIs) {
   v1::JobSpec spec = job(1);
   spec.mutable_run()->mutable_data()->set_path("lines.jsonl");
   try {
-    here.admit(spec);
+    here.resolver().admit(spec);
     ADD_FAILURE() << "taken";
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(error.reason(), "NO_FIELD");
     EXPECT_THAT(error.what(), HasSubstr("lines.jsonl:301: there is no text under \"text\""));
   }
   spec.mutable_run()->mutable_data()->set_skip_lines_without_text(true);
-  EXPECT_TRUE(here.admit(spec).resolved.data().skip_lines_without_text());
+  EXPECT_TRUE(here.resolver().admit(spec).resolved.data().skip_lines_without_text());
 }
 
 TEST_F(LocalAdmissionTest, AnExportThatAJobNamesByItsPathIsHeldUntilTheJobIsThere) {
@@ -110,11 +110,11 @@ TEST_F(LocalAdmissionTest, AnExportThatAJobNamesByItsPathIsHeldUntilTheJobIsTher
   spec.mutable_run()->mutable_model()->set_hf_folder("state/jobs/source/hf");
   spec.mutable_run()->mutable_model()->clear_config();
   const auto options_of_data =
-      LocalAdmission::Options{.world_size = 1,
-                              .data_dir = data_.path().string() + ":" + state_.root().string(),
-                              .hosts = {{"here", 1, {1 << 30, "a limit"}}}};
+      LocalResources{.world_size = 1,
+                     .data_dir = data_.path().string() + ":" + state_.root().string(),
+                     .hosts = {{"here", 1, {1 << 30, "a limit"}}}};
   LocalAdmission here(store_, state_, options_of_data);
-  std::optional<Admitted> admitted = here.admit(spec);
+  std::optional<Admitted> admitted = here.resolver().admit(spec);
   EXPECT_THROW(store_.remove("source", {}), JobInUse);
   admitted.reset();
   EXPECT_NO_THROW(store_.remove("source", {}));
@@ -147,10 +147,11 @@ TEST_F(LocalAdmissionTest, WeightsThatAreNotTheModelsAreRefusedWhateverReadsThem
     const ::testing::Matcher<std::string> taken = ::testing::StrEq("taken"),
                                           named = HasSubstr("\"_orig_mod.\"");
     const auto& wanted = name == "good" ? taken : named;
-    EXPECT_THAT(refusal([&] { here.admit(spec); }), wanted);
-    EXPECT_THAT(refusal([&] { here.admit_run(run_of(spec)); }), wanted);
-    EXPECT_THAT(refusal([&] { here.resolve_evaluation(evaluated, data_.path() / name, {}); }),
-                wanted);
+    EXPECT_THAT(refusal([&] { here.resolver().admit(spec); }), wanted);
+    EXPECT_THAT(refusal([&] { here.resolver().admit_run(run_of(spec)); }), wanted);
+    EXPECT_THAT(
+        refusal([&] { here.resolver().resolve_evaluation(evaluated, data_.path() / name, {}); }),
+        wanted);
   }
 }
 
@@ -161,7 +162,7 @@ TEST_F(LocalAdmissionTest, AnOpenMicroBatchIsTheLargestEvenPartThatFits) {
     v1::JobSpec given = spec;
     given.mutable_run()->mutable_training()->set_micro_batch_size(samples);
     auto roomy = admission(1);
-    const v1::RunConfig resolved = roomy.admit(given).resolved;
+    const v1::RunConfig resolved = roomy.resolver().admit(given).resolved;
     return plan::estimate_job_memory(resolved,
                                      train::load_model_config(resolved.model(), data_.path(), {}))
         .total();
@@ -169,7 +170,7 @@ TEST_F(LocalAdmissionTest, AnOpenMicroBatchIsTheLargestEvenPartThatFits) {
   const auto chosen = [&](std::int64_t bytes, bool overcommit = false) {
     spec.set_overcommit(overcommit);
     auto tight = admission(1, bytes);
-    const Admitted admitted = tight.admit(spec);
+    const Admitted admitted = tight.resolver().admit(spec);
     const std::int64_t samples = admitted.resolved.training().micro_batch_size();
     const bool told = std::any_of(
         admitted.warnings.begin(), admitted.warnings.end(), [](const std::string& warning) {
@@ -209,7 +210,7 @@ TEST_F(LocalAdmissionTest, DamageThatAGenerationFindsIsRememberedOfAJobsCheckpoi
       file.seekp(-1, std::ios::end);
       file.put('!');
     }
-    EXPECT_THROW(here.load_source(folder), DataLoss);
+    EXPECT_THROW(here.sources().load(folder), DataLoss);
     const bool is_of_job = checkpoints == state_.checkpoints("source");
     EXPECT_EQ(remembered_damage(folder).empty(), !is_of_job) << folder;
   }
@@ -217,16 +218,17 @@ TEST_F(LocalAdmissionTest, DamageThatAGenerationFindsIsRememberedOfAJobsCheckpoi
 
 TEST_F(LocalAdmissionTest, WhatWasMeasuredIsThePeakOfJobsThatGiveNone) {
   auto one_rank = admission(1);
-  EXPECT_EQ(one_rank.measured_peak_flops(one_rank.admit(job(1)).resolved), 0.0);
+  EXPECT_EQ(one_rank.resolver().measured_peak_flops(one_rank.resolver().admit(job(1)).resolved),
+            0.0);
   const std::string here = kernels::backend_for(kCpuDevice).describe().compute_class;
   base::write_peak_flops(state_.root(), {here, 1, 4e10, 7e10});
   v1::JobSpec spec = job(1);
   spec.mutable_run()->mutable_plan()->set_dtype("bfloat16");
-  const v1::RunConfig resolved = one_rank.admit(spec).resolved;
-  EXPECT_EQ(one_rank.measured_peak_flops(resolved), 7e10);
+  const v1::RunConfig resolved = one_rank.resolver().admit(spec).resolved;
+  EXPECT_EQ(one_rank.resolver().measured_peak_flops(resolved), 7e10);
   EXPECT_EQ(resolved.training().peak_flops(), 0.0) << "a config is carried to other hosts";
   spec.mutable_run()->mutable_training()->set_peak_flops(1e9);
-  EXPECT_EQ(one_rank.admit(spec).resolved.training().peak_flops(), 1e9);
+  EXPECT_EQ(one_rank.resolver().admit(spec).resolved.training().peak_flops(), 1e9);
 }
 
 TEST_F(LocalAdmissionTest, AWrongJobIsRefusedWithItsField) {
@@ -234,7 +236,7 @@ TEST_F(LocalAdmissionTest, AWrongJobIsRefusedWithItsField) {
   v1::JobSpec spec = job(1);
   spec.mutable_run()->mutable_training()->set_steps(-1);
   try {
-    one_rank.admit(spec);
+    one_rank.resolver().admit(spec);
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(error.metadata().at("field"), "run.training.steps");
@@ -253,18 +255,19 @@ TEST_F(LocalAdmissionTest, AnUnknownKeyOfAConfigIsRefusedAndBesideWeightsTold) {
   std::ofstream(data_.path() / "hf/config.json") << unknown;
   auto one_rank = admission(1);
   try {
-    one_rank.admit(spec);
+    one_rank.resolver().admit(spec);
     FAIL();
   } catch (const InvalidArgument& error) {
     EXPECT_EQ(error.metadata().at("field"), "run.model.config");
     EXPECT_THAT(error.what(), HasSubstr("n_embed is no key of GPT2LMHeadModel (did you mean "
                                         "hidden_size?)"));
   }
-  EXPECT_THROW(one_rank.model_config(spec.run().model()), InvalidArgument) << "of a plan";
+  EXPECT_THROW(one_rank.folders().model_config(spec.run().model()), InvalidArgument) << "of a plan";
   spec.mutable_run()->mutable_model()->clear_config();
   spec.mutable_run()->mutable_model()->set_hf_folder("hf");
-  EXPECT_THAT(one_rank.admit(spec).warnings, ElementsAre(HasSubstr("n_embed (hidden_size?)")));
-  EXPECT_NO_THROW(one_rank.model_config(spec.run().model()));
+  EXPECT_THAT(one_rank.resolver().admit(spec).warnings,
+              ElementsAre(HasSubstr("n_embed (hidden_size?)")));
+  EXPECT_NO_THROW(one_rank.folders().model_config(spec.run().model()));
 }
 
 TEST_F(LocalAdmissionTest, AJobOnADeviceIsMeasuredByIt) {
@@ -277,20 +280,20 @@ TEST_F(LocalAdmissionTest, AJobOnADeviceIsMeasuredByIt) {
          .devices = {{"here", 2, {{0, "x", device_bytes}, {1, "x", device_bytes}}}}});
   };
   auto roomy = on_devices(1 << 30);
-  const Admitted admitted = roomy.admit(job(1));
+  const Admitted admitted = roomy.resolver().admit(job(1));
   EXPECT_EQ(admitted.resolved.device(), "cuda");
-  EXPECT_TRUE(roomy.has_device("cuda:1"));
-  EXPECT_FALSE(roomy.has_device("cuda:2"));
+  EXPECT_TRUE(roomy.resolver().has_device("cuda:1"));
+  EXPECT_FALSE(roomy.resolver().has_device("cuda:2"));
   const std::string device_class =
       kernels::backend_for({DeviceKind::kCuda, 0}).describe().compute_class;
   base::write_peak_flops(state_.root(), {device_class, 1, 4e13, 7e13});
   v1::RunConfig in_float = admitted.resolved;
   in_float.mutable_plan()->set_dtype("float32");
-  EXPECT_EQ(roomy.measured_peak_flops(in_float), 4e13);
+  EXPECT_EQ(roomy.resolver().measured_peak_flops(in_float), 4e13);
   in_float.set_device("cpu");
-  EXPECT_EQ(roomy.measured_peak_flops(in_float), 0.0) << "that is another class";
+  EXPECT_EQ(roomy.resolver().measured_peak_flops(in_float), 0.0) << "that is another class";
   std::vector<std::string> doubts;
-  const v1::PlanEstimate estimate = roomy.estimate(admitted.resolved, &doubts);
+  const v1::PlanEstimate estimate = roomy.resolver().estimate(admitted.resolved, &doubts);
   EXPECT_GT(estimate.memory().total(), 0);
   EXPECT_FALSE(estimate.has_seconds()) << "rates are those of the CPU";
   EXPECT_EQ(estimate.memory().process(), 0) << "that is on the host";
@@ -298,18 +301,18 @@ TEST_F(LocalAdmissionTest, AJobOnADeviceIsMeasuredByIt) {
   EXPECT_TRUE(estimate.fits());
   EXPECT_THAT(doubts, ElementsAre(HasSubstr("run.device: there is no estimate")));
   auto small = on_devices(1 << 10);
-  const v1::PlanEstimate tight = small.estimate(admitted.resolved, &doubts);
+  const v1::PlanEstimate tight = small.resolver().estimate(admitted.resolved, &doubts);
   EXPECT_EQ(tight.memory_limit_bytes(), 1 << 10);
   EXPECT_FALSE(tight.fits());
   try {
-    small.admit(job(1));
+    small.resolver().admit(job(1));
     ADD_FAILURE() << "taken";
   } catch (const ResourceExhausted& error) {
     EXPECT_EQ(error.metadata().at("device"), "cuda:0");
   }
   v1::JobSpec on_cpu = job(1);
   on_cpu.mutable_run()->set_device("cpu");
-  EXPECT_EQ(small.admit(on_cpu).resolved.device(), "cpu");
+  EXPECT_EQ(small.resolver().admit(on_cpu).resolved.device(), "cpu");
 }
 
 TEST_F(LocalAdmissionTest, ADeviceThatIsGoneIsFoundWhenAJobBegins) {
@@ -320,13 +323,13 @@ TEST_F(LocalAdmissionTest, ADeviceThatIsGoneIsFoundWhenAJobBegins) {
                              .data_dir = data_.path(),
                              .hosts = {{"here", 2, {std::int64_t{2} << 30, "a limit"}}},
                              .devices = {{"here", 2, {{0, "x", 1 << 30}}}}});
-  *taken.mutable_resolved() = on_devices.admit(taken.spec()).resolved;
-  EXPECT_FALSE(on_devices.refit(taken));
+  *taken.mutable_resolved() = on_devices.resolver().admit(taken.spec()).resolved;
+  EXPECT_FALSE(on_devices.resolver().refit(taken));
   auto without = admission(2);
-  EXPECT_EQ(without.refit(taken).value().device(), "cpu");
+  EXPECT_EQ(without.resolver().refit(taken).value().device(), "cpu");
   taken.mutable_spec()->mutable_run()->set_device("cuda");
-  EXPECT_THROW(without.refit(taken), train::NeedsOtherDevices);
-  EXPECT_THROW(without.admit(taken.spec()), train::NeedsOtherDevices);
+  EXPECT_THROW(without.resolver().refit(taken), train::NeedsOtherDevices);
+  EXPECT_THROW(without.resolver().admit(taken.spec()), train::NeedsOtherDevices);
 }
 
 /// How often the file is opened while `body` runs.
@@ -346,21 +349,21 @@ TEST_F(LocalAdmissionTest, APlanIsCheckedOnce) {
   auto one_rank = admission(1);
   // Once to look for what is missing, once to resolve the job, plan and all, and once to estimate
   // its memory.
-  EXPECT_EQ(opens_of(data_.path() / "config.json", [&] { one_rank.admit(job(1)); }), 3);
+  EXPECT_EQ(opens_of(data_.path() / "config.json", [&] { one_rank.resolver().admit(job(1)); }), 3);
 }
 
 TEST_F(LocalAdmissionTest, AJobOfOtherRanksIsToldFromAWrongOne) {
   v1::Job taken;
   *taken.mutable_spec() = job(2);
-  *taken.mutable_resolved() = admission(2).admit(taken.spec()).resolved;
+  *taken.mutable_resolved() = admission(2).resolver().admit(taken.spec()).resolved;
   auto two_ranks = admission(2);
-  EXPECT_FALSE(two_ranks.refit(taken)) << "it fits as it is";
+  EXPECT_FALSE(two_ranks.resolver().refit(taken)) << "it fits as it is";
   auto one_rank = admission(1);
-  EXPECT_THROW(one_rank.refit(taken), train::NeedsOtherRanks);
+  EXPECT_THROW(one_rank.resolver().refit(taken), train::NeedsOtherRanks);
   std::filesystem::remove(data_.path() / "text.txt");
   auto four_ranks = admission(4);
   taken.mutable_spec()->mutable_run()->mutable_mesh()->clear_tp();
-  EXPECT_THROW(four_ranks.refit(taken), NotFound);
+  EXPECT_THROW(four_ranks.resolver().refit(taken), NotFound);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ class WaitingSamplesTest : public StoredRunTest {
   SampleScheduler scheduler_{executor_, 0.5, [] { return false; }};
   const RunClient ranks_{executor_, "r"};
   RunWeights weights_{{admission_, store_, dir_, uses_, ranks_}, "r", {}};
-  RunSamples samples_{{operations_, waiting_, scheduler_, admission_, weights_}, "r", "tester"};
+  RunSamples samples_{
+      {operations_, waiting_, scheduler_, admission_, admission_, weights_}, "r", "tester"};
 };
 
 TEST_F(WaitingSamplesTest, ThoseThatWaitAreTakenOnceInTheirOrder) {

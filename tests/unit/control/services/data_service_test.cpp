@@ -28,7 +28,7 @@ class DataServiceTest : public TransferTest {
   void serve(const fs::path& data_dir) {
     stop();
     service_ = std::make_unique<DataServiceImpl>(
-        admission_, uploads(),
+        admission_, admission_, uploads(),
         DataServiceImpl::Options{.data_dir = data_dir, .state_dir = state()});
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"), {service_.get()}});

@@ -45,11 +45,12 @@ class PlanServiceTest : public ::testing::Test {
         std::vector<JournaledStore*>{plans_.get(), runs_.get()});
     admission_ = std::make_unique<LocalAdmission>(
         *store_, state_,
-        LocalAdmission::Options{.world_size = 2,
-                                .data_dir = data_.path(),
-                                .hosts = {{"here", 2, {std::int64_t{1} << 32, "a limit"}}},
-                                .plans = plans_.get()});
-    service_ = std::make_unique<PlanServiceImpl>(*plans_, *admission_, *uses_, search_time_);
+        LocalResources{.world_size = 2,
+                       .data_dir = data_.path(),
+                       .hosts = {{"here", 2, {std::int64_t{1} << 32, "a limit"}}},
+                       .plans = plans_.get()});
+    service_ = std::make_unique<PlanServiceImpl>(*plans_, admission_->folders(),
+                                                 admission_->resources(), *uses_, search_time_);
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"), {service_.get()}, 16});
     stub_ = v1::PlanService::NewStub(grpc::CreateChannel(
@@ -152,7 +153,7 @@ TEST_F(PlanServiceTest, PlansAreKeptByWhatTheySay) {
 TEST_F(PlanServiceTest, JobsNamePlansWhichAreKeptAsLong) {
   const v1::Plan plan = stored(2);
   const std::string id = parse_plan_name(plan.name());
-  Admitted admitted = admission_->admit(job(id.substr(0, 10)));
+  Admitted admitted = admission_->resolver().admit(job(id.substr(0, 10)));
   EXPECT_EQ(admitted.resolved.mesh().tp(), 2);
   EXPECT_EQ(admitted.resolved.plan().name(), id);
   EXPECT_EQ(reason_of([&] { plans_->remove(id, {}); }), "PLAN_IN_USE");
@@ -173,17 +174,17 @@ TEST_F(PlanServiceTest, JobsNamePlansWhichAreKeptAsLong) {
   store_->cancel("job-1", {});
   EXPECT_TRUE(call(&Stub::DeletePlan, remove, &removed).ok());
   EXPECT_EQ(reason_of([&] { plans_->get(id); }), "PLAN_NOT_FOUND");
-  EXPECT_EQ(reason_of([&] { admission_->admit(job(id)); }), "PLAN_NOT_FOUND");
+  EXPECT_EQ(reason_of([&] { admission_->resolver().admit(job(id)); }), "PLAN_NOT_FOUND");
 }
 
 TEST_F(PlanServiceTest, AJobGivesAPlanOrAMeshButNotBoth) {
   const std::string id = parse_plan_name(stored(2).name());
   v1::JobSpec both = job(id);
   both.mutable_run()->mutable_mesh()->set_dp(2);
-  EXPECT_EQ(reason_of([&] { admission_->admit(both); }), "INVALID_ARGUMENT");
+  EXPECT_EQ(reason_of([&] { admission_->resolver().admit(both); }), "INVALID_ARGUMENT");
   both.mutable_run()->clear_mesh();
   both.mutable_run()->mutable_plan()->set_dtype("float32");
-  EXPECT_EQ(reason_of([&] { admission_->admit(both); }), "INVALID_ARGUMENT");
+  EXPECT_EQ(reason_of([&] { admission_->resolver().admit(both); }), "INVALID_ARGUMENT");
 }
 
 TEST_F(PlanServiceTest, ASearchThatTakesTooLongIsEnded) {

@@ -46,7 +46,7 @@ class TextTokensTest : public ::testing::Test {
     request.mutable_source()->mutable_model()->set_preset("any");
     request.mutable_prompt()->set_prompt(text);
     if (!around) request.set_add_special_tokens(false);
-    const auto response = encode_text(request, admission_, [] {});
+    const auto response = encode_text(request, admission_, admission_, [] {});
     return {response.token_ids().begin(), response.token_ids().end()};
   }
   std::string decode(const std::vector<std::int64_t>& tokens, bool skip = false) {
@@ -54,7 +54,7 @@ class TextTokensTest : public ::testing::Test {
     request.mutable_source()->mutable_model()->set_preset("any");
     request.mutable_token_ids()->Add(tokens.begin(), tokens.end());
     request.set_skip_special_tokens(skip);
-    return decode_tokens(request, admission_, [] {}).text();
+    return decode_tokens(request, admission_, admission_, [] {}).text();
   }
   /// The reason and the field that it is refused with.
   template <typename Body>
@@ -110,7 +110,7 @@ TEST_F(TextTokensTest, WhatHasNoTextOrTooMuchIsRefused) {
             "TEXT_TOO_LONG token_ids");
   v1::EncodeTextRequest tokens;
   tokens.mutable_prompt()->add_token_ids(1);
-  EXPECT_EQ(refusal([&] { encode_text(tokens, admission_, [] {}); }),
+  EXPECT_EQ(refusal([&] { encode_text(tokens, admission_, admission_, [] {}); }),
             "INVALID_ARGUMENT prompt.token_ids");
 }
 
@@ -118,7 +118,8 @@ TEST_F(TextTokensTest, WhoHasGoneEndsTheWork) {
   give_tokenizer();
   v1::EncodeTextRequest request;
   request.mutable_prompt()->set_prompt(std::string(1 << 20, 'a'));
-  EXPECT_THROW(encode_text(request, admission_, [] { throw Cancelled("gone"); }), Cancelled);
+  EXPECT_THROW(encode_text(request, admission_, admission_, [] { throw Cancelled("gone"); }),
+               Cancelled);
 }
 
 }  // namespace
