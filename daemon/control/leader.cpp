@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/leader.h"
 
-#include <cstdlib>
+#include <algorithm>
 
 #include "daemon/control/daemon_options.h"
 #include "daemon/control/host/descriptor_limit.h"
 #include "daemon/control/host/host_info.h"
 #include "daemon/control/host/leave_soon.h"
 #include "daemon/control/host/stop_signal.h"
+#include "daemon/control/jobs/sample_sources.h"
 #include "daemon/control/services/capabilities.h"
+#include "daemon/control/services/checkpoint_service.h"
+#include "daemon/control/services/data_service.h"
+#include "daemon/control/services/evaluate_service.h"
 #include "daemon/control/services/flight_dump.h"
-#include "daemon/control/stores/state_contents.h"
+#include "daemon/control/services/generate_service.h"
+#include "daemon/control/services/job_service.h"
+#include "daemon/control/services/model_service.h"
+#include "daemon/control/services/operation_service.h"
+#include "daemon/control/services/plan_service.h"
+#include "daemon/control/services/run_service.h"
+#include "daemon/control/services/upload_service.h"
+#include "daemon/control/services/worker_service.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -18,48 +29,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-StateDir::LockOptions lock_options(const v1::DaemonConfig& config) {
-  StateDir::LockOptions options;
-  options.taken = [state_dir = config.state_dir()](const std::string& who) {
-    spdlog::critical(
-        "state dir {}: another meshloomd ({}) has begun on it, since this one was stopped for so "
-        "long: this one ends at once and writes nothing more",
-        state_dir, who);
-    std::_Exit(1);
-  };
-  return options;
-}
-
-JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
-                                std::shared_ptr<const Uses> uses) {
-  return {.jobs_dir = state.jobs(),
-          .data_dir = config.data_dir(),
-          .follow_timeout = milliseconds(config.resolve_timeout_ms()),
-          .uses = std::move(uses),
-          .hold_unfinished = config.no_resume(),
-          .most_stalled_attempts = config.max_stalled_attempts()};
-}
-
-ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config,
-                                  std::shared_ptr<const Uses> uses) {
-  return {.folder = state.root() / "models",
-          .data_dir = config.data_dir(),
-          .resolve_timeout = milliseconds(config.resolve_timeout_ms()),
-          .uses = std::move(uses)};
-}
-
-void look_after(UploadStore& uploads) {
-  try {
-    uploads.upkeep();
-  } catch (const std::exception& error) {
-    spdlog::warn("uploads are not looked after: {}", error.what());
-  }
-}
-
-JobStore::Keep kept_jobs(const v1::RetentionConfig& config) {
-  return {.most_ended = config.max_ended_jobs(), .longest = seconds(config.max_age_seconds())};
-}
 
 RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& world,
                              const StateDir& state) {
@@ -95,125 +64,120 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
     : options_(options),
       flight_(world.flight),
       listen_(checked_listen(options.config)),
-      state_(options.config.state_dir(), lock_options(options.config)),
-      flight_file_(flight_file(state_.root(), world.self.rank())),
-      uploads_({state_.root() / "blobs", options.config.uploads()}),
-      uses_(std::make_shared<const Uses>(Uses::Configs{
-          .jobs = [this](const ConfigTest& test) { return store_.user_by_config(test); },
-          .runs = [this](const ConfigTest& test) { return run_store_.user_by_config(test); },
-          .models = [this](const ConfigTest& test) { return models_.user_by_config(test); }})),
-      models_(model_options(state_, options.config, uses_), uploads_),
-      plans_(uses_),
-      store_(store_options(state_, options.config, uses_)),
-      ledger_(open_ledger(state_.journal(),
-                          {&store_, &uploads_, &models_, &run_store_, &plans_, &drain_store_})),
-      upkeep_(seconds(1), [this] { look_after(uploads_); }),
-      retention_(store_, kept_jobs(options.config.retention())),
-      ranks_(hub_options(options, world, state_), abort, pulse, *this),
-      admission_(store_, state_, resources_of(options.config, world, models_, plans_)),
-      driver_(store_, ranks_.executor(), turn_, state_, options.config.data_dir(),
+      stores_(options.config),
+      flight_file_(flight_file(stores_.state.root(), world.self.rank())),
+      ranks_(hub_options(options, world, stores_.state), abort, pulse, *this),
+      admission_(stores_.jobs, stores_.state,
+                 resources_of(options.config, world, stores_.models, stores_.plans)),
+      driver_(stores_.jobs, ranks_.executor(), turn_, stores_.state, options.config.data_dir(),
               admission_.resolver(), admission_.folders(), admission_.tokenization(),
               world.hosts.devices),
-      job_service_(store_, admission_.resolver(), state_, JobServiceImpl::default_watches(),
-                   [this](v1::Job* job) { queue_.tell(job); }),
-      generate_service_(sample_sources()),
       sources_(admission_.sources()),
       scheduler_(ranks_.executor(), options.config.generation_share(),
                  [this] { return driver_.busy(); }),
-      queue_(turn_, store_, runs_, drain_store_),
+      queue_(turn_, stores_.jobs, runs_, stores_.drain),
       runs_({.executor = ranks_.executor(),
              .turn = turn_,
-             .store = run_store_,
+             .store = stores_.runs,
              .scheduler = scheduler_,
              .resolver = admission_.resolver(),
              .folders = admission_.folders(),
              .tokenization = admission_.tokenization(),
              .budget = admission_.budget(),
-             .state = state_,
+             .state = stores_.state,
              .data_dir = options.config.data_dir(),
-             .uploads = uploads_.transients(),
+             .uploads = stores_.uploads.transients(),
              .waits = queue_,
-             .uptime = [this] { return uploads_.uptime(); },
-             .uses = uses_}),
-      drain_(drain_store_, turn_, store_, runs_),
-      run_service_(runs_),
-      operation_service_(runs_),
-      checkpoint_service_(store_, runs_, state_),
-      evaluate_service_({.store = store_,
-                         .state = state_,
-                         .sources = sample_sources(),
-                         .resolver = admission_.resolver(),
-                         .folders = admission_.folders(),
-                         .tokenization = admission_.tokenization(),
-                         .budget = admission_.budget(),
-                         .executor = ranks_.executor(),
-                         .turn = turn_,
-                         .queue = queue_,
-                         .data_dir = options.config.data_dir()}),
-      data_service_(
-          admission_.folders(), admission_.tokenization(), uploads_,
-          {.data_dir = options.config.data_dir(),
-           .state_dir = state_.root(),
-           .threads = world.self.threads() * std::max(1, world.hosts.memory.front().ranks)}),
-      worker_service_(ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
-                      {world.self, options.version, state_.root().string(),
-                       [this](const std::string& cause) { request_stop(cause); }, world.flight,
-                       describe_capabilities(options.version, options.config, world.size,
-                                             world.self.threads(), world.hosts.devices),
-                       [this] { return ledger_->troubles(); }, LostFolder(state_.root()).list(),
-                       [this] { return queue_.whole(); }}),
-      upload_service_(uploads_,
-                      {.silence = seconds(options.config.uploads().message_seconds()),
-                       .own_run =
-                           [this](const grpc::ServerContextBase& context, const std::string& run) {
-                             return run_service_.own_open_run(context, run);
-                           },
-                       .hold_lease =
-                           [this](const grpc::ServerContextBase& context, const std::string& run) {
-                             return run_service_.hold_lease(context, run);
-                           }}),
-      model_service_(models_, *uses_),
-      plan_service_(plans_, admission_.folders(), admission_.resources(), *uses_) {
-  ranks_.executor().set_epoch(ledger_->newest_epoch());
-  server_ = std::make_unique<GrpcServer>(
-      GrpcServerOptions{listen_,
-                        {&job_service_, &run_service_, &operation_service_, &generate_service_,
-                         &checkpoint_service_, &evaluate_service_, &data_service_, &worker_service_,
-                         &upload_service_, &model_service_, &plan_service_},
-                        connection_capacity(RankHub::most_connections(world.size)),
-                        true});
+             .uptime = [this] { return stores_.uploads.uptime(); },
+             .uses = stores_.uses}),
+      drain_(stores_.drain, turn_, stores_.jobs, runs_) {
+  ranks_.executor().set_epoch(stores_.ledger->newest_epoch());
+  add_services(world);
+  door_.open(listen_, connection_capacity(RankHub::most_connections(world.size)));
 }
 
-SampleSources Leader::sample_sources() {
-  return {store_,
-          scheduler_,
-          sources_,
-          state_,
-          admission_.folders(),
-          admission_.tokenization(),
-          admission_.budget()};
+void Leader::add_services(const World& world) {
+  const std::string& data_dir = options_.config.data_dir();
+  const SampleSources sample_sources(stores_.jobs, scheduler_, sources_, stores_.state,
+                                     admission_.folders(), admission_.tokenization(),
+                                     admission_.budget());
+  // What clients call: stopped last, when the door is closed.
+  offer<PlanServiceImpl>(stores_.plans, admission_.folders(), admission_.resources(),
+                         *stores_.uses);
+  offer<ModelServiceImpl>(stores_.models, *stores_.uses);
+  RunServiceImpl& run_service = offer<RunServiceImpl>(runs_);
+  offer<UploadServiceImpl>(
+      stores_.uploads,
+      UploadServiceImpl::Options{
+          .silence = seconds(options_.config.uploads().message_seconds()),
+          .own_run = [&run_service](
+                         const grpc::ServerContextBase& context,
+                         const std::string& run) { return run_service.own_open_run(context, run); },
+          .hold_lease =
+              [&run_service](const grpc::ServerContextBase& context, const std::string& run) {
+                return run_service.hold_lease(context, run);
+              }});
+  offer<JobServiceImpl>(stores_.jobs, admission_.resolver(), stores_.state,
+                        JobServiceImpl::default_watches(),
+                        [this](v1::Job* job) { queue_.tell(job); });
+  offer<DataServiceImpl>(
+      admission_.folders(), admission_.tokenization(), stores_.uploads,
+      DataServiceImpl::Options{
+          .data_dir = data_dir,
+          .state_dir = stores_.state.root(),
+          .threads = world.self.threads() * std::max(1, world.hosts.memory.front().ranks)});
+  offer<EvaluateServiceImpl>(EvaluationServices{.store = stores_.jobs,
+                                                .state = stores_.state,
+                                                .sources = sample_sources,
+                                                .resolver = admission_.resolver(),
+                                                .folders = admission_.folders(),
+                                                .tokenization = admission_.tokenization(),
+                                                .budget = admission_.budget(),
+                                                .executor = ranks_.executor(),
+                                                .turn = turn_,
+                                                .queue = queue_,
+                                                .data_dir = data_dir});
+  offer<CheckpointServiceImpl>(stores_.jobs, runs_, stores_.state);
+  offer<WorkerServiceImpl>(
+      ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
+      WorkerServiceImpl::Options{
+          world.self, options_.version, stores_.state.root().string(),
+          [this](const std::string& cause) { request_stop(cause); }, world.flight,
+          describe_capabilities(options_.version, options_.config, world.size, world.self.threads(),
+                                world.hosts.devices),
+          [this] { return stores_.ledger->troubles(); }, LostFolder(stores_.state.root()).list(),
+          [this] { return queue_.whole(); }});
+  offer<OperationServiceImpl>(runs_);
+  offer<GenerateServiceImpl>(sample_sources);
+  services_.add(ranks_);
+  services_.add(door_);
+  // What the ranks work for: it lets go of them before the door is closed.
+  services_.add(admission_);
+  services_.add(sources_);
+  services_.add(admission_.sources());
+  services_.add(scheduler_);
+  services_.add(driver_);
+  services_.add(runs_);
 }
 
 Leader::~Leader() {
   ranks_.stop_watching();
-  ranks_.shutdown();
+  services_.request_stop();
+  services_.stop();
   if (stopper_.joinable()) stopper_.join();
 }
 
 DaemonEnd Leader::serve(RunFactory& factory) {
   const HostPort listen = parse_host_port(options_.config.listen(), "--listen");
-  const std::string address = fmt::format("{}:{}", listen.host, server_->port());
+  const std::string address = fmt::format("{}:{}", listen.host, door_.port());
   spdlog::info("meshloomd {} serves on {}, state in {}", options_.version, address,
-               state_.root().string());
-  state_.publish_address(address);
+               stores_.state.root().string());
+  stores_.state.publish_address(address);
   const StopSignalListener signals([this](const std::string& cause) { request_stop(cause); });
-  ranks_.start();
+  ranks_.start_watching();
   LoopEnd end = ranks_.run(factory, sources_);
-  driver_.request_stop();
-  runs_.request_stop();
-  end_generations();
-  driver_.join();
-  runs_.join();
+  services_.request_stop();
+  services_.stop_through(driver_);
   {
     const std::lock_guard lock(stop_mutex_);
     stop_requested_ = true;  // no stopper is started from here on
@@ -221,27 +185,8 @@ DaemonEnd Leader::serve(RunFactory& factory) {
   if (stopper_.joinable()) stopper_.join();
   if (end == LoopEnd::kStopped && !ranks_.others_leave()) end = LoopEnd::kClosed;
   ranks_.stop_watching();
-  admission_.stop_calls();
-  models_.stop_calls();
-  server_->set_serving(false);
-  job_service_.request_stop();
-  run_service_.request_stop();
-  checkpoint_service_.request_stop();
-  upload_service_.request_stop();
-  model_service_.request_stop();
-  server_->shutdown();
-  ranks_.shutdown();
-  generate_service_.stop();
-  operation_service_.stop();
-  checkpoint_service_.stop();
-  evaluate_service_.stop();
-  data_service_.stop();
-  job_service_.stop();
-  run_service_.stop();
-  upload_service_.stop();
-  model_service_.stop();
-  plan_service_.stop();
-  const bool hanging = admission_.hanging() || models_.hanging() || store_.hanging();
+  services_.stop();
+  const bool hanging = admission_.hanging() || stores_.models.hanging() || stores_.jobs.hanging();
   spdlog::info("meshloomd has stopped{}", end == LoopEnd::kStopped ? "" : " after a failure");
   return end == LoopEnd::kStopped ? DaemonEnd{0, true, hanging} : DaemonEnd{1, false, hanging};
 }
@@ -251,10 +196,9 @@ void Leader::all_ranks_joined() {
     if (hello.other_disk())
       spdlog::info(
           "{} does not see the state folder {}: rank 0 serves it files and takes its shards",
-          describe(hello), state_.root().string());
-  driver_.start();
-  runs_.start();
-  server_->set_serving(true);
+          describe(hello), stores_.state.root().string());
+  services_.start();
+  door_.set_serving(true);
   spdlog::info("all ranks have joined");
 }
 
@@ -268,26 +212,12 @@ void Leader::request_stop(const std::string& cause) {
   stop_requested_ = true;
   spdlog::info("stopping: {}", cause);
   leave_after("a stop in good order", milliseconds(options_.config.stop_timeout_ms()));
-  admission_.stop_calls();
-  driver_.request_stop();
-  runs_.request_stop();
-  end_generations();
+  services_.request_stop();
   // The running job saves and lets go, then the ranks stop.
   stopper_ = std::thread([this] {
-    driver_.join();
-    runs_.join();
+    services_.stop_through(driver_);
     ranks_.executor().stop();
   });
-}
-
-void Leader::end_generations() {
-  scheduler_.stop();
-  admission_.sources().stop();
-  sources_.stop();
-  checkpoint_service_.stop_exports();
-  evaluate_service_.request_stop();
-  data_service_.request_stop();
-  plan_service_.request_stop();
 }
 
 void Leader::ranks_looked_at(const RankWatch::Findings& findings) {
@@ -297,7 +227,7 @@ void Leader::ranks_looked_at(const RankWatch::Findings& findings) {
   }
   if (findings.in_trouble == in_trouble_) return;
   in_trouble_ = findings.in_trouble;
-  server_->set_serving(!in_trouble_ && ranks_.executor().all_attached());
+  door_.set_serving(!in_trouble_ && ranks_.executor().all_attached());
 }
 
 }  // namespace meshloom::control

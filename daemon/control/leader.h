@@ -2,43 +2,26 @@
 // Leader: everything that only rank 0 has: stores, ranks, jobs and services.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "daemon/control/daemon.h"
-#include "daemon/control/host/ticker.h"
 #include "daemon/control/jobs/job_driver.h"
 #include "daemon/control/jobs/local_admission.h"
 #include "daemon/control/jobs/sample_scheduler.h"
-#include "daemon/control/net/grpc_server.h"
+#include "daemon/control/leader_stores.h"
+#include "daemon/control/net/listen_address.h"
 #include "daemon/control/ranks/rank_hub.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/runs/drain.h"
 #include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/runs/run_manager.h"
-#include "daemon/control/services/checkpoint_service.h"
-#include "daemon/control/services/data_service.h"
-#include "daemon/control/services/evaluate_service.h"
-#include "daemon/control/services/generate_service.h"
-#include "daemon/control/services/job_service.h"
-#include "daemon/control/services/model_service.h"
-#include "daemon/control/services/operation_service.h"
-#include "daemon/control/services/plan_service.h"
-#include "daemon/control/services/run_service.h"
-#include "daemon/control/services/upload_service.h"
-#include "daemon/control/services/worker_service.h"
-#include "daemon/control/stores/drain_store.h"
-#include "daemon/control/stores/job_store.h"
-#include "daemon/control/stores/ledger.h"
-#include "daemon/control/stores/model_store.h"
-#include "daemon/control/stores/plan_store.h"
-#include "daemon/control/stores/retention.h"
-#include "daemon/control/stores/run_store.h"
-#include "daemon/control/stores/state_dir.h"
-#include "daemon/control/stores/upload_store.h"
+#include "daemon/control/service_table.h"
+#include "daemon/control/services/client_door.h"
 #include "daemon/control/world_hosts.h"
 
 namespace meshloom::control {
@@ -75,48 +58,33 @@ class Leader final : private RankHub::Observer {
   void ranks_lost(const Error& cause) override;
   /// What the watch finds: in the log, at the job and in the health.
   void ranks_looked_at(const RankWatch::Findings& findings) override;
-  /// It keeps references alone: to members that are made later as well.
-  SampleSources sample_sources();
-  /// Calls that wait for tokens or models end, and exports.
-  void end_generations();
+  /// The table of all services, in the order in which they are started; they stop in the opposite
+  /// one.
+  void add_services(const World& world);
+  /// Makes a service that clients call.
+  template <typename T, typename... Arguments>
+  T& offer(Arguments&&... arguments) {
+    T& service = services_.make<T>(std::forward<Arguments>(arguments)...);
+    door_.add(service);
+    return service;
+  }
 
   const DaemonOptions& options_;
   const std::shared_ptr<const comm::FlightField> flight_;
   const ListenAddress listen_;
-  StateDir state_;
+  LeaderStores stores_;
   const std::filesystem::path flight_file_;
-  UploadStore uploads_;
-  /// It looks through the stores that follow, once they are there.
-  const std::shared_ptr<const Uses> uses_;
-  ModelStore models_;
-  RunStore run_store_;
-  PlanStore plans_;
-  DrainStore drain_store_;
-  JobStore store_;
-  std::unique_ptr<Ledger> ledger_;  ///< of the stores above: its thread uses them
-  Ticker upkeep_;
-  Retention retention_;
   RankHub ranks_;
   LocalAdmission admission_;
   RanksTurn turn_;
+  ServiceTable services_;  ///< what follows calls streams of services that it has made
   JobDriver driver_;
-  JobServiceImpl job_service_;
-  GenerateServiceImpl generate_service_;  ///< what follows calls its streams
   SourceCache sources_;
   SampleScheduler scheduler_;
   RanksQueue queue_;
   RunManager runs_;
   Drain drain_;
-  RunServiceImpl run_service_;
-  OperationServiceImpl operation_service_;
-  CheckpointServiceImpl checkpoint_service_;
-  EvaluateServiceImpl evaluate_service_;
-  DataServiceImpl data_service_;
-  WorkerServiceImpl worker_service_;
-  UploadServiceImpl upload_service_;
-  ModelServiceImpl model_service_;
-  PlanServiceImpl plan_service_;
-  std::unique_ptr<GrpcServer> server_;
+  ClientDoor door_;
   bool in_trouble_ = false;
   std::mutex stop_mutex_;
   bool stop_requested_ = false;

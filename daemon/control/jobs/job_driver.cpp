@@ -62,7 +62,7 @@ JobDriver::JobDriver(JobStore& store, Executor& executor, RanksTurn& turn, const
 
 JobDriver::~JobDriver() {
   request_stop();
-  join();
+  stop();
 }
 
 void JobDriver::start() {
@@ -76,7 +76,7 @@ void JobDriver::request_stop() {
   store_.close();
 }
 
-void JobDriver::join() {
+void JobDriver::stop() {
   const std::lock_guard lock(thread_mutex_);
   if (thread_.joinable()) thread_.join();
 }

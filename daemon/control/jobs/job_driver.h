@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "daemon/control/host/daemon_service.h"
 #include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/jobs/model_folders.h"
 #include "daemon/control/jobs/tokenization.h"
@@ -20,7 +21,7 @@
 
 namespace meshloom::control {
 
-class JobDriver {
+class JobDriver final : public DaemonService {
  public:
   /// `resolver` fits jobs to the ranks that there are, which have these `devices`; each waits for
   /// its turn to have them.
@@ -32,14 +33,14 @@ class JobDriver {
   JobDriver& operator=(const JobDriver&) = delete;
 
   /// Starts taking jobs. Call when all ranks have joined.
-  void start();
+  void start() override;
   /// The running job saves at its next step boundary and stays unfinished; no other is started.
   /// Does not wait.
-  void request_stop();
+  void request_stop() override;
   /// Adds a note to the job that is driven, if there is one.
   void note(const std::string& text);
   /// Waits until the driver has let go of its job.
-  void join();
+  void stop() override;
   /// A job has the ranks. Any thread.
   bool busy() const;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/control/host/bounded_calls.h"
+#include "daemon/control/host/daemon_service.h"
 #include "daemon/control/jobs/local_config_resolver.h"
 #include "daemon/control/jobs/local_memory_budget.h"
 #include "daemon/control/jobs/local_model_folders.h"
@@ -17,7 +18,7 @@ namespace meshloom::control {
 /// Owns the four that look at requests, who share a limit of the time that a call into the file
 /// systems takes and one count of memory, and the one that loads models. Must not be destroyed
 /// while hanging() is true. `store` and `state` outlive it.
-class LocalAdmission {
+class LocalAdmission final : public DaemonService {
  public:
   LocalAdmission(const JobStore& store, const StateDir& state, LocalResources resources)
       : resources_(std::move(resources)),
@@ -40,7 +41,7 @@ class LocalAdmission {
   LocalSourceLoader& sources() { return sources_; }
 
   /// All that wait for files are let go. Does not wait.
-  void stop_calls() { calls_.stop(); }
+  void request_stop() override { calls_.stop(); }
   /// Threads that nobody waits for any more still use this.
   bool hanging() const { return calls_.running() > 0 || sources_.hanging(); }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "daemon/control/host/bounded_calls.h"
+#include "daemon/control/host/daemon_service.h"
 #include "daemon/control/jobs/local_memory_budget.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/stores/state_dir.h"
@@ -14,17 +15,17 @@ namespace meshloom::control {
 
 /// A load is under no limit of time, since models are large. What it is made of outlives it; it
 /// must not be destroyed while hanging() is true.
-class LocalSourceLoader final : public SourceLoader {
+class LocalSourceLoader final : public SourceLoader, public DaemonService {
  public:
   /// `threads`: with which a model draws.
   LocalSourceLoader(const StateDir& state, LocalMemoryBudget& memory, int threads)
       : state_(state), memory_(memory), threads_(threads) {}
 
   /// Returns the model with the memory that it is counted by. Throws ResourceExhausted, DataLoss,
-  /// which is remembered of a job's checkpoint, and Unavailable (STOPPING) after stop().
+  /// which is remembered of a job's checkpoint, and Unavailable (STOPPING) after request_stop().
   Loaded load(const std::filesystem::path& folder) override;
   /// Whoever waits for a model is let go. Does not wait.
-  void stop() { loads_.stop(); }
+  void request_stop() override { loads_.stop(); }
   bool hanging() const { return loads_.running() > 0; }
 
  private:

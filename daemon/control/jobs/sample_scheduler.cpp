@@ -22,7 +22,7 @@ SampleScheduler::SampleScheduler(Executor& executor, double share, std::function
     : executor_(executor), trains_(std::move(trains)), share_(share), thread_([this] { run(); }) {}
 
 SampleScheduler::~SampleScheduler() {
-  stop();
+  request_stop();
   thread_.join();
 }
 
@@ -37,7 +37,7 @@ void SampleScheduler::start(SampleTask task, std::shared_ptr<TokenChannel> chann
   changed_.notify_all();
 }
 
-void SampleScheduler::stop() {
+void SampleScheduler::request_stop() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
   for (const auto& sample : waiting_) sample->channel->end(stopping_error());

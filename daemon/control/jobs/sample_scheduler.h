@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/control/host/daemon_service.h"
 #include "daemon/control/jobs/time_share.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/control/ranks/run_client.h"
@@ -40,18 +41,20 @@ inline constexpr std::chrono::milliseconds kSampleSlice{50};
 /// Samples take turns, a slice each, of however many sequences they are. While a job trains, as
 /// many slices as its share of the time allows go to the ranks at once, since each waits for a step
 /// of the job to end; the next ones go when those are done. Without a job slices follow each other.
-class SampleScheduler {
+class SampleScheduler final : public DaemonService {
  public:
+  using DaemonService::start;
+
   /// `trains` says whether a job has the ranks; asked by any thread.
   SampleScheduler(Executor& executor, double share, std::function<bool()> trains);
   ~SampleScheduler();
   SampleScheduler(const SampleScheduler&) = delete;
   SampleScheduler& operator=(const SampleScheduler&) = delete;
 
-  /// Any thread. Throws Unavailable (STOPPING) after stop().
+  /// Any thread. Throws Unavailable (STOPPING) after request_stop().
   void start(SampleTask task, std::shared_ptr<TokenChannel> channel);
   /// All samples end (Unavailable, STOPPING) and no slice is begun. Does not wait.
-  void stop();
+  void request_stop() override;
 
  private:
   struct Sample {

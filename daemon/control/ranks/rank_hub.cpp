@@ -55,7 +55,7 @@ void RankHub::fail(const Error& cause) {
   commands_.close();
 }
 
-void RankHub::start() {
+void RankHub::start_watching() {
   if (beats_) {
     beats_->start([this] { look(); });
   } else {
@@ -93,7 +93,7 @@ void RankHub::stop_watching() {
   beats_.reset();
 }
 
-void RankHub::shutdown() {
+void RankHub::stop() {
   if (server_) server_->shutdown();
 }
 

@@ -7,6 +7,7 @@
 
 #include "daemon/comm/process_group.h"
 #include "daemon/comm/training_pulse.h"
+#include "daemon/control/host/daemon_service.h"
 #include "daemon/control/host/ticker.h"
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/ranks/beat_server.h"
@@ -23,7 +24,7 @@ namespace meshloom::control {
 
 /// Puts the executor together with the servers that the other ranks connect to, and with the queue
 /// and the pulse of rank 0 itself.
-class RankHub {
+class RankHub final : public DaemonService {
  public:
   /// Who hears what happens at the ranks. Called by threads of the hub, which must not be held up.
   class Observer {
@@ -61,7 +62,7 @@ class RankHub {
   const RankServiceImpl& service() const { return service_; }
 
   /// From here on the observer hears of the ranks.
-  void start();
+  void start_watching();
   /// Runs the commands of rank 0 on the calling thread until they end.
   LoopEnd run(RunFactory& factory, const SourceCache& sources);
   /// Waits, after a stop command, until the other ranks have left. False if one is given up before.
@@ -69,7 +70,7 @@ class RankHub {
   /// Ends heartbeats and looks.
   void stop_watching();
   /// Ends the streams of the other ranks.
-  void shutdown();
+  void stop() override;
 
  private:
   void listen();

@@ -68,7 +68,7 @@ SourceCache::SourceCache(SourceLoader& loader)
     : loader_(loader), shared_(std::make_shared<Shared>()), thread_([this] { work(); }) {}
 
 SourceCache::~SourceCache() {
-  stop();
+  request_stop();
   thread_.join();
 }
 
@@ -93,7 +93,7 @@ std::shared_ptr<train::Sampler> SourceCache::find(const std::string& id) const {
   return sampler;
 }
 
-void SourceCache::stop() {
+void SourceCache::request_stop() {
   std::deque<Shared::Request> waiting;
   {
     const std::lock_guard lock(shared_->mutex);

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "daemon/control/host/daemon_service.h"
 #include "daemon/control/host/memory_units.h"
 #include "daemon/train/run/run.h"
 #include "daemon/train/run/sampler.h"
@@ -31,7 +32,7 @@ class SourceLoader {
 /// them holds it. Models are loaded one at a time by a thread of the cache, so that training goes
 /// on meanwhile, and let go by it too; no more than kMostLoaded are there at once, others wait. All
 /// methods may be called from any thread.
-class SourceCache {
+class SourceCache final : public DaemonService {
  public:
   static constexpr std::size_t kMostLoaded = 2;
 
@@ -54,7 +55,7 @@ class SourceCache {
   /// A source that somebody holds. Throws NotFound.
   std::shared_ptr<train::Sampler> find(const std::string& id) const;
   /// All that wait get Unavailable (STOPPING). Does not wait.
-  void stop();
+  void request_stop() override;
 
  private:
   struct Shared;

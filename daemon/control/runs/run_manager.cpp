@@ -84,7 +84,7 @@ RunManager::RunManager(const RunServices& services, const WaitingMemory::Bounds&
 
 RunManager::~RunManager() {
   request_stop();
-  join();
+  stop();
   ticker_.reset();
 }
 
@@ -142,7 +142,7 @@ void RunManager::drain() {
   for (const SessionPtr& session : sessions) session->drain();
 }
 
-void RunManager::join() {
+void RunManager::stop() {
   const std::lock_guard one(joining_);
   std::vector<std::thread> threads;
   {

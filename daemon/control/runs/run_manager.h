@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/host/daemon_service.h"
 #include "daemon/control/host/ticker.h"
 #include "daemon/control/runs/run_context.h"
 #include "daemon/control/runs/run_session.h"
@@ -20,7 +21,7 @@
 namespace meshloom::control {
 
 /// Any thread may call any method. Ids are names without "runs/".
-class RunManager {
+class RunManager final : public DaemonService {
  public:
   /// Runs of an earlier daemon that had not ended wait for the ranks again.
   explicit RunManager(const RunServices& services, const WaitingMemory::Bounds& waiting = {});
@@ -29,11 +30,12 @@ class RunManager {
   RunManager& operator=(const RunManager&) = delete;
 
   /// Lets runs have the ranks. Call when all have joined.
-  void start();
+  void start() override;
   /// The run that has the ranks is saved as "stop-STEP" once its verbs in flight are done, for a
   /// later daemon; nothing is begun. Does not wait.
-  void request_stop();
-  void join();
+  void request_stop() override;
+  /// Waits until no run has the ranks.
+  void stop() override;
 
   /// The run that has the ranks is saved and closed, as where its lease ends; one that cannot be
   /// saved goes on. Those that wait wait on. Does not wait.

@@ -66,19 +66,19 @@ CheckpointServiceImpl::CheckpointServiceImpl(JobStore& store, const RunManager& 
                                              const StreamHost::Options& downloads)
     : store_(store), runs_(runs), state_(state), downloads_(downloads) {}
 
-void CheckpointServiceImpl::stop_exports() {
+void CheckpointServiceImpl::request_stop() {
   stopping_ = true;
   verifications_.request_stop();
 }
 
-void CheckpointServiceImpl::request_stop() {
-  stop_exports();
+void CheckpointServiceImpl::end_calls() {
+  request_stop();
   lists_.request_stop();
   deletions_.request_stop();
 }
 
 void CheckpointServiceImpl::stop() {
-  request_stop();
+  end_calls();
   exports_.stop();
   downloads_.stop();
   for (CallHost* host : {&lists_, &verifications_, &deletions_}) host->stop();

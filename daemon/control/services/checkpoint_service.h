@@ -12,6 +12,7 @@
 
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/call_host.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
@@ -27,7 +28,7 @@ using CheckpointServiceBase = v1::CheckpointService::WithCallbackMethod_ReadChec
             v1::CheckpointService::WithCallbackMethod_DeleteCheckpoint<
                 v1::CheckpointService::Service>>>>;
 
-class CheckpointServiceImpl final : public CheckpointServiceBase {
+class CheckpointServiceImpl final : public CheckpointServiceBase, public ClientService {
  public:
   CheckpointServiceImpl(JobStore& store, const RunManager& runs, const StateDir& state,
                         const StreamHost::Options& downloads = {"downloads", 8, 2});
@@ -43,11 +44,11 @@ class CheckpointServiceImpl final : public CheckpointServiceBase {
                                              const v1::DeleteCheckpointRequest* request,
                                              v1::DeleteCheckpointResponse* response) override;
   /// Exports and comparisons of digests that are under way are given up. Does not wait.
-  void stop_exports();
+  void request_stop() override;
   /// The same, and calls that wait end.
-  void request_stop();
+  void end_calls() override;
   /// After the server's shutdown: the runs may end then.
-  void stop();
+  void stop() override;
 
  private:
   /// `go_on` is called before each piece of a file that is read; what it throws goes through.

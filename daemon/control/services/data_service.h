@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/control/services/call_host.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/services/data_output.h"
 #include "daemon/control/services/data_streams.h"
 #include "daemon/control/services/stream_host.h"
@@ -17,7 +18,7 @@ using DataServiceBase = v1::DataService::WithCallbackMethod_InspectData<
             v1::DataService::WithCallbackMethod_EncodeText<
                 v1::DataService::WithCallbackMethod_DecodeTokens<v1::DataService::Service>>>>>;
 
-class DataServiceImpl final : public DataServiceBase {
+class DataServiceImpl final : public DataServiceBase, public ClientService {
  public:
   struct Options {
     std::filesystem::path data_dir;
@@ -43,9 +44,9 @@ class DataServiceImpl final : public DataServiceBase {
                                          const v1::DecodeTokensRequest* request,
                                          v1::DecodeTokensResponse* response) override;
   /// Calls that are under way end soon. Does not wait.
-  void request_stop();
+  void request_stop() override;
   /// After the server's shutdown.
-  void stop();
+  void stop() override;
 
  private:
   std::atomic<bool> stopping_ = false;

@@ -2,6 +2,7 @@
 // EvaluateService: losses of a job, a checkpoint, a Hugging Face folder or a model on data.
 #pragma once
 
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/services/evaluate_stream.h"
 #include "daemon/control/services/stream_host.h"
 #include "v1/evaluate_service.grpc.pb.h"
@@ -9,7 +10,8 @@
 namespace meshloom::control {
 
 class EvaluateServiceImpl final
-    : public v1::EvaluateService::WithCallbackMethod_Evaluate<v1::EvaluateService::Service> {
+    : public v1::EvaluateService::WithCallbackMethod_Evaluate<v1::EvaluateService::Service>,
+      public ClientService {
  public:
   /// Removes what evaluations of a daemon that died have left in the state dir.
   explicit EvaluateServiceImpl(const EvaluationServices& services);
@@ -17,9 +19,9 @@ class EvaluateServiceImpl final
   grpc::ServerWriteReactor<v1::EvaluateResponse>* Evaluate(
       grpc::CallbackServerContext* context, const v1::EvaluateRequest* request) override;
   /// Those that wait or compute end soon. Does not wait.
-  void request_stop() { stopping_ = true; }
+  void request_stop() override { stopping_ = true; }
   /// After the server's shutdown.
-  void stop();
+  void stop() override;
 
  private:
   std::atomic<bool> stopping_ = false;

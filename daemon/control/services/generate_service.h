@@ -3,13 +3,15 @@
 #pragma once
 
 #include "daemon/control/jobs/sample_sources.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/services/stream_host.h"
 #include "v1/generate_service.grpc.pb.h"
 
 namespace meshloom::control {
 
 class GenerateServiceImpl final
-    : public v1::GenerateService::WithCallbackMethod_Generate<v1::GenerateService::Service> {
+    : public v1::GenerateService::WithCallbackMethod_Generate<v1::GenerateService::Service>,
+      public ClientService {
  public:
   GenerateServiceImpl(SampleSources sources,
                       const StreamHost::Options& generations = {"generations", 24, 4});
@@ -17,7 +19,7 @@ class GenerateServiceImpl final
   grpc::ServerWriteReactor<v1::GenerateResponse>* Generate(
       grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override;
   /// After the server's shutdown: the scheduler and the cache may end then.
-  void stop() { generations_.stop(); }
+  void stop() override { generations_.stop(); }
 
  private:
   SampleSources sources_;

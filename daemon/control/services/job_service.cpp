@@ -287,7 +287,7 @@ grpc::ServerWriteReactor<v1::StreamMetricsResponse>* JobServiceImpl::StreamMetri
   return std::make_shared<MetricsStream>(watches_, *context, store_, state_, *request)->open();
 }
 
-void JobServiceImpl::request_stop() {
+void JobServiceImpl::end_calls() {
   submissions_.request_stop();
   deletions_.request_stop();
 }

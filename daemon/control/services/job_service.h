@@ -6,6 +6,7 @@
 
 #include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/services/call_host.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -21,7 +22,7 @@ using JobServiceBase = v1::JobService::WithCallbackMethod_WatchJob<
             v1::JobService::WithCallbackMethod_EditJob<v1::JobService::WithCallbackMethod_DeleteJob<
                 v1::JobService::WithCallbackMethod_GetJob<v1::JobService::Service>>>>>>>>;
 
-class JobServiceImpl final : public JobServiceBase {
+class JobServiceImpl final : public JobServiceBase, public ClientService {
  public:
   /// Says of a job that waits for the ranks behind whom it does.
   using TellWait = std::function<void(v1::Job* job)>;
@@ -65,9 +66,9 @@ class JobServiceImpl final : public JobServiceBase {
   grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StreamMetrics(
       grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) override;
   /// Calls that wait end, those that look at files soon. Does not wait.
-  void request_stop();
+  void end_calls() override;
   /// After the server's shutdown.
-  void stop();
+  void stop() override;
 
  private:
   v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request, const std::string& client);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/control/services/call_host.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/stores/model_store.h"
 #include "daemon/control/stores/uses.h"
 #include "v1/model_service.grpc.pb.h"
@@ -13,7 +14,7 @@ namespace meshloom::control {
 using ModelServiceBase = v1::ModelService::WithCallbackMethod_CreateModel<
     v1::ModelService::WithCallbackMethod_DeleteModel<v1::ModelService::Service>>;
 
-class ModelServiceImpl final : public ModelServiceBase {
+class ModelServiceImpl final : public ModelServiceBase, public ClientService {
  public:
   /// `uses`: that of the models.
   ModelServiceImpl(ModelStore& models, const Uses& uses) : models_(models), uses_(uses) {}
@@ -28,10 +29,13 @@ class ModelServiceImpl final : public ModelServiceBase {
   grpc::ServerUnaryReactor* DeleteModel(grpc::CallbackServerContext* context,
                                         const v1::DeleteModelRequest* request,
                                         v1::DeleteModelResponse* response) override;
-  /// Calls that wait end. Does not wait.
-  void request_stop() { calls_.request_stop(); }
+  /// Calls that wait, also for files, end. Does not wait.
+  void end_calls() override {
+    models_.stop_calls();
+    calls_.request_stop();
+  }
   /// After the server's shutdown.
-  void stop() { calls_.stop(); }
+  void stop() override { calls_.stop(); }
 
  private:
   ModelStore& models_;

@@ -4,6 +4,7 @@
 
 #include "daemon/control/host/steady_timer.h"
 #include "daemon/control/runs/run_manager.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/services/stream_host.h"
 #include "v1/operation_service.grpc.pb.h"
 
@@ -12,7 +13,8 @@ namespace meshloom::control {
 class OperationServiceImpl final
     : public v1::OperationService::WithCallbackMethod_WaitOperation<
           v1::OperationService::WithCallbackMethod_WatchOperation<
-              v1::OperationService::WithCallbackMethod_ReadResult<v1::OperationService::Service>>> {
+              v1::OperationService::WithCallbackMethod_ReadResult<v1::OperationService::Service>>>,
+      public ClientService {
  public:
   OperationServiceImpl(RunManager& runs,
                        const StreamHost::Options& reads = {"reads of results", 64, 2},
@@ -34,7 +36,7 @@ class OperationServiceImpl final
   grpc::ServerWriteReactor<v1::ReadResultResponse>* ReadResult(
       grpc::CallbackServerContext* context, const v1::ReadResultRequest* request) override;
   /// After the server's shutdown: the runs may end then.
-  void stop() {
+  void stop() override {
     reads_.stop();
     watches_.stop();
     timer_.stop();

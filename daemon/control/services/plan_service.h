@@ -9,6 +9,7 @@
 #include "daemon/control/jobs/local_model_folders.h"
 #include "daemon/control/jobs/local_resources.h"
 #include "daemon/control/services/call_host.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/stores/plan_store.h"
 #include "daemon/control/stores/uses.h"
 #include "daemon/nn/models/model_config.h"
@@ -22,7 +23,7 @@ using PlanServiceBase = v1::PlanService::WithCallbackMethod_DescribePlan<
         v1::PlanService::WithCallbackMethod_SearchPlans<
             v1::PlanService::WithCallbackMethod_CreatePlan<v1::PlanService::Service>>>>;
 
-class PlanServiceImpl final : public PlanServiceBase {
+class PlanServiceImpl final : public PlanServiceBase, public ClientService {
  public:
   static constexpr std::chrono::milliseconds kSearchTime{20'000};
 
@@ -55,9 +56,9 @@ class PlanServiceImpl final : public PlanServiceBase {
   grpc::Status DeletePlan(grpc::ServerContext*, const v1::DeletePlanRequest* request,
                           v1::DeletePlanResponse*) override;
   /// Calls that compute end soon. Does not wait.
-  void request_stop();
+  void request_stop() override;
   /// After the server's shutdown.
-  void stop();
+  void stop() override;
 
  private:
   nn::ModelConfig config_of(const v1::ModelSource& model);

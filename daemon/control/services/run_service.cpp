@@ -239,7 +239,7 @@ grpc::ServerUnaryReactor* RunServiceImpl::Sample(grpc::CallbackServerContext* co
   });
 }
 
-void RunServiceImpl::request_stop() {
+void RunServiceImpl::end_calls() {
   for (CallHost* host : {&beginnings_, &samples_, &deletions_}) host->request_stop();
 }
 

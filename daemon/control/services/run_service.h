@@ -8,6 +8,7 @@
 #include "daemon/control/host/hold.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/call_host.h"
+#include "daemon/control/services/client_service.h"
 #include "v1/run_service.grpc.pb.h"
 
 namespace meshloom::control {
@@ -20,7 +21,7 @@ using RunServiceBase = v1::RunService::WithCallbackMethod_CreateRun<
             v1::RunService::WithCallbackMethod_DeleteRun<
                 v1::RunService::WithCallbackMethod_Heartbeat<v1::RunService::Service>>>>>>;
 
-class RunServiceImpl final : public RunServiceBase {
+class RunServiceImpl final : public RunServiceBase, public ClientService {
  public:
   explicit RunServiceImpl(RunManager& runs) : runs_(runs) {}
 
@@ -78,9 +79,9 @@ class RunServiceImpl final : public RunServiceBase {
                                    const v1::SampleRequest* request,
                                    v1::SampleResponse* response) override;
   /// Calls that wait end. Does not wait.
-  void request_stop();
+  void end_calls() override;
   /// After the server's shutdown.
-  void stop();
+  void stop() override;
 
  private:
   SampleOrder order_of(const v1::SampleRequest& request, const RunSession& run,

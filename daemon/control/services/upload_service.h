@@ -9,6 +9,7 @@
 #include "daemon/control/host/hold.h"
 #include "daemon/control/net/slots.h"
 #include "daemon/control/services/call_host.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/services/silence_watch.h"
 #include "daemon/control/stores/upload_store.h"
 #include "v1/upload_service.grpc.pb.h"
@@ -21,7 +22,7 @@ using UploadServiceBase = v1::UploadService::WithCallbackMethod_FinishUpload<
 
 /// A stream holds a thread of gRPC and one that hashes as long as it lasts, so few are served at
 /// once.
-class UploadServiceImpl final : public UploadServiceBase {
+class UploadServiceImpl final : public UploadServiceBase, public ClientService {
  public:
   struct Options {
     int most_streams = 16;
@@ -51,9 +52,9 @@ class UploadServiceImpl final : public UploadServiceBase {
   grpc::Status ListUploads(grpc::ServerContext* context, const v1::ListUploadsRequest* request,
                            v1::ListUploadsResponse* response) override;
   /// Calls that wait end. Does not wait.
-  void request_stop() { ends_.request_stop(); }
+  void end_calls() override { ends_.request_stop(); }
   /// After the server's shutdown.
-  void stop() { ends_.stop(); }
+  void stop() override { ends_.stop(); }
 
  private:
   /// The lease of the run that it is for; it holds nothing if there is none, or the caller does not

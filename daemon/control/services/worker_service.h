@@ -12,6 +12,7 @@
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/rank_service.h"
 #include "daemon/control/runs/drain.h"
+#include "daemon/control/services/client_service.h"
 #include "daemon/control/stores/lost_folder.h"
 #include "v1/worker_service.grpc.pb.h"
 
@@ -21,7 +22,7 @@ namespace meshloom::control {
 using WorkerServiceBase = v1::WorkerService::WithCallbackMethod_ListWorkers<
     v1::WorkerService::WithCallbackMethod_Shutdown<v1::WorkerService::Service>>;
 
-class WorkerServiceImpl final : public WorkerServiceBase {
+class WorkerServiceImpl final : public WorkerServiceBase, public ClientService {
  public:
   struct Options {
     v1::RankHello self;  ///< rank 0

@@ -109,10 +109,10 @@ class FakeDaemon {
   void stop() {
     driver_.request_stop();
     runs_.request_stop();
-    scheduler_.stop();
-    sources_.stop();
-    driver_.join();
-    runs_.join();
+    scheduler_.request_stop();
+    sources_.request_stop();
+    driver_.stop();
+    runs_.stop();
     executor_.stop();
     for (auto& rank : ranks_)
       if (rank.joinable()) rank.join();

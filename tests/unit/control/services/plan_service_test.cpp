@@ -222,7 +222,7 @@ TEST_F(PlanServiceTest, ASearchEndsWithItsClient) {
 }
 
 TEST_F(PlanServiceTest, ADaemonThatStopsSaysToTryAgain) {
-  admission_->stop_calls();
+  admission_->request_stop();
   v1::EstimatePlanRequest estimate;
   estimate.mutable_model()->set_config("config.json");
   v1::EstimatePlanResponse estimated;

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/leader_stores.h"
+
+#include <cstdlib>
+
+#include "daemon/control/stores/state_contents.h"
+#include "kernels/base/log.h"
+
+namespace meshloom::control {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+StateDir::LockOptions lock_options(const v1::DaemonConfig& config) {
+  StateDir::LockOptions options;
+  options.taken = [state_dir = config.state_dir()](const std::string& who) {
+    spdlog::critical(
+        "state dir {}: another meshloomd ({}) has begun on it, since this one was stopped for so "
+        "long: this one ends at once and writes nothing more",
+        state_dir, who);
+    std::_Exit(1);
+  };
+  return options;
+}
+
+JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
+                                std::shared_ptr<const Uses> uses) {
+  return {.jobs_dir = state.jobs(),
+          .data_dir = config.data_dir(),
+          .follow_timeout = milliseconds(config.resolve_timeout_ms()),
+          .uses = std::move(uses),
+          .hold_unfinished = config.no_resume(),
+          .most_stalled_attempts = config.max_stalled_attempts()};
+}
+
+ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config,
+                                  std::shared_ptr<const Uses> uses) {
+  return {.folder = state.root() / "models",
+          .data_dir = config.data_dir(),
+          .resolve_timeout = milliseconds(config.resolve_timeout_ms()),
+          .uses = std::move(uses)};
+}
+
+void look_after(UploadStore& uploads) {
+  try {
+    uploads.upkeep();
+  } catch (const std::exception& error) {
+    spdlog::warn("uploads are not looked after: {}", error.what());
+  }
+}
+
+JobStore::Keep kept_jobs(const v1::RetentionConfig& config) {
+  return {.most_ended = config.max_ended_jobs(), .longest = seconds(config.max_age_seconds())};
+}
+
+}  // namespace
+
+LeaderStores::LeaderStores(const v1::DaemonConfig& config)
+    : state(config.state_dir(), lock_options(config)),
+      uploads({state.root() / "blobs", config.uploads()}),
+      uses(std::make_shared<const Uses>(Uses::Configs{
+          .jobs = [this](const ConfigTest& test) { return jobs.user_by_config(test); },
+          .runs = [this](const ConfigTest& test) { return runs.user_by_config(test); },
+          .models = [this](const ConfigTest& test) { return models.user_by_config(test); }})),
+      models(model_options(state, config, uses), uploads),
+      plans(uses),
+      jobs(store_options(state, config, uses)),
+      ledger(open_ledger(state.journal(), {&jobs, &uploads, &models, &runs, &plans, &drain})),
+      upkeep(seconds(1), [this] { look_after(uploads); }),
+      retention(jobs, kept_jobs(config.retention())) {}
+
+}  // namespace meshloom::control

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/client_door.h"
+
+namespace meshloom::control {
+
+void ClientDoor::open(const ListenAddress& listen, int most_connections) {
+  server_ = std::make_unique<GrpcServer>(
+      GrpcServerOptions{listen, grpc_services_, most_connections, true});
+}
+
+void ClientDoor::stop() {
+  server_->set_serving(false);
+  for (ClientService* service : services_) service->end_calls();
+  server_->shutdown();
+}
+
+}  // namespace meshloom::control
