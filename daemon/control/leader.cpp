@@ -105,18 +105,10 @@ void Leader::add_services(const World& world) {
   offer<PlanServiceImpl>(stores_.plans, admission_.folders(), admission_.resources(),
                          *stores_.uses);
   offer<ModelServiceImpl>(stores_.models, *stores_.uses);
-  RunServiceImpl& run_service = offer<RunServiceImpl>(runs_);
+  const RunHolders& run_holders = offer<RunServiceImpl>(runs_);
   offer<UploadServiceImpl>(
-      stores_.uploads,
-      UploadServiceImpl::Options{
-          .silence = seconds(options_.config.uploads().message_seconds()),
-          .own_run = [&run_service](
-                         const grpc::ServerContextBase& context,
-                         const std::string& run) { return run_service.own_open_run(context, run); },
-          .hold_lease =
-              [&run_service](const grpc::ServerContextBase& context, const std::string& run) {
-                return run_service.hold_lease(context, run);
-              }});
+      stores_.uploads, run_holders,
+      UploadServiceImpl::Options{.silence = seconds(options_.config.uploads().message_seconds())});
   offer<JobServiceImpl>(stores_.jobs, admission_.resolver(), stores_.state,
                         JobServiceImpl::default_watches(),
                         [this](v1::Job* job) { queue_.tell(job); });

@@ -8,6 +8,7 @@
 #include "daemon/base/as_error.h"
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/net/caller.h"
 #include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_error.h"

@@ -6,9 +6,6 @@
 
 namespace meshloom::control {
 
-/// The metadata key of calls.
-inline constexpr const char* kRunTokenKey = "meshloom-run-token";
-
 /// SHA-256, hexadecimal: what is kept of a token.
 std::string token_digest(const std::string& token);
 

@@ -5,7 +5,6 @@
 #include <system_error>
 
 #include "daemon/control/host/background_thread.h"
-#include "daemon/control/net/listen_address.h"
 #include "daemon/control/net/status.h"
 #include "kernels/base/error.h"
 
@@ -23,15 +22,15 @@ int three_quarters(int of) { return std::max(1, of * 3 / 4); }
 class CallHost::Call final : public grpc::ServerUnaryReactor,
                              public std::enable_shared_from_this<Call> {
  public:
-  Call(CallHost& host, const char* method, std::string client, Body body)
-      : host_(host), method_(method), client_(std::move(client)), body_(std::move(body)) {}
+  Call(CallHost& host, const char* method, Caller caller, Body body)
+      : host_(host), method_(method), caller_(std::move(caller)), body_(std::move(body)) {}
 
-  const std::string& client() const { return client_; }
+  const std::string& client() const { return caller_.address(); }
   void keep_until_done() { self_ = shared_from_this(); }
 
   grpc::Status carry_out() {
     grpc::Status status = guarded(method_, [this] {
-      body_([this] {
+      body_(caller_, [this] {
         if (host_.stopping_) refuse_stopping();
         if (gone_) throw Cancelled("the client has gone", "CANCELLED_BY_CLIENT");
       });
@@ -49,7 +48,7 @@ class CallHost::Call final : public grpc::ServerUnaryReactor,
 
   CallHost& host_;
   const char* const method_;
-  const std::string client_;
+  const Caller caller_;
   Body body_;
   std::atomic<bool> gone_ = false;
   CallPtr self_;  ///< until gRPC is done with it
@@ -59,16 +58,16 @@ CallHost::~CallHost() { stop(); }
 
 grpc::ServerUnaryReactor* CallHost::answer(const char* method, grpc::CallbackServerContext& context,
                                            const google::protobuf::Message& request, Body body) {
-  return answer(method, context, [&request, body = std::move(body)](const GoOn& go_on) {
-    check_request_size(request);
-    body(go_on);
-  });
+  return answer(method, context,
+                [&request, body = std::move(body)](const Caller& caller, const GoOn& go_on) {
+                  check_request_size(request);
+                  body(caller, go_on);
+                });
 }
 
 grpc::ServerUnaryReactor* CallHost::answer(const char* method, grpc::CallbackServerContext& context,
                                            Body body) {
-  const auto call =
-      std::make_shared<Call>(*this, method, client_of_peer(context.peer()), std::move(body));
+  const auto call = std::make_shared<Call>(*this, method, caller_of(context), std::move(body));
   call->keep_until_done();
   const grpc::Status status = guarded(method, [&] { add(call->client(), call); });
   if (!status.ok()) call->Finish(status);
@@ -183,14 +182,6 @@ void CallHost::request_stop() {
   }
   const grpc::Status status = guarded("a call that waits", [] { refuse_stopping(); });
   for (const CallPtr& call : dropped) call->Finish(status);
-}
-
-grpc::ServerUnaryReactor* answer_at_once(const char* method, grpc::CallbackServerContext& context,
-                                         const google::protobuf::Message& request,
-                                         const std::function<void()>& body) {
-  grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
-  reactor->Finish(guarded(method, request, body));
-  return reactor;
 }
 
 void CallHost::stop() {

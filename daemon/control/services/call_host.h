@@ -16,11 +16,13 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/control/net/grpc_caller.h"
+
 namespace meshloom::control {
 
 /// gRPC's threads are few and answer everybody, so that calls which take long must not keep them.
 /// A host carries calls of some methods out on threads of its own, which are started when they are
-/// needed. Clients (see client_of) take turns, and none has more than three quarters of the
+/// needed. Clients (Caller::address) take turns, and none has more than three quarters of the
 /// threads, or of the places in the queue. All methods may be called from any thread.
 class CallHost {
  public:
@@ -33,7 +35,7 @@ class CallHost {
   /// Throws Cancelled (CANCELLED_BY_CLIENT) once the client has gone, and Unavailable (STOPPING)
   /// after request_stop(): to be called again and again by what takes long.
   using GoOn = std::function<void()>;
-  using Body = std::function<void(const GoOn& go_on)>;
+  using Body = std::function<void(const Caller& caller, const GoOn& go_on)>;
 
   explicit CallHost(const Options& options) : options_(options) {}
   ~CallHost();
@@ -91,11 +93,17 @@ class CallHost {
 };
 
 /// What the handler of a callback method returns that is carried out where it is called, on one of
-/// the few threads on which gRPC runs reactions: `body` looks at memory alone and waits for nobody.
+/// the few threads on which gRPC runs reactions: handler(const Caller&) looks at memory alone and
+/// waits for nobody.
 /// Such a call is answered whatever others do. Also of a request above kRequestBytes, which is
 /// refused.
+template <typename Handler>
 grpc::ServerUnaryReactor* answer_at_once(const char* method, grpc::CallbackServerContext& context,
                                          const google::protobuf::Message& request,
-                                         const std::function<void()>& body);
+                                         Handler&& handler) {
+  grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
+  reactor->Finish(guarded(method, context, request, handler));
+  return reactor;
+}
 
 }  // namespace meshloom::control

@@ -4,9 +4,8 @@
 #include <charconv>
 
 #include "daemon/base/utf8.h"
-#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/export_stream.h"
 #include "daemon/control/stores/checkpoint_damage.h"
@@ -129,17 +128,16 @@ grpc::ServerUnaryReactor* CheckpointServiceImpl::ListCheckpoints(
     grpc::CallbackServerContext* context, const v1::ListCheckpointsRequest* request,
     v1::ListCheckpointsResponse* response) {
   CallHost& host = request->verify() ? verifications_ : lists_;
-  return host.answer("ListCheckpoints", *context, *request,
-                     [=, this](const auto& go_on) { fill_page(*request, go_on, response); });
+  return host.answer(
+      "ListCheckpoints", *context, *request,
+      [=, this](const Caller&, const auto& go_on) { fill_page(*request, go_on, response); });
 }
 
 grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
     grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) {
   return std::make_shared<DownloadStream>(
              downloads_, *context,
-             [this, token = metadata_of(*context, kRunTokenKey)](const std::string& name) {
-               return find(name, token);
-             },
+             [this](const Caller& caller, const std::string& name) { return find(caller, name); },
              *request)
       ->open();
 }
@@ -181,13 +179,13 @@ void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest&
 grpc::ServerUnaryReactor* CheckpointServiceImpl::DeleteCheckpoint(
     grpc::CallbackServerContext* context, const v1::DeleteCheckpointRequest* request,
     v1::DeleteCheckpointResponse*) {
-  return deletions_.answer("DeleteCheckpoint", *context, *request, [=, this](const auto&) {
-    delete_checkpoint(*request, client_name(*context));
-  });
+  return deletions_.answer(
+      "DeleteCheckpoint", *context, *request,
+      [=, this](const Caller& caller, const auto&) { delete_checkpoint(*request, caller.name()); });
 }
 
-DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,
-                                                   const std::string& run_token) const {
+DownloadStream::Source CheckpointServiceImpl::find(const Caller& caller,
+                                                   const std::string& name) const {
   if (name.rfind("runs/", 0) != 0) {
     const CheckpointName parsed = parse_checkpoint_name(name);
     return {checkpoint_folder(state_, store_.get(parsed.job), parsed.folder), Hold()};
@@ -199,7 +197,7 @@ DownloadStream::Source CheckpointServiceImpl::find(const std::string& name,
     throw FailedPrecondition(
         fmt::format("{} are in memory: save weights on disk to download them", name),
         "WEIGHTS_IN_MEMORY", {{"weights", name}});
-  return {state_.root() / saved.folder(), run->hold_lease_of(run_token)};
+  return {state_.root() / saved.folder(), run->hold_lease_of(caller.run_token())};
 }
 
 }  // namespace meshloom::control

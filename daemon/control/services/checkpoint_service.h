@@ -58,8 +58,8 @@ class CheckpointServiceImpl final : public CheckpointServiceBase, public ClientS
   std::pair<std::vector<v1::Job>, std::int64_t> job_at(const std::string& name,
                                                        std::int64_t position) const;
 
-  /// `run_token`: as the call has it; a download of a run's weights holds its lease with it.
-  DownloadStream::Source find(const std::string& name, const std::string& run_token) const;
+  /// A download of a run's weights holds the lease of a caller that holds the run.
+  DownloadStream::Source find(const Caller& caller, const std::string& name) const;
   void delete_checkpoint(const v1::DeleteCheckpointRequest& request, const std::string& client);
 
   JobStore& store_;

@@ -39,17 +39,19 @@ grpc::ServerWriteReactor<v1::ImportUploadResponse>* DataServiceImpl::ImportUploa
 grpc::ServerUnaryReactor* DataServiceImpl::EncodeText(grpc::CallbackServerContext* context,
                                                       const v1::EncodeTextRequest* request,
                                                       v1::EncodeTextResponse* response) {
-  return texts_.answer("EncodeText", *context, *request, [=, this](const CallHost::GoOn& go_on) {
-    *response = encode_text(*request, world_.folders, world_.tokenization, go_on);
-  });
+  return texts_.answer(
+      "EncodeText", *context, *request, [=, this](const Caller&, const CallHost::GoOn& go_on) {
+        *response = encode_text(*request, world_.folders, world_.tokenization, go_on);
+      });
 }
 
 grpc::ServerUnaryReactor* DataServiceImpl::DecodeTokens(grpc::CallbackServerContext* context,
                                                         const v1::DecodeTokensRequest* request,
                                                         v1::DecodeTokensResponse* response) {
-  return texts_.answer("DecodeTokens", *context, *request, [=, this](const CallHost::GoOn& go_on) {
-    *response = decode_tokens(*request, world_.folders, world_.tokenization, go_on);
-  });
+  return texts_.answer(
+      "DecodeTokens", *context, *request, [=, this](const Caller&, const CallHost::GoOn& go_on) {
+        *response = decode_tokens(*request, world_.folders, world_.tokenization, go_on);
+      });
 }
 
 }  // namespace meshloom::control

@@ -26,7 +26,7 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
     Hold hold;  ///< while it is read
   };
   /// Finds what the request names, by its first piece. May throw and block.
-  using Find = std::function<Source(const std::string& name)>;
+  using Find = std::function<Source(const Caller& caller, const std::string& name)>;
 
   DownloadStream(StreamHost& host, grpc::CallbackServerContext& context, Find find,
                  const v1::ReadCheckpointRequest& request)

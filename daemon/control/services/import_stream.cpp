@@ -8,7 +8,6 @@
 #include "daemon/base/files.h"
 #include "daemon/base/published_file.h"
 #include "daemon/base/sha256.h"
-#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
 
@@ -26,13 +25,7 @@ constexpr std::uint64_t kUnsynced = std::uint64_t{64} << 20;
 ImportStream::ImportStream(StreamHost& host, grpc::CallbackServerContext& context,
                            const DataWorld& world, UploadStore& uploads,
                            const v1::ImportUploadRequest& request)
-    : DataStream(host, context, "ImportUpload", world), uploads_(uploads), request_(request) {
-  try {
-    client_ = client_name(context);
-  } catch (const Error&) {
-    client_unknown_ = std::current_exception();
-  }
-}
+    : DataStream(host, context, "ImportUpload", world), uploads_(uploads), request_(request) {}
 
 void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path& path) {
   const std::uint64_t size = content.file.size();
@@ -86,14 +79,14 @@ fs::path ImportStream::import_once(const UploadStore::OpenContent& content, cons
 }
 
 ImportStream::Result ImportStream::make_result() {
-  if (client_unknown_) std::rethrow_exception(client_unknown_);
-  const RequestKey key = make_request_key("ImportUpload", request_, client_);
+  const std::string client = caller().name();
+  const RequestKey key = make_request_key("ImportUpload", request_, client);
   v1::ImportedFile imported;
   if (request_.validate_only()) {
     imported.set_path(world_.outputs.name_for_jobs(world_.outputs.look(asked())));
     return imported;
   }
-  const auto content = uploads_.open_content(client_, parse_upload_name(request_.upload()));
+  const auto content = uploads_.open_content(client, parse_upload_name(request_.upload()));
   imported.set_path(world_.outputs.name_for_jobs(import_once(content, key)));
   imported.set_bytes(content.upload.size_bytes());
   imported.set_sha256(content.upload.sha256());

@@ -2,7 +2,6 @@
 // ImportUpload: how far the copy of an upload is, then what was written.
 #pragma once
 
-#include <exception>
 #include <string>
 
 #include "daemon/control/services/data_streams.h"
@@ -25,8 +24,6 @@ class ImportStream final : public DataStream<v1::ImportUploadResponse> {
 
   UploadStore& uploads_;
   const v1::ImportUploadRequest request_;
-  std::string client_;
-  std::exception_ptr client_unknown_;  ///< why the call tells no client
 };
 
 }  // namespace meshloom::control

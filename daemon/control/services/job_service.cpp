@@ -7,7 +7,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/states.h"
 #include "daemon/control/jobs/token_channel.h"
-#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/line_streams.h"
 #include "daemon/control/services/watch_stream.h"
@@ -132,22 +132,24 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
 grpc::ServerUnaryReactor* JobServiceImpl::SubmitJob(grpc::CallbackServerContext* context,
                                                     const v1::SubmitJobRequest* request,
                                                     v1::SubmitJobResponse* response) {
-  return submissions_.answer("SubmitJob", *context, *request, [=, this](const auto&) {
-    *response = submit(*request, client_name(*context));
-  });
+  return submissions_.answer("SubmitJob", *context, *request,
+                             [=, this](const Caller& caller, const auto&) {
+                               *response = submit(*request, caller.name());
+                             });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::ReadConfig(grpc::CallbackServerContext* context,
                                                      const v1::ReadConfigRequest* request,
                                                      v1::ReadConfigResponse* response) {
-  return submissions_.answer("ReadConfig", *context, *request,
-                             [=](const auto&) { *response = read_config(*request); });
+  return submissions_.answer("ReadConfig", *context, *request, [=](const Caller&, const auto&) {
+    *response = read_config(*request);
+  });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
                                                  const v1::GetJobRequest* request,
                                                  v1::GetJobResponse* response) {
-  return answer_at_once("GetJob", *context, *request, [&] {
+  return answer_at_once("GetJob", *context, *request, [&](const Caller&) {
     *response->mutable_job() = store_.get(parse_job_name(request->name()));
     if (tell_wait_) tell_wait_(response->mutable_job());
   });
@@ -177,8 +179,8 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
 grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext* context,
                                        const v1::CancelJobRequest* request,
                                        v1::CancelJobResponse* response) {
-  return guarded("CancelJob", *request, [&] {
-    const RequestKey key = make_request_key("CancelJob", *request, client_name(*context));
+  return guarded("CancelJob", *context, *request, [&](const Caller& caller) {
+    const RequestKey key = make_request_key("CancelJob", *request, caller.name());
     *response->mutable_job() = store_.cancel(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client cancels it", parse_job_name(request->name()));
   });
@@ -187,8 +189,8 @@ grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext* context,
 grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext* context,
                                         const v1::ReleaseJobRequest* request,
                                         v1::ReleaseJobResponse* response) {
-  return guarded("ReleaseJob", *request, [&] {
-    const RequestKey key = make_request_key("ReleaseJob", *request, client_name(*context));
+  return guarded("ReleaseJob", *context, *request, [&](const Caller& caller) {
+    const RequestKey key = make_request_key("ReleaseJob", *request, caller.name());
     *response->mutable_job() = store_.release(parse_job_name(request->name()), key);
     spdlog::info("job {}: a client releases it", parse_job_name(request->name()));
   });
@@ -197,18 +199,19 @@ grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext* context,
 grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
                                                     const v1::DeleteJobRequest* request,
                                                     v1::DeleteJobResponse*) {
-  return deletions_.answer("DeleteJob", *context, *request, [=, this](const auto&) {
-    const RequestKey key = make_request_key("DeleteJob", *request, client_name(*context));
-    store_.remove(parse_job_name(request->name()), key);
-    spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
-  });
+  return deletions_.answer(
+      "DeleteJob", *context, *request, [=, this](const Caller& caller, const auto&) {
+        const RequestKey key = make_request_key("DeleteJob", *request, caller.name());
+        store_.remove(parse_job_name(request->name()), key);
+        spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
+      });
 }
 
 grpc::Status JobServiceImpl::PauseJob(grpc::ServerContext* context,
                                       const v1::PauseJobRequest* request,
                                       v1::PauseJobResponse* response) {
-  return guarded("PauseJob", *request, [&] {
-    const RequestKey key = make_request_key("PauseJob", *request, client_name(*context));
+  return guarded("PauseJob", *context, *request, [&](const Caller& caller) {
+    const RequestKey key = make_request_key("PauseJob", *request, caller.name());
     const std::string id = parse_job_name(request->name());
     *response->mutable_job() = store_.pause(id, v1::PAUSE_CODE_CLIENT, key);
     spdlog::info("job {}: a client pauses it", id);
@@ -218,8 +221,8 @@ grpc::Status JobServiceImpl::PauseJob(grpc::ServerContext* context,
 grpc::Status JobServiceImpl::ResumeJob(grpc::ServerContext* context,
                                        const v1::ResumeJobRequest* request,
                                        v1::ResumeJobResponse* response) {
-  return guarded("ResumeJob", *request, [&] {
-    const RequestKey key = make_request_key("ResumeJob", *request, client_name(*context));
+  return guarded("ResumeJob", *context, *request, [&](const Caller& caller) {
+    const RequestKey key = make_request_key("ResumeJob", *request, caller.name());
     const std::string id = parse_job_name(request->name());
     *response->mutable_job() = store_.resume(id, key);
     spdlog::info("job {}: a client resumes it", id);
@@ -229,8 +232,8 @@ grpc::Status JobServiceImpl::ResumeJob(grpc::ServerContext* context,
 grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext* context,
                                      const v1::MoveJobRequest* request,
                                      v1::MoveJobResponse* response) {
-  return guarded("MoveJob", *request, [&] {
-    const RequestKey key = make_request_key("MoveJob", *request, client_name(*context));
+  return guarded("MoveJob", *context, *request, [&](const Caller& caller) {
+    const RequestKey key = make_request_key("MoveJob", *request, caller.name());
     const std::string id = parse_job_name(request->name());
     v1::Job& job = *response->mutable_job();
     if (request->has_before())
@@ -247,8 +250,8 @@ grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext* context,
 grpc::Status JobServiceImpl::LabelJob(grpc::ServerContext* context,
                                       const v1::LabelJobRequest* request,
                                       v1::LabelJobResponse* response) {
-  return guarded("LabelJob", *request, [&] {
-    const RequestKey key = make_request_key("LabelJob", *request, client_name(*context));
+  return guarded("LabelJob", *context, *request, [&](const Caller& caller) {
+    const RequestKey key = make_request_key("LabelJob", *request, caller.name());
     *response->mutable_job() =
         store_.label(parse_job_name(request->name()), request->set(),
                      {request->remove().begin(), request->remove().end()}, key);
@@ -271,10 +274,11 @@ v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request, const std::strin
 grpc::ServerUnaryReactor* JobServiceImpl::EditJob(grpc::CallbackServerContext* context,
                                                   const v1::EditJobRequest* request,
                                                   v1::EditJobResponse* response) {
-  return submissions_.answer("EditJob", *context, *request, [=, this](const auto&) {
-    *response->mutable_job() = edit(*request, client_name(*context));
-    spdlog::info("job {}: a client edits it", parse_job_name(request->name()));
-  });
+  return submissions_.answer(
+      "EditJob", *context, *request, [=, this](const Caller& caller, const auto&) {
+        *response->mutable_job() = edit(*request, caller.name());
+        spdlog::info("job {}: a client edits it", parse_job_name(request->name()));
+      });
 }
 
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(

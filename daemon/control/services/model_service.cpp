@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/model_service.h"
 
-#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
 
@@ -10,10 +10,11 @@ namespace meshloom::control {
 grpc::ServerUnaryReactor* ModelServiceImpl::CreateModel(grpc::CallbackServerContext* context,
                                                         const v1::CreateModelRequest* request,
                                                         v1::CreateModelResponse* response) {
-  return calls_.answer("CreateModel", *context, *request, [=, this](const auto&) {
-    const RequestKey key = make_request_key("CreateModel", *request, client_name(*context));
-    *response->mutable_model() = models_.create(client_name(*context), *request, key);
-  });
+  return calls_.answer(
+      "CreateModel", *context, *request, [=, this](const Caller& caller, const auto&) {
+        const RequestKey key = make_request_key("CreateModel", *request, caller.name());
+        *response->mutable_model() = models_.create(caller.name(), *request, key);
+      });
 }
 
 grpc::Status ModelServiceImpl::GetModel(grpc::ServerContext*, const v1::GetModelRequest* request,
@@ -39,10 +40,11 @@ grpc::Status ModelServiceImpl::ListModels(grpc::ServerContext*,
 grpc::ServerUnaryReactor* ModelServiceImpl::DeleteModel(grpc::CallbackServerContext* context,
                                                         const v1::DeleteModelRequest* request,
                                                         v1::DeleteModelResponse*) {
-  return calls_.answer("DeleteModel", *context, *request, [=, this](const auto&) {
-    const RequestKey key = make_request_key("DeleteModel", *request, client_name(*context));
-    models_.remove(parse_model_name(request->name()), key);
-  });
+  return calls_.answer(
+      "DeleteModel", *context, *request, [=, this](const Caller& caller, const auto&) {
+        const RequestKey key = make_request_key("DeleteModel", *request, caller.name());
+        models_.remove(parse_model_name(request->name()), key);
+      });
 }
 
 }  // namespace meshloom::control

@@ -2,9 +2,8 @@
 #include "daemon/control/services/operation_service.h"
 
 #include "daemon/control/host/hold.h"
-#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/operation_wait.h"
 #include "daemon/control/services/operation_watch.h"
 #include "daemon/control/services/stream.h"
@@ -20,17 +19,14 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
  public:
   ResultStream(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
                const v1::ReadResultRequest& request)
-      : Stream(host, context, "ReadResult"),
-        runs_(runs),
-        request_(request),
-        token_(metadata_of(context, kRunTokenKey)) {}
+      : Stream(host, context, "ReadResult"), runs_(runs), request_(request) {}
 
  private:
   bool produce() override {
     if (!opened_) {
       opened_ = true;
       const auto session = runs_.session_of(request_.name());
-      lease_ = session->hold_lease_of(token_);
+      lease_ = session->hold_lease_of(caller().run_token());
       const auto state = runs_.operations().look(request_.name()).operation.state();
       if (state != v1::OPERATION_STATE_SUCCEEDED)
         throw FailedPrecondition(fmt::format("operation \"{}\" has no result: it is {}",
@@ -52,7 +48,7 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
       write(std::move(piece));
       return true;
     }
-    if (!token_.empty()) runs_.operations().told(request_.name());
+    if (!caller().run_token().empty()) runs_.operations().told(request_.name());
     finish();
     return false;
   }
@@ -64,7 +60,6 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
 
   RunManager& runs_;
   const v1::ReadResultRequest request_;
-  const std::string token_;  ///< of the run; empty: the client does not hold it
   bool opened_ = false;
   Hold lease_;
   Operations::Bytes bytes_;
@@ -80,9 +75,8 @@ OperationServiceImpl::OperationServiceImpl(RunManager& runs, const StreamHost::O
 grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext* context,
                                                 const v1::GetOperationRequest* request,
                                                 v1::GetOperationResponse* response) {
-  return guarded("GetOperation", *request, [&] {
-    const bool of_holder =
-        runs_.session_of(request->name())->is_of_holder(metadata_of(*context, kRunTokenKey));
+  return guarded("GetOperation", *context, *request, [&](const Caller& caller) {
+    const bool of_holder = runs_.session_of(request->name())->is_of_holder(caller.run_token());
     *response->mutable_operation() = runs_.operation(request->name(), of_holder);
   });
 }
@@ -90,7 +84,7 @@ grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext* context,
 grpc::ServerUnaryReactor* OperationServiceImpl::WaitOperation(
     grpc::CallbackServerContext* context, const v1::WaitOperationRequest* request,
     v1::WaitOperationResponse* response) {
-  return OperationWait::begin(runs_, timer_, *context, *request, response);
+  return OperationWait::begin(runs_, timer_, caller_of(*context), *request, response);
 }
 
 grpc::ServerWriteReactor<v1::WatchOperationResponse>* OperationServiceImpl::WatchOperation(
@@ -101,9 +95,9 @@ grpc::ServerWriteReactor<v1::WatchOperationResponse>* OperationServiceImpl::Watc
 grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext* context,
                                                   const v1::ListOperationsRequest* request,
                                                   v1::ListOperationsResponse* response) {
-  return guarded("ListOperations", *request, [&] {
+  return guarded("ListOperations", *context, *request, [&](const Caller& caller) {
     const std::string run = parse_run_name(request->run());
-    runs_.find(run)->is_of_holder(metadata_of(*context, kRunTokenKey));
+    runs_.find(run)->is_of_holder(caller.run_token());
     const std::string scope = "operations of " + run;
     const auto position = parse_page_token(scope, request->page_token());
     auto [operations, next] =
@@ -116,9 +110,9 @@ grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext* context,
 grpc::Status OperationServiceImpl::CancelOperation(grpc::ServerContext* context,
                                                    const v1::CancelOperationRequest* request,
                                                    v1::CancelOperationResponse* response) {
-  return guarded("CancelOperation", *request, [&] {
+  return guarded("CancelOperation", *context, *request, [&](const Caller& caller) {
     const auto run = runs_.find(runs_.operations().run_of(request->name()));
-    run->check_holder(metadata_of(*context, kRunTokenKey));
+    run->check_holder(caller.run_token());
     *response->mutable_operation() = runs_.operations().cancel(request->name());
   });
 }

@@ -4,9 +4,7 @@
 #include <chrono>
 
 #include "daemon/base/field_error.h"
-#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/runs/run_token.h"
 
 namespace meshloom::control {
 namespace {
@@ -15,8 +13,7 @@ constexpr std::int64_t kLongestMs = 60'000;
 
 }  // namespace
 
-OperationWait* OperationWait::begin(RunManager& runs, SteadyTimer& timer,
-                                    const grpc::CallbackServerContext& context,
+OperationWait* OperationWait::begin(RunManager& runs, SteadyTimer& timer, const Caller& caller,
                                     const v1::WaitOperationRequest& request,
                                     v1::WaitOperationResponse* response) {
   const std::shared_ptr<OperationWait> call(
@@ -25,8 +22,7 @@ OperationWait* OperationWait::begin(RunManager& runs, SteadyTimer& timer,
   const grpc::Status status = guarded("WaitOperation", request, [&] {
     if (request.timeout_ms() < 0)
       base::refuse_field("timeout_ms", "{} is negative", request.timeout_ms());
-    call->of_holder_ =
-        runs.session_of(request.name())->is_of_holder(metadata_of(context, kRunTokenKey));
+    call->of_holder_ = runs.session_of(request.name())->is_of_holder(caller.run_token());
     call->wait(request.has_timeout_ms() ? std::min(request.timeout_ms(), kLongestMs) : kLongestMs);
   });
   if (!status.ok()) call->answer(status);

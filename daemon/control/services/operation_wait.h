@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "daemon/control/host/steady_timer.h"
+#include "daemon/control/net/caller.h"
 #include "daemon/control/runs/run_manager.h"
 #include "v1/operation_service.pb.h"
 
@@ -19,8 +20,7 @@ class OperationWait final : public grpc::ServerUnaryReactor,
                             public std::enable_shared_from_this<OperationWait> {
  public:
   /// `timer` ends waits; grpc::Alarm would not do, since what it waits with follows the wall clock.
-  static OperationWait* begin(RunManager& runs, SteadyTimer& timer,
-                              const grpc::CallbackServerContext& context,
+  static OperationWait* begin(RunManager& runs, SteadyTimer& timer, const Caller& caller,
                               const v1::WaitOperationRequest& request,
                               v1::WaitOperationResponse* response);
 

@@ -23,7 +23,7 @@ void OperationWatch::begin() {
   session_ = runs_.session_of(request_.name());
   for (const int known : request_.known_tokens())
     if (known < 0) base::refuse_field("known_tokens", "{} is negative", known);
-  lease_ = session_->hold_lease_of(token_);
+  lease_ = session_->hold_lease_of(caller().run_token());
   waiter_ = runs_.operations().watch(request_.name(), [woken = woken_, wake = waker()] {
     if (!woken->exchange(true)) wake();
   });
@@ -73,7 +73,7 @@ bool OperationWatch::produce() {
   const Operations::Seen seen = runs_.operations().look(request_.name());
   if (tell_state(seen) || tell_tokens()) return true;
   if (!base::is_final(seen.operation.state())) return false;
-  write(response_of(runs_.operations().get(request_.name(), !token_.empty())));
+  write(response_of(runs_.operations().get(request_.name(), !caller().run_token().empty())));
   finish();
   return false;
 }

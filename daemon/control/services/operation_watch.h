@@ -9,9 +9,7 @@
 #include <vector>
 
 #include "daemon/control/host/hold.h"
-#include "daemon/control/net/call_metadata.h"
 #include "daemon/control/runs/run_manager.h"
-#include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/stream.h"
 #include "v1/operation_service.pb.h"
 
@@ -23,10 +21,7 @@ class OperationWatch final : public Stream<v1::WatchOperationResponse> {
  public:
   OperationWatch(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
                  const v1::WatchOperationRequest& request)
-      : Stream(host, context, "WatchOperation"),
-        runs_(runs),
-        request_(request),
-        token_(metadata_of(context, kRunTokenKey)) {}
+      : Stream(host, context, "WatchOperation"), runs_(runs), request_(request) {}
   ~OperationWatch() override;
 
  private:
@@ -39,7 +34,6 @@ class OperationWatch final : public Stream<v1::WatchOperationResponse> {
 
   RunManager& runs_;
   const v1::WatchOperationRequest request_;
-  const std::string token_;  ///< of the run; empty: the client does not hold it
   std::shared_ptr<RunSession> session_;
   Hold lease_;
   std::int64_t waiter_ = 0;

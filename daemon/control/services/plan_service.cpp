@@ -2,7 +2,7 @@
 #include "daemon/control/services/plan_service.h"
 
 #include "daemon/base/field_error.h"
-#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/plan/parallel_plan.h"
@@ -72,12 +72,13 @@ std::function<void(std::int64_t)> PlanServiceImpl::search_guard(const CallHost::
 grpc::ServerUnaryReactor* PlanServiceImpl::DescribePlan(grpc::CallbackServerContext* context,
                                                         const v1::DescribePlanRequest* request,
                                                         v1::DescribePlanResponse* response) {
-  return queries_.answer("DescribePlan", *context, *request, [=, this](const auto& go_on) {
-    const nn::ModelConfig config = config_of(request->model());
-    go_on();
-    *response->mutable_description() = plan::describe_plan(
-        model_text(request->model()), config, with_defaults(request->query()), request->rank());
-  });
+  return queries_.answer(
+      "DescribePlan", *context, *request, [=, this](const Caller&, const auto& go_on) {
+        const nn::ModelConfig config = config_of(request->model());
+        go_on();
+        *response->mutable_description() = plan::describe_plan(
+            model_text(request->model()), config, with_defaults(request->query()), request->rank());
+      });
 }
 
 v1::PlanEstimate PlanServiceImpl::estimate(const v1::ModelSource& model, const v1::PlanQuery& query,
@@ -90,10 +91,11 @@ v1::PlanEstimate PlanServiceImpl::estimate(const v1::ModelSource& model, const v
 grpc::ServerUnaryReactor* PlanServiceImpl::EstimatePlan(grpc::CallbackServerContext* context,
                                                         const v1::EstimatePlanRequest* request,
                                                         v1::EstimatePlanResponse* response) {
-  return queries_.answer("EstimatePlan", *context, *request, [=, this](const auto& go_on) {
-    *response->mutable_estimate() =
-        estimate(request->model(), with_defaults(request->query()), go_on);
-  });
+  return queries_.answer("EstimatePlan", *context, *request,
+                         [=, this](const Caller&, const auto& go_on) {
+                           *response->mutable_estimate() =
+                               estimate(request->model(), with_defaults(request->query()), go_on);
+                         });
 }
 
 v1::PlanSearch PlanServiceImpl::search(const v1::SearchPlansRequest& request,
@@ -116,9 +118,10 @@ v1::PlanSearch PlanServiceImpl::search(const v1::SearchPlansRequest& request,
 grpc::ServerUnaryReactor* PlanServiceImpl::SearchPlans(grpc::CallbackServerContext* context,
                                                        const v1::SearchPlansRequest* request,
                                                        v1::SearchPlansResponse* response) {
-  return searches_.answer("SearchPlans", *context, *request, [=, this](const auto& go_on) {
-    *response->mutable_search() = search(*request, go_on);
-  });
+  return searches_.answer("SearchPlans", *context, *request,
+                          [=, this](const Caller&, const auto& go_on) {
+                            *response->mutable_search() = search(*request, go_on);
+                          });
 }
 
 v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
@@ -161,9 +164,10 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
 grpc::ServerUnaryReactor* PlanServiceImpl::CreatePlan(grpc::CallbackServerContext* context,
                                                       const v1::CreatePlanRequest* request,
                                                       v1::CreatePlanResponse* response) {
-  return queries_.answer("CreatePlan", *context, *request, [=, this](const auto& go_on) {
-    *response = create(client_name(*context), *request, go_on);
-  });
+  return queries_.answer("CreatePlan", *context, *request,
+                         [=, this](const Caller& caller, const auto& go_on) {
+                           *response = create(caller.name(), *request, go_on);
+                         });
 }
 
 grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
@@ -189,8 +193,8 @@ grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlan
 grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext* context,
                                          const v1::DeletePlanRequest* request,
                                          v1::DeletePlanResponse*) {
-  return guarded("DeletePlan", *request, [&] {
-    const RequestKey key = make_request_key("DeletePlan", *request, client_name(*context));
+  return guarded("DeletePlan", *context, *request, [&](const Caller& caller) {
+    const RequestKey key = make_request_key("DeletePlan", *request, caller.name());
     plans_.remove(parse_plan_name(request->name()), key);
   });
 }

@@ -4,9 +4,8 @@
 #include <algorithm>
 
 #include "daemon/base/field_error.h"
-#include "daemon/control/net/call_metadata.h"
+#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/runs/run_token.h"
 #include "daemon/control/services/generate_request.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
@@ -23,52 +22,50 @@ constexpr int kMostStates = 500;
 
 }  // namespace
 
-std::shared_ptr<RunSession> RunServiceImpl::own_run(const grpc::ServerContextBase& context,
+std::shared_ptr<RunSession> RunServiceImpl::own_run(const Caller& caller,
                                                     const std::string& name) const {
   auto run = runs_.find(parse_run_name(name));
-  run->check_holder(metadata_of(context, kRunTokenKey));
+  run->check_holder(caller.run_token());
   return run;
 }
 
-std::string RunServiceImpl::own_open_run(const grpc::ServerContextBase& context,
-                                         const std::string& name) const {
-  const auto run = own_run(context, name);
+std::string RunServiceImpl::own_open_run(const Caller& caller, const std::string& name) const {
+  const auto run = own_run(caller, name);
   run->check_not_ended();
   return run_resource(run->id());
 }
 
-Hold RunServiceImpl::hold_lease(const grpc::ServerContextBase& context,
-                                const std::string& name) const {
+Hold RunServiceImpl::hold_lease(const Caller& caller, const std::string& name) const {
   const auto run = runs_.find(parse_run_name(name));
-  return run->hold_lease_of(metadata_of(context, kRunTokenKey));
+  return run->hold_lease_of(caller.run_token());
 }
 
 template <typename Request, typename Response>
 grpc::Status RunServiceImpl::submit(const char* method, const grpc::ServerContext& context,
                                     const Request& request, Response* response) const {
-  return guarded(method, [&] {
-    *response->mutable_operation() = own_run(context, request.id().run())->submit(request);
+  return guarded(method, context, [&](const Caller& caller) {
+    *response->mutable_operation() = own_run(caller, request.id().run())->submit(request);
   });
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::CreateRun(grpc::CallbackServerContext* context,
                                                     const v1::CreateRunRequest* request,
                                                     v1::CreateRunResponse* response) {
-  return beginnings_.answer("CreateRun", *context, *request, [=, this](const auto&) {
-    RunManager::Created created = runs_.create(
-        request->spec(), make_request_key("CreateRun", *request, client_name(*context)),
-        client_name(*context));
-    *response->mutable_run() = std::move(created.run);
-    response->set_token(created.token);
-    for (std::string& warning : created.warnings) response->add_warnings(std::move(warning));
-  });
+  return beginnings_.answer(
+      "CreateRun", *context, *request, [=, this](const Caller& caller, const auto&) {
+        RunManager::Created created = runs_.create(
+            request->spec(), make_request_key("CreateRun", *request, caller.name()), caller.name());
+        *response->mutable_run() = std::move(created.run);
+        response->set_token(created.token);
+        for (std::string& warning : created.warnings) response->add_warnings(std::move(warning));
+      });
 }
 
 grpc::Status RunServiceImpl::GetRun(grpc::ServerContext* context, const v1::GetRunRequest* request,
                                     v1::GetRunResponse* response) {
-  return guarded("GetRun", *request, [&] {
+  return guarded("GetRun", *context, *request, [&](const Caller& caller) {
     const auto run = runs_.find(parse_run_name(request->name()));
-    run->is_of_holder(metadata_of(*context, kRunTokenKey));
+    run->is_of_holder(caller.run_token());
     *response->mutable_run() = run->view();
   });
 }
@@ -86,14 +83,14 @@ grpc::Status RunServiceImpl::ListRuns(grpc::ServerContext*, const v1::ListRunsRe
 grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
                                       const v1::CloseRunRequest* request,
                                       v1::CloseRunResponse* response) {
-  return guarded("CloseRun", *request, [&] {
+  return guarded("CloseRun", *context, *request, [&](const Caller& caller) {
     if (request->force()) {
       const std::string id = parse_run_name(request->name());
-      runs_.close_by_force(id, client_name(*context));
+      runs_.close_by_force(id, caller.name());
       *response->mutable_run() = runs_.find(id)->view();
       return;
     }
-    const auto run = own_run(*context, request->name());
+    const auto run = own_run(caller, request->name());
     spdlog::info("run {}: its client closes it", run->id());
     run->close();
     *response->mutable_run() = run->view();
@@ -103,16 +100,18 @@ grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
 grpc::ServerUnaryReactor* RunServiceImpl::DeleteRun(grpc::CallbackServerContext* context,
                                                     const v1::DeleteRunRequest* request,
                                                     v1::DeleteRunResponse*) {
-  return deletions_.answer("DeleteRun", *context, *request, [=, this](const auto&) {
-    runs_.remove(parse_run_name(request->name()), client_name(*context));
-  });
+  return deletions_.answer("DeleteRun", *context, *request,
+                           [=, this](const Caller& caller, const auto&) {
+                             runs_.remove(parse_run_name(request->name()), caller.name());
+                           });
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::Heartbeat(grpc::CallbackServerContext* context,
                                                     const v1::HeartbeatRequest* request,
                                                     v1::HeartbeatResponse* response) {
-  return answer_at_once("Heartbeat", *context, *request,
-                        [&] { *response = own_run(*context, request->name())->heartbeat(); });
+  return answer_at_once("Heartbeat", *context, *request, [&](const Caller& caller) {
+    *response = own_run(caller, request->name())->heartbeat();
+  });
 }
 
 grpc::Status RunServiceImpl::ListStates(grpc::ServerContext*, const v1::ListStatesRequest* request,
@@ -130,10 +129,11 @@ grpc::Status RunServiceImpl::ListStates(grpc::ServerContext*, const v1::ListStat
 grpc::ServerUnaryReactor* RunServiceImpl::DeleteState(grpc::CallbackServerContext* context,
                                                       const v1::DeleteStateRequest* request,
                                                       v1::DeleteStateResponse*) {
-  return deletions_.answer("DeleteState", *context, *request, [=, this](const auto&) {
-    const StateName name = parse_state_name(request->name());
-    own_run(*context, name.run)->states().remove(request->name());
-  });
+  return deletions_.answer("DeleteState", *context, *request,
+                           [=, this](const Caller& caller, const auto&) {
+                             const StateName name = parse_state_name(request->name());
+                             own_run(caller, name.run)->states().remove(request->name());
+                           });
 }
 
 grpc::Status RunServiceImpl::ForwardBackward(grpc::ServerContext* context,
@@ -175,9 +175,10 @@ grpc::Status RunServiceImpl::SaveWeights(grpc::ServerContext* context,
 grpc::ServerUnaryReactor* RunServiceImpl::DeleteWeights(grpc::CallbackServerContext* context,
                                                         const v1::DeleteWeightsRequest* request,
                                                         v1::DeleteWeightsResponse*) {
-  return deletions_.answer("DeleteWeights", *context, *request, [=, this](const auto&) {
-    own_run(*context, parse_weights_name(request->name()).run)->weights().remove(request->name());
-  });
+  return deletions_.answer(
+      "DeleteWeights", *context, *request, [=, this](const Caller& caller, const auto&) {
+        own_run(caller, parse_weights_name(request->name()).run)->weights().remove(request->name());
+      });
 }
 
 grpc::Status RunServiceImpl::GetParameters(grpc::ServerContext* context,
@@ -233,8 +234,8 @@ SampleOrder RunServiceImpl::order_of(const v1::SampleRequest& request, const Run
 grpc::ServerUnaryReactor* RunServiceImpl::Sample(grpc::CallbackServerContext* context,
                                                  const v1::SampleRequest* request,
                                                  v1::SampleResponse* response) {
-  return samples_.answer("Sample", *context, [=, this](const auto& go_on) {
-    const auto run = own_run(*context, request->run());
+  return samples_.answer("Sample", *context, [=, this](const Caller& caller, const auto& go_on) {
+    const auto run = own_run(caller, request->run());
     *response->mutable_operation() = run->sample(request->epoch(), order_of(*request, *run, go_on));
   });
 }

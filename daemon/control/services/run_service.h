@@ -9,6 +9,7 @@
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/client_service.h"
+#include "daemon/control/services/run_holders.h"
 #include "v1/run_service.grpc.pb.h"
 
 namespace meshloom::control {
@@ -21,16 +22,12 @@ using RunServiceBase = v1::RunService::WithCallbackMethod_CreateRun<
             v1::RunService::WithCallbackMethod_DeleteRun<
                 v1::RunService::WithCallbackMethod_Heartbeat<v1::RunService::Service>>>>>>;
 
-class RunServiceImpl final : public RunServiceBase, public ClientService {
+class RunServiceImpl final : public RunServiceBase, public ClientService, public RunHolders {
  public:
   explicit RunServiceImpl(RunManager& runs) : runs_(runs) {}
 
-  /// The resource name of a run of this caller's. Throws NotFound, and FailedPrecondition for
-  /// another's token or a run that has ended.
-  std::string own_open_run(const grpc::ServerContextBase& context, const std::string& name) const;
-  /// The run's lease does not run while the result is held, which holds nothing for a caller
-  /// without its token. Throws NotFound, and FailedPrecondition for another's token.
-  Hold hold_lease(const grpc::ServerContextBase& context, const std::string& name) const;
+  std::string own_open_run(const Caller& caller, const std::string& name) const override;
+  Hold hold_lease(const Caller& caller, const std::string& name) const override;
 
   grpc::ServerUnaryReactor* CreateRun(grpc::CallbackServerContext* context,
                                       const v1::CreateRunRequest* request,
@@ -87,8 +84,7 @@ class RunServiceImpl final : public RunServiceBase, public ClientService {
   SampleOrder order_of(const v1::SampleRequest& request, const RunSession& run,
                        const text::StopCheck& stop) const;
   /// The run of that name, if the call has its token.
-  std::shared_ptr<RunSession> own_run(const grpc::ServerContextBase& context,
-                                      const std::string& name) const;
+  std::shared_ptr<RunSession> own_run(const Caller& caller, const std::string& name) const;
   template <typename Request, typename Response>
   grpc::Status submit(const char* method, const grpc::ServerContext& context,
                       const Request& request, Response* response) const;

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <optional>
 
-#include "daemon/control/net/listen_address.h"
+#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/stream_host.h"
 
@@ -25,13 +25,13 @@ class Stream : public grpc::ServerWriteReactor<Response>,
  public:
   /// `method` is for the log; `context` is the call's.
   Stream(StreamHost& host, grpc::CallbackServerContext& context, const char* method)
-      : host_(host), context_(context), method_(method) {}
+      : host_(host), context_(context), caller_(caller_of(context)), method_(method) {}
 
   /// Takes a slot and lets produce() begin; without a slot the stream ends with the reason.
   grpc::ServerWriteReactor<Response>* open() {
     self_ = this->shared_from_this();
     const grpc::Status status =
-        guarded(method_, [&] { slot_ = host_.slots().take(client_of_peer(context_.peer())); });
+        guarded(method_, [&] { slot_ = host_.slots().take(caller_.address()); });
     host_.add(self_);
     if (status.ok())
       wake();
@@ -48,6 +48,8 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   }
 
  protected:
+  const Caller& caller() const { return caller_; }
+
   /// Called by the host's threads, by one at a time, as long as there is room, after each wake()
   /// and again while it returns true. May block. Writes with write(), ends the stream with finish()
   /// or by what it throws.
@@ -170,6 +172,7 @@ class Stream : public grpc::ServerWriteReactor<Response>,
 
   StreamHost& host_;
   grpc::CallbackServerContext& context_;
+  const Caller caller_;
   const char* const method_;
   std::shared_ptr<Stream> self_;  ///< until gRPC is done with the call
   std::mutex context_mutex_;      ///< the context is gRPC's again once `done_`

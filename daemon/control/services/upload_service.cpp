@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/upload_service.h"
 
-#include "daemon/control/net/call_metadata.h"
-#include "daemon/control/net/listen_address.h"
+#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/upload_writer.h"
@@ -10,34 +9,35 @@
 
 namespace meshloom::control {
 
-UploadServiceImpl::UploadServiceImpl(UploadStore& store, const Options& options)
+UploadServiceImpl::UploadServiceImpl(UploadStore& store, const RunHolders& runs,
+                                     const Options& options)
     : store_(store),
-      own_run_(options.own_run),
-      hold_lease_(options.hold_lease),
+      runs_(runs),
       slots_("uploads", options.most_streams),
       silence_(options.silence) {}
 
 grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
                                              const v1::CreateUploadRequest* request,
                                              v1::CreateUploadResponse* response) {
-  return guarded("CreateUpload", *request, [&] {
-    const RequestKey key = make_request_key("CreateUpload", *request, client_name(*context));
+  return guarded("CreateUpload", *context, *request, [&](const Caller& caller) {
+    const RequestKey key = make_request_key("CreateUpload", *request, caller.name());
     v1::CreateUploadRequest asked = *request;
-    if (asked.kind() == v1::UPLOAD_KIND_TRANSIENT) asked.set_run(own_run_(*context, asked.run()));
-    *response->mutable_upload() = store_.create(client_name(*context), asked, key);
+    if (asked.kind() == v1::UPLOAD_KIND_TRANSIENT)
+      asked.set_run(runs_.own_open_run(caller, asked.run()));
+    *response->mutable_upload() = store_.create(caller.name(), asked, key);
   });
 }
 
-Hold UploadServiceImpl::lease_of(const grpc::ServerContextBase& context,
-                                 const v1::Upload& upload) const {
-  return upload.run().empty() ? Hold() : hold_lease_(context, upload.run());
+Hold UploadServiceImpl::lease_of(const Caller& caller, const v1::Upload& upload) const {
+  return upload.run().empty() ? Hold() : runs_.hold_lease(caller, upload.run());
 }
 
 std::int64_t UploadServiceImpl::receive(grpc::ServerContext& context,
                                         grpc::ServerReader<v1::WriteUploadRequest>& chunks) {
-  const std::string client = client_name(context);
+  const Caller caller = caller_of(context);
+  const std::string client = caller.name();
   // By address: names cost nothing.
-  const Slots::Slot slot = slots_.take(client_of_peer(context.peer()));
+  const Slots::Slot slot = slots_.take(caller.address());
   SilenceWatch::Call call(silence_, context);
   v1::WriteUploadRequest chunk;
   const auto next = [&] {
@@ -51,7 +51,7 @@ std::int64_t UploadServiceImpl::receive(grpc::ServerContext& context,
                           "INVALID_ARGUMENT", {{"field", "upload"}});
   const std::string id = parse_upload_name(chunk.upload());
   const auto writer = store_.open_writer(client, id);
-  const auto lease = lease_of(context, store_.get(client, id));
+  const auto lease = lease_of(caller, store_.get(client, id));
   do {
     if (!chunk.upload().empty() && parse_upload_name(chunk.upload()) != id)
       throw InvalidArgument(
@@ -73,37 +73,38 @@ grpc::Status UploadServiceImpl::WriteUpload(grpc::ServerContext* context,
 grpc::Status UploadServiceImpl::GetUpload(grpc::ServerContext* context,
                                           const v1::GetUploadRequest* request,
                                           v1::GetUploadResponse* response) {
-  return guarded("GetUpload", *request, [&] {
-    *response->mutable_upload() =
-        store_.get(client_name(*context), parse_upload_name(request->name()));
-    lease_of(*context, response->upload()).release();  // which renews it
+  return guarded("GetUpload", *context, *request, [&](const Caller& caller) {
+    *response->mutable_upload() = store_.get(caller.name(), parse_upload_name(request->name()));
+    lease_of(caller, response->upload()).release();  // which renews it
   });
 }
 
 grpc::ServerUnaryReactor* UploadServiceImpl::FinishUpload(grpc::CallbackServerContext* context,
                                                           const v1::FinishUploadRequest* request,
                                                           v1::FinishUploadResponse* response) {
-  return ends_.answer("FinishUpload", *context, *request, [=, this](const auto&) {
-    *response->mutable_upload() =
-        store_.finish(client_name(*context), parse_upload_name(request->name()));
-    lease_of(*context, response->upload()).release();
-  });
+  return ends_.answer("FinishUpload", *context, *request,
+                      [=, this](const Caller& caller, const auto&) {
+                        *response->mutable_upload() =
+                            store_.finish(caller.name(), parse_upload_name(request->name()));
+                        lease_of(caller, response->upload()).release();
+                      });
 }
 
 grpc::ServerUnaryReactor* UploadServiceImpl::AbortUpload(grpc::CallbackServerContext* context,
                                                          const v1::AbortUploadRequest* request,
                                                          v1::AbortUploadResponse*) {
-  return ends_.answer("AbortUpload", *context, *request, [=, this](const auto&) {
-    const RequestKey key = make_request_key("AbortUpload", *request, client_name(*context));
-    store_.abort(client_name(*context), parse_upload_name(request->name()), key);
-  });
+  return ends_.answer(
+      "AbortUpload", *context, *request, [=, this](const Caller& caller, const auto&) {
+        const RequestKey key = make_request_key("AbortUpload", *request, caller.name());
+        store_.abort(caller.name(), parse_upload_name(request->name()), key);
+      });
 }
 
 grpc::Status UploadServiceImpl::ListUploads(grpc::ServerContext* context,
                                             const v1::ListUploadsRequest* request,
                                             v1::ListUploadsResponse* response) {
-  return guarded("ListUploads", *request, [&] {
-    const std::string client = client_name(*context);
+  return guarded("ListUploads", *context, *request, [&](const Caller& caller) {
+    const std::string client = caller.name();
     const std::string scope = "uploads of " + client;
     const auto position = parse_page_token(scope, request->page_token());
     auto [uploads, next] = store_.list(client, position, page_size_of(*request));

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <string>
 
 #include "daemon/control/host/hold.h"
 #include "daemon/control/net/slots.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/client_service.h"
+#include "daemon/control/services/run_holders.h"
 #include "daemon/control/services/silence_watch.h"
 #include "daemon/control/stores/upload_store.h"
 #include "v1/upload_service.grpc.pb.h"
@@ -27,14 +27,9 @@ class UploadServiceImpl final : public UploadServiceBase, public ClientService {
   struct Options {
     int most_streams = 16;
     std::chrono::milliseconds silence{30'000};  ///< that ends a stream
-    /// The name of a run that a caller may send something for. Throws NotFound, and
-    /// FailedPrecondition for another's token or a run that has ended.
-    std::function<std::string(const grpc::ServerContextBase&, const std::string& run)> own_run{};
-    /// The lease of the run does not end while the result is held, which holds nothing for a caller
-    /// without the run's token. Throws NotFound, and FailedPrecondition for another's token.
-    std::function<Hold(const grpc::ServerContextBase&, const std::string& run)> hold_lease{};
   };
-  UploadServiceImpl(UploadStore& store, const Options& options);
+  /// `runs` says for whose runs transient uploads come.
+  UploadServiceImpl(UploadStore& store, const RunHolders& runs, const Options& options);
 
   grpc::Status CreateUpload(grpc::ServerContext* context, const v1::CreateUploadRequest* request,
                             v1::CreateUploadResponse* response) override;
@@ -59,13 +54,12 @@ class UploadServiceImpl final : public UploadServiceBase, public ClientService {
  private:
   /// The lease of the run that it is for; it holds nothing if there is none, or the caller does not
   /// hold the run.
-  Hold lease_of(const grpc::ServerContextBase& context, const v1::Upload& upload) const;
+  Hold lease_of(const Caller& caller, const v1::Upload& upload) const;
   std::int64_t receive(grpc::ServerContext& context,
                        grpc::ServerReader<v1::WriteUploadRequest>& chunks);
 
   UploadStore& store_;
-  std::function<std::string(const grpc::ServerContextBase&, const std::string&)> own_run_;
-  std::function<Hold(const grpc::ServerContextBase&, const std::string&)> hold_lease_;
+  const RunHolders& runs_;
   Slots slots_;
   SilenceWatch silence_;
   CallHost ends_{{.what = "ends of uploads", .threads = 8, .gives_way = false}};

@@ -50,7 +50,7 @@ v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
 grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerContext* context,
                                                          const v1::ListWorkersRequest* request,
                                                          v1::ListWorkersResponse* response) {
-  return answer_at_once("ListWorkers", *context, *request, [&] {
+  return answer_at_once("ListWorkers", *context, *request, [&](const Caller&) {
     *response->add_workers() = describe(options_.self);
     for (const auto& hello : ranks_.hellos()) *response->add_workers() = describe(hello);
     response->set_version(options_.version);
@@ -127,7 +127,7 @@ grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext*,
 grpc::ServerUnaryReactor* WorkerServiceImpl::Shutdown(grpc::CallbackServerContext* context,
                                                       const v1::ShutdownRequest* request,
                                                       v1::ShutdownResponse*) {
-  return answer_at_once("Shutdown", *context, *request, [&] {
+  return answer_at_once("Shutdown", *context, *request, [&](const Caller&) {
     const std::string reason = request->reason().substr(0, kLongestReason);
     options_.on_stop(reason.empty() ? "a client asked for it" : "a client asked for it: " + reason);
   });

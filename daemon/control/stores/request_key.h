@@ -24,7 +24,7 @@ struct RequestKey {
   /// As the client has given it; of an earlier daemon's, which had no client, the whole id.
   std::string given_id() const { return id.substr(id.rfind('/') + 1); }
 };
-/// The digest covers the method and the whole request but its request_id. `client`: client_name().
+/// The digest covers the method and the whole request but its request_id. `client`: Caller::name().
 /// Throws InvalidArgument for an id that is not [A-Za-z0-9_-]{1,64}.
 RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request,
                             const std::string& client);

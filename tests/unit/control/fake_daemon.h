@@ -57,15 +57,6 @@ class FakeDaemon {
         scheduler_(executor_, options.sample_share,
                    [this, &plan] { return plan.trains || driver_.busy(); }),
         uploads_({folder / "blobs", with_upload_defaults({})}),
-        upload_service_(
-            uploads_, {.own_run =
-                           [this](const grpc::ServerContextBase& context, const std::string& run) {
-                             return run_service_.own_open_run(context, run);
-                           },
-                       .hold_lease =
-                           [this](const grpc::ServerContextBase& context, const std::string& run) {
-                             return run_service_.hold_lease(context, run);
-                           }}),
         queue_(turn_, store_, runs_, drain_store_),
         runs_({.executor = executor_,
                .turn = turn_,
@@ -84,6 +75,7 @@ class FakeDaemon {
               options.waiting),
         drain_(drain_store_, turn_, store_, runs_),
         run_service_(runs_),
+        upload_service_(uploads_, run_service_, {}),
         operation_service_(runs_),
         checkpoint_service_(store_, runs_, state_, options.downloads) {
     for (int rank = 0; rank < world_size; ++rank) {
@@ -176,11 +168,11 @@ class FakeDaemon {
   SourceCache sources_;
   SampleScheduler scheduler_;
   UploadStore uploads_;  ///< for transient ones
-  UploadServiceImpl upload_service_;
   RanksQueue queue_;
   RunManager runs_;
   Drain drain_;
   RunServiceImpl run_service_;
+  UploadServiceImpl upload_service_;
   OperationServiceImpl operation_service_;
   CheckpointServiceImpl checkpoint_service_;
   std::unique_ptr<GrpcServer> server_;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/net/caller.h"
 #include "daemon/control/runs/run_token.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/control/fake_daemon.h"

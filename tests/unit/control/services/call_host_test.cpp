@@ -45,14 +45,15 @@ class CallHostTest : public ::testing::Test {
   }
   /// The first `allowed_` calls return, the others wait in their body, or until they may not go on.
   void serve(const CallHost::Options& options) {
-    service_ = std::make_unique<HostedService>(options, [this](const CallHost::GoOn& go_on) {
-      const int number = ++begun_;
-      priority_ = ::getpriority(PRIO_PROCESS, 0);
-      while (number > allowed_) {
-        if (polls_) go_on();
-        std::this_thread::sleep_for(1ms);
-      }
-    });
+    service_ = std::make_unique<HostedService>(options,
+                                               [this](const Caller&, const CallHost::GoOn& go_on) {
+                                                 const int number = ++begun_;
+                                                 priority_ = ::getpriority(PRIO_PROCESS, 0);
+                                                 while (number > allowed_) {
+                                                   if (polls_) go_on();
+                                                   std::this_thread::sleep_for(1ms);
+                                                 }
+                                               });
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"), {service_.get()}, 64});
   }

@@ -29,6 +29,17 @@ std::string expected(StatusCode code, const std::string& reason) {
   return fmt::format("{} {}", static_cast<int>(code), reason);
 }
 
+/// Nobody holds a run here.
+class NoRuns final : public RunHolders {
+ public:
+  std::string own_open_run(const Caller&, const std::string& name) const override {
+    throw NotFound(name + " does not exist", "RUN_NOT_FOUND");
+  }
+  Hold hold_lease(const Caller&, const std::string& name) const override {
+    throw NotFound(name + " does not exist", "RUN_NOT_FOUND");
+  }
+};
+
 class UploadServiceTest : public TransferTest {
  protected:
   void SetUp() override {
@@ -42,7 +53,7 @@ class UploadServiceTest : public TransferTest {
     if (server_) server_->shutdown();
     server_.reset();
     upload_service_ = std::make_unique<UploadServiceImpl>(
-        uploads(), UploadServiceImpl::Options{.most_streams = 4, .silence = silence});
+        uploads(), runs_, UploadServiceImpl::Options{.most_streams = 4, .silence = silence});
     model_service_ = std::make_unique<ModelServiceImpl>(models(), *stores_->uses);
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"),
@@ -112,6 +123,7 @@ class UploadServiceTest : public TransferTest {
     return call(*stub_, &v1::UploadService::Stub::FinishUpload, request, &response);
   }
 
+  const NoRuns runs_;
   std::unique_ptr<UploadServiceImpl> upload_service_;
   std::unique_ptr<ModelServiceImpl> model_service_;
   std::unique_ptr<GrpcServer> server_;

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Caller: who makes a call, by whatever door it came.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace meshloom::control {
+
+/// The keys of a call's metadata.
+inline constexpr const char* kClientKey = "meshloom-client";
+inline constexpr const char* kRunTokenKey = "meshloom-run-token";
+
+/// A value that a door makes once for a call (grpc_caller.h makes it of a gRPC call) and hands to
+/// the handler, which asks nothing else about who calls. It lives as long as whoever keeps it. Any
+/// thread may read it.
+class Caller {
+ public:
+  /// `address`: without a port, as client_of_peer has it. `given_name`: as the caller has sent it,
+  /// nothing if it gave none; `run_token`: empty if it gave none.
+  Caller(std::string address, std::optional<std::string> given_name, std::string run_token)
+      : address_(std::move(address)),
+        given_name_(std::move(given_name)),
+        run_token_(std::move(run_token)) {}
+
+  /// By which what one client may have at once is counted, since names cost nothing.
+  const std::string& address() const { return address_; }
+  /// The name that the caller has given itself, or "address:" and its address, which no chosen name
+  /// can be. It tells clients apart and proves nothing. Throws InvalidArgument (CLIENT_INVALID)
+  /// unless a given name is [A-Za-z0-9][A-Za-z0-9._-]{0,62}; whoever does not ask does not care.
+  std::string name() const;
+  /// The secret of the run that the caller holds; empty if it holds none.
+  const std::string& run_token() const { return run_token_; }
+
+ private:
+  std::string address_;
+  std::optional<std::string> given_name_;
+  std::string run_token_;
+};
+
+}  // namespace meshloom::control
