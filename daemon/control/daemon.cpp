@@ -65,7 +65,7 @@ DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::Ra
                        leave_soon(fmt::format("rank {}", hello.rank()));
                      },
                      &runtime.pulse(), rank_timeout});
-  const StopSignalListener signals([&](const std::string& cause) { follower.request_stop(cause); });
+  const StopSignalListener signals(follower);
   world.failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
     follower.report_failure(epoch, failure_text(failure));
   });

@@ -73,8 +73,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
               admission_.resolver(), admission_.folders(), admission_.tokenization(),
               world.hosts.devices),
       sources_(admission_.sources()),
-      scheduler_(ranks_.executor(), options.config.generation_share(),
-                 [this] { return driver_.busy(); }),
+      scheduler_(ranks_.executor(), options.config.generation_share(), driver_),
       queue_(turn_, stores_.jobs, runs_, stores_.drain),
       runs_({.executor = ranks_.executor(),
              .turn = turn_,
@@ -110,8 +109,7 @@ void Leader::add_services(const World& world) {
       stores_.uploads, run_holders,
       UploadServiceImpl::Options{.silence = seconds(options_.config.uploads().message_seconds())});
   offer<JobServiceImpl>(stores_.jobs, admission_.resolver(), stores_.state,
-                        JobServiceImpl::default_watches(),
-                        [this](v1::Job* job) { queue_.tell(job); });
+                        JobServiceImpl::default_watches(), &queue_);
   offer<DataServiceImpl>(
       admission_.folders(), admission_.tokenization(), stores_.uploads,
       DataServiceImpl::Options{
@@ -133,12 +131,16 @@ void Leader::add_services(const World& world) {
   offer<WorkerServiceImpl>(
       ranks_.executor(), ranks_.service(), ranks_.watch(), drain_,
       WorkerServiceImpl::Options{
-          world.self, options_.version, stores_.state.root().string(),
-          [this](const std::string& cause) { request_stop(cause); }, world.flight,
-          describe_capabilities(options_.version, options_.config, world.size, world.self.threads(),
-                                world.hosts.devices),
-          [this] { return stores_.ledger->troubles(); }, LostFolder(stores_.state.root()).list(),
-          [this] { return queue_.whole(); }});
+          .self = world.self,
+          .version = options_.version,
+          .state_dir = stores_.state.root().string(),
+          .stops = *this,
+          .flight = world.flight,
+          .capabilities = describe_capabilities(options_.version, options_.config, world.size,
+                                                world.self.threads(), world.hosts.devices),
+          .ledger = *stores_.ledger,
+          .lost = LostFolder(stores_.state.root()).list(),
+          .queue = queue_});
   offer<OperationServiceImpl>(runs_);
   offer<GenerateServiceImpl>(sample_sources);
   services_.add(ranks_);
@@ -165,7 +167,7 @@ DaemonEnd Leader::serve(RunFactory& factory) {
   spdlog::info("meshloomd {} serves on {}, state in {}", options_.version, address,
                stores_.state.root().string());
   stores_.state.publish_address(address);
-  const StopSignalListener signals([this](const std::string& cause) { request_stop(cause); });
+  const StopSignalListener signals(*this);
   ranks_.start_watching();
   LoopEnd end = ranks_.run(factory, sources_);
   services_.request_stop();

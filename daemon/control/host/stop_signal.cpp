@@ -65,8 +65,8 @@ void prepare_signals() {
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
-StopSignalListener::StopSignalListener(OnStop on_stop)
-    : on_stop_(std::move(on_stop)), thread_([this] { listen(); }) {}
+StopSignalListener::StopSignalListener(StopRequests& stops)
+    : stops_(stops), thread_([this] { listen(); }) {}
 
 StopSignalListener::~StopSignalListener() {
   pthread_kill(thread_.native_handle(), kEndSignal);
@@ -86,7 +86,7 @@ void StopSignalListener::listen() {
       was_stopped = true;
     } else if (signal == 0) {
       if (end.look())
-        on_stop_(
+        stops_.request_stop(
             fmt::format("mpirun (pid {}) ends its ranks: it was told to stop, or a rank has died",
                         end.launcher()));
     } else if (signal == kEndSignal) {
@@ -97,7 +97,7 @@ void StopSignalListener::listen() {
         spdlog::info("goes on after a stop: {}", describe(signal, info.si_pid));
       end.suspect(info.si_pid);
     } else {
-      on_stop_(describe(signal, info.si_pid));
+      stops_.request_stop(describe(signal, info.si_pid));
     }
   }
 }

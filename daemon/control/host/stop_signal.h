@@ -2,9 +2,10 @@
 // StopSignalListener: a thread that hears the signals by which the daemon is asked to stop.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <thread>
+
+#include "daemon/control/host/stop_requests.h"
 
 namespace meshloom::control {
 
@@ -16,13 +17,12 @@ void prepare_signals();
 /// A thread that waits for signals. Everything in this class may be called by any thread.
 class StopSignalListener {
  public:
-  using OnStop = std::function<void(const std::string& cause)>;
-
-  /// Calls on_stop, on the listener's thread, with each SIGTERM, SIGINT, SIGHUP (unless it was
-  /// ignored when the process started, as nohup has it), SIGUSR1, SIGXCPU and SIGPWR. It is called
-  /// also when mpirun begins to end its ranks (launcher_end.h), which is some time before mpirun
-  /// sends them SIGTERM. SIGUSR2 is logged, and so is the SIGCONT that ends a stop.
-  explicit StopSignalListener(OnStop on_stop);
+  /// Asks `stops`, which outlives it, on the listener's thread, with each SIGTERM, SIGINT, SIGHUP
+  /// (unless it was ignored when the process started, as nohup has it), SIGUSR1, SIGXCPU and
+  /// SIGPWR. It is asked also when mpirun begins to end its ranks (launcher_end.h), which is some
+  /// time before mpirun sends them SIGTERM. SIGUSR2 is logged, and so is the SIGCONT that ends a
+  /// stop.
+  explicit StopSignalListener(StopRequests& stops);
   ~StopSignalListener();
   StopSignalListener(const StopSignalListener&) = delete;
   StopSignalListener& operator=(const StopSignalListener&) = delete;
@@ -30,7 +30,7 @@ class StopSignalListener {
  private:
   void listen();
 
-  OnStop on_stop_;
+  StopRequests& stops_;
   std::thread thread_;
 };
 

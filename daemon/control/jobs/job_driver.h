@@ -12,6 +12,7 @@
 #include "daemon/control/host/daemon_service.h"
 #include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/jobs/model_folders.h"
+#include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/jobs/tokenization.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/ranks_turn.h"
@@ -21,7 +22,7 @@
 
 namespace meshloom::control {
 
-class JobDriver final : public DaemonService {
+class JobDriver final : public DaemonService, public Training {
  public:
   /// `resolver` fits jobs to the ranks that there are, which have these `devices`; each waits for
   /// its turn to have them.
@@ -42,7 +43,7 @@ class JobDriver final : public DaemonService {
   /// Waits until the driver has let go of its job.
   void stop() override;
   /// A job has the ranks. Any thread.
-  bool busy() const;
+  bool busy() const override;
 
  private:
   void run();

@@ -18,8 +18,8 @@ std::exception_ptr stopping_error() {
 
 }  // namespace
 
-SampleScheduler::SampleScheduler(Executor& executor, double share, std::function<bool()> trains)
-    : executor_(executor), trains_(std::move(trains)), share_(share), thread_([this] { run(); }) {}
+SampleScheduler::SampleScheduler(Executor& executor, double share, const Training& training)
+    : executor_(executor), training_(training), share_(share), thread_([this] { run(); }) {}
 
 SampleScheduler::~SampleScheduler() {
   request_stop();
@@ -58,7 +58,7 @@ std::vector<SampleScheduler::SamplePtr> SampleScheduler::next_turns() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
   constexpr std::chrono::milliseconds kLookUp{50};  // whether the job has ended
-  while (!stopping_ && trains_()) {
+  while (!stopping_ && training_.busy()) {
     const auto now = Clock::now();
     const auto room = share_.next(slice_time_, now);
     if (room <= now) break;
@@ -67,8 +67,9 @@ std::vector<SampleScheduler::SamplePtr> SampleScheduler::next_turns() {
   std::vector<SamplePtr> turns;
   if (stopping_) return turns;
   const std::size_t slices =
-      trains_() ? static_cast<std::size_t>(std::max(share_.fitting(slice_time_, Clock::now()), 1))
-                : 1;
+      training_.busy()
+          ? static_cast<std::size_t>(std::max(share_.fitting(slice_time_, Clock::now()), 1))
+          : 1;
   const std::size_t samples = std::min(slices, waiting_.size());
   for (std::size_t i = 0; i < slices; ++i) turns.push_back(waiting_[i % samples]);
   waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(samples));

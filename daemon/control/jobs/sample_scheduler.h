@@ -38,6 +38,13 @@ struct SampleTask {
 /// A sample draws for about as long; one pass of its model may take longer.
 inline constexpr std::chrono::milliseconds kSampleSlice{50};
 
+/// Who knows whether a job has the ranks. Any thread may ask.
+class Training {
+ public:
+  virtual ~Training() = default;
+  virtual bool busy() const = 0;
+};
+
 /// Samples take turns, a slice each, of however many sequences they are. While a job trains, as
 /// many slices as its share of the time allows go to the ranks at once, since each waits for a step
 /// of the job to end; the next ones go when those are done. Without a job slices follow each other.
@@ -45,8 +52,8 @@ class SampleScheduler final : public DaemonService {
  public:
   using DaemonService::start;
 
-  /// `trains` says whether a job has the ranks; asked by any thread.
-  SampleScheduler(Executor& executor, double share, std::function<bool()> trains);
+  /// `training` outlives it.
+  SampleScheduler(Executor& executor, double share, const Training& training);
   ~SampleScheduler();
   SampleScheduler(const SampleScheduler&) = delete;
   SampleScheduler& operator=(const SampleScheduler&) = delete;
@@ -87,7 +94,7 @@ class SampleScheduler final : public DaemonService {
   void end(const Sample& sample) noexcept;
 
   Executor& executor_;
-  std::function<bool()> trains_;
+  const Training& training_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<SamplePtr> waiting_;

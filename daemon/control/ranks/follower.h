@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "daemon/comm/training_pulse.h"
+#include "daemon/control/host/stop_requests.h"
 #include "daemon/control/ranks/beat_client.h"
 #include "daemon/control/ranks/command_queue.h"
 #include "daemon/control/ranks/outbox.h"
@@ -23,7 +24,7 @@ namespace meshloom::control {
 /// Joins at construction. A thread of its own reads, so that an abort is heard while the training
 /// thread is inside a collective; one fetches large commands beside that stream; one writes
 /// results; and one sends and hears heartbeats and watches rank 0.
-class Follower {
+class Follower final : public StopRequests {
  public:
   struct Options {
     std::string address;  ///< of rank 0's RankService
@@ -37,13 +38,13 @@ class Follower {
     std::chrono::milliseconds rank_timeout{10'000};
   };
   explicit Follower(Options options);
-  ~Follower();
+  ~Follower() override;
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
   CommandQueue& commands() { return commands_; }
   void report(const v1::RankResult& result);
-  void request_stop(const std::string& cause);
+  void request_stop(const std::string& cause) override;
   /// This rank has failed alone, after `epoch` recoveries.
   void report_failure(std::uint64_t epoch, const std::string& cause);
   /// Ends the stream in good order; results that were reported have been sent.

@@ -19,9 +19,7 @@ RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& p
       watch_(options_.world_size, options_.limits,
              [this](std::int64_t seq) { return executor_.unanswered(seq); }),
       card_{"", "", random_secret(), "", options_.probe},
-      service_(executor_, watch_,
-               {options_.world_size, card_.secret, [this] { observer_.all_ranks_joined(); },
-                [this](const std::string& cause) { observer_.request_stop(cause); }, &grants_}),
+      service_(executor_, watch_, {options_.world_size, card_.secret, observer_, &grants_}),
       files_(grants_, card_.secret) {
   executor_.attach(0, &commands_);
   watch_.joined(0, describe(options_.self));

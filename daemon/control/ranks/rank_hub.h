@@ -27,12 +27,8 @@ namespace meshloom::control {
 class RankHub final : public DaemonService {
  public:
   /// Who hears what happens at the ranks. Called by threads of the hub, which must not be held up.
-  class Observer {
+  class Observer : public RankServiceImpl::Observer {
    public:
-    virtual ~Observer() = default;
-    virtual void all_ranks_joined() = 0;
-    /// A rank was told to stop, and with it the daemon.
-    virtual void request_stop(const std::string& cause) = 0;
     /// A failure has left the ranks out of step; called before waits end for it.
     virtual void ranks_lost(const Error& cause) = 0;
     /// Of each look at the ranks, a few times a second.

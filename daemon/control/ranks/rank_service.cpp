@@ -130,12 +130,13 @@ grpc::Status RankServiceImpl::FetchCommand(grpc::ServerContext* context,
 
 void RankServiceImpl::serve(const v1::RankHello& hello, Stream& stream) {
   Member member(*this, hello, stream);
-  if (executor_.all_attached()) std::call_once(all_joined_, options_.on_all_joined);
+  if (executor_.all_attached())
+    std::call_once(all_joined_, [this] { options_.observer.all_ranks_joined(); });
   v1::RankMessage message;
   while (stream.Read(&message)) {
     watch_.heard(hello.rank());
     if (message.has_stop_request()) {
-      options_.on_stop_request(
+      options_.observer.request_stop(
           fmt::format("rank {}: {}", hello.rank(), message.stop_request().cause()));
     } else if (message.has_failure()) {
       executor_.recover(message.failure().epoch(), message.failure().cause());

@@ -2,7 +2,6 @@
 // Rank 0's end of the streams that the other ranks hold: commands out, results in.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/host/stop_requests.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/file_grants.h"
 #include "daemon/control/ranks/rank_watch.h"
@@ -26,11 +26,17 @@ inline constexpr std::size_t kLargestInline = std::size_t{64} << 10;
 /// A rank whose stream ends before a stop is lost: the executor fails with its name.
 class RankServiceImpl final : public v1::RankService::Service {
  public:
+  /// Who hears of the ranks, by threads of gRPC. A rank that was told to stop asks for the
+  /// daemon's.
+  class Observer : public StopRequests {
+   public:
+    /// Called once.
+    virtual void all_ranks_joined() = 0;
+  };
   struct Options {
     int world_size = 1;
     std::string secret;
-    std::function<void()> on_all_joined;
-    std::function<void(const std::string& cause)> on_stop_request;
+    Observer& observer;  ///< outlives the service
     /// Is told what is sent to ranks on another disk than rank 0's, and what they answer; null if
     /// there are none.
     FileGrants* grants = nullptr;

@@ -84,7 +84,7 @@ void CheckpointServiceImpl::stop() {
 }
 
 void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
-                                      const std::function<void()>& go_on,
+                                      const CallHost::GoOn& go_on,
                                       v1::ListCheckpointsResponse* response) const {
   const std::string scope = "checkpoints of " + request.job();
   PageRoom room(page_size_of(request));
@@ -135,11 +135,8 @@ grpc::ServerUnaryReactor* CheckpointServiceImpl::ListCheckpoints(
 
 grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
     grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) {
-  return std::make_shared<DownloadStream>(
-             downloads_, *context,
-             [this](const Caller& caller, const std::string& name) { return find(caller, name); },
-             *request)
-      ->open();
+  const DownloadSources& sources = *this;
+  return std::make_shared<DownloadStream>(downloads_, *context, sources, *request)->open();
 }
 
 grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* CheckpointServiceImpl::ExportCheckpoint(
@@ -184,8 +181,8 @@ grpc::ServerUnaryReactor* CheckpointServiceImpl::DeleteCheckpoint(
       [=, this](const Caller& caller, const auto&) { delete_checkpoint(*request, caller.name()); });
 }
 
-DownloadStream::Source CheckpointServiceImpl::find(const Caller& caller,
-                                                   const std::string& name) const {
+DownloadSources::Source CheckpointServiceImpl::find(const Caller& caller,
+                                                    const std::string& name) const {
   if (name.rfind("runs/", 0) != 0) {
     const CheckpointName parsed = parse_checkpoint_name(name);
     return {checkpoint_folder(state_, store_.get(parsed.job), parsed.folder), Hold()};

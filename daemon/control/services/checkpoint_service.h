@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -28,7 +27,9 @@ using CheckpointServiceBase = v1::CheckpointService::WithCallbackMethod_ReadChec
             v1::CheckpointService::WithCallbackMethod_DeleteCheckpoint<
                 v1::CheckpointService::Service>>>>;
 
-class CheckpointServiceImpl final : public CheckpointServiceBase, public ClientService {
+class CheckpointServiceImpl final : public CheckpointServiceBase,
+                                    public ClientService,
+                                    private DownloadSources {
  public:
   CheckpointServiceImpl(JobStore& store, const RunManager& runs, const StateDir& state,
                         const StreamHost::Options& downloads = {"downloads", 8, 2});
@@ -52,14 +53,14 @@ class CheckpointServiceImpl final : public CheckpointServiceBase, public ClientS
 
  private:
   /// `go_on` is called before each piece of a file that is read; what it throws goes through.
-  void fill_page(const v1::ListCheckpointsRequest& request, const std::function<void()>& go_on,
+  void fill_page(const v1::ListCheckpointsRequest& request, const CallHost::GoOn& go_on,
                  v1::ListCheckpointsResponse* response) const;
   /// The job of this name, or the one behind a position, as JobStore::list tells it.
   std::pair<std::vector<v1::Job>, std::int64_t> job_at(const std::string& name,
                                                        std::int64_t position) const;
 
   /// A download of a run's weights holds the lease of a caller that holds the run.
-  DownloadStream::Source find(const Caller& caller, const std::string& name) const;
+  Source find(const Caller& caller, const std::string& name) const override;
   void delete_checkpoint(const v1::DeleteCheckpointRequest& request, const std::string& client);
 
   JobStore& store_;

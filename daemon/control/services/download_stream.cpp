@@ -16,7 +16,7 @@ constexpr std::int64_t kPiece = 1 << 20;
 
 void DownloadStream::open_all() {
   opened_ = true;
-  source_ = find_(caller(), request_.name());
+  source_ = sources_.find(caller(), request_.name());
   // First, since what is open stays readable when the checkpoint is pruned meanwhile.
   read_checkpoint(request_.name(), source_.folder, [&] {
     train::Manifest manifest;

@@ -19,18 +19,25 @@
 
 namespace meshloom::control {
 
-class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
+/// Where the files of a checkpoint, an export or weights of a run are.
+class DownloadSources {
  public:
   struct Source {
     std::filesystem::path folder;
     Hold hold;  ///< while it is read
   };
-  /// Finds what the request names, by its first piece. May throw and block.
-  using Find = std::function<Source(const Caller& caller, const std::string& name)>;
+  virtual ~DownloadSources() = default;
+  /// Finds what a request names, by its first piece. It may throw and block. Any thread may call
+  /// it.
+  virtual Source find(const Caller& caller, const std::string& name) const = 0;
+};
 
-  DownloadStream(StreamHost& host, grpc::CallbackServerContext& context, Find find,
-                 const v1::ReadCheckpointRequest& request)
-      : Stream(host, context, "ReadCheckpoint"), find_(std::move(find)), request_(request) {}
+class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
+ public:
+  /// `sources` outlives the calls of the server.
+  DownloadStream(StreamHost& host, grpc::CallbackServerContext& context,
+                 const DownloadSources& sources, const v1::ReadCheckpointRequest& request)
+      : Stream(host, context, "ReadCheckpoint"), sources_(sources), request_(request) {}
 
  private:
   /// Throws DataLoss (CHECKPOINT_DAMAGED) where a file that was read to its end has another digest.
@@ -44,10 +51,10 @@ class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
   void expect(const train::ManifestFile& file);
   std::string read_piece(std::int64_t offset, std::int64_t end);
 
-  const Find find_;
+  const DownloadSources& sources_;
   const v1::ReadCheckpointRequest request_;
   bool opened_ = false;
-  Source source_;
+  DownloadSources::Source source_;
   std::vector<OpenFile> files_;
   bool has_digests_ = false;
   std::map<std::string, std::string> expected_;  ///< digest by file, where there are some

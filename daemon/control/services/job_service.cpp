@@ -91,12 +91,8 @@ v1::ReadConfigResponse read_config(const v1::ReadConfigRequest& request) {
 }  // namespace
 
 JobServiceImpl::JobServiceImpl(JobStore& store, ConfigResolver& resolver, const StateDir& state,
-                               const StreamHost::Options& watches, TellWait tell_wait)
-    : store_(store),
-      resolver_(resolver),
-      state_(state),
-      watches_(watches),
-      tell_wait_(std::move(tell_wait)) {}
+                               const StreamHost::Options& watches, const RanksQueue* queue)
+    : store_(store), resolver_(resolver), state_(state), watches_(watches), queue_(queue) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request,
                                              const std::string& client) {
@@ -151,7 +147,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* co
                                                  v1::GetJobResponse* response) {
   return answer_at_once("GetJob", *context, *request, [&](const Caller&) {
     *response->mutable_job() = store_.get(parse_job_name(request->name()));
-    if (tell_wait_) tell_wait_(response->mutable_job());
+    if (queue_ != nullptr) queue_->tell(response->mutable_job());
   });
 }
 

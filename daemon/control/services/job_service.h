@@ -2,9 +2,8 @@
 // JobService: what clients do with jobs.
 #pragma once
 
-#include <functional>
-
 #include "daemon/control/jobs/config_resolver.h"
+#include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/client_service.h"
 #include "daemon/control/services/stream_host.h"
@@ -24,11 +23,10 @@ using JobServiceBase = v1::JobService::WithCallbackMethod_WatchJob<
 
 class JobServiceImpl final : public JobServiceBase, public ClientService {
  public:
-  /// Says of a job that waits for the ranks behind whom it does.
-  using TellWait = std::function<void(v1::Job* job)>;
   static StreamHost::Options default_watches() { return {"watches of jobs", 64}; }
   JobServiceImpl(JobStore& store, ConfigResolver& resolver, const StateDir& state,
-                 const StreamHost::Options& watches = default_watches(), TellWait tell_wait = {});
+                 const StreamHost::Options& watches = default_watches(),
+                 const RanksQueue* queue = nullptr);
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
@@ -78,7 +76,7 @@ class JobServiceImpl final : public JobServiceBase, public ClientService {
   ConfigResolver& resolver_;
   const StateDir& state_;
   StreamHost watches_;
-  const TellWait tell_wait_;
+  const RanksQueue* const queue_;  ///< null: a job is not told behind whom it waits
   CallHost submissions_{{.what = "submissions and edits of jobs", .threads = 4}};
   CallHost deletions_{{"deletions of jobs"}};
 };

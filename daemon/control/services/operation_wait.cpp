@@ -13,6 +13,16 @@ constexpr std::int64_t kLongestMs = 60'000;
 
 }  // namespace
 
+template <typename Look>
+void OperationWait::answer_with(Look look) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (answered_) return;
+    answered_ = true;
+  }
+  Finish(guarded("WaitOperation", [&] { *response_->mutable_operation() = look(); }));
+}
+
 OperationWait* OperationWait::begin(RunManager& runs, SteadyTimer& timer, const Caller& caller,
                                     const v1::WaitOperationRequest& request,
                                     v1::WaitOperationResponse* response) {
@@ -60,15 +70,6 @@ void OperationWait::answer(const grpc::Status& status) {
     answered_ = true;
   }
   Finish(status);
-}
-
-void OperationWait::answer_with(const std::function<v1::Operation()>& look) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (answered_) return;
-    answered_ = true;
-  }
-  Finish(guarded("WaitOperation", [&] { *response_->mutable_operation() = look(); }));
 }
 
 void OperationWait::OnCancel() { answer(grpc::Status::CANCELLED); }

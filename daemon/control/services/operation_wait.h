@@ -4,7 +4,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -31,8 +30,9 @@ class OperationWait final : public grpc::ServerUnaryReactor,
   void wait(std::int64_t timeout_ms);
   /// The first call counts. Any thread.
   void answer(const grpc::Status& status);
-  /// With the operation as it is now, which `look` finds.
-  void answer_with(const std::function<v1::Operation()>& look);
+  /// With the operation as it is now, which look() finds.
+  template <typename Look>
+  void answer_with(Look look);
   void OnCancel() override;
   void OnDone() override;
 

@@ -64,9 +64,9 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerCon
     response->set_drain(drain.state);
     response->set_drain_reason(drain.reason);
     response->set_has_ranks(drain.has_ranks);
-    if (v1::RanksWait queue = options_.queue(); !queue.reason().empty())
+    if (v1::RanksWait queue = options_.queue.whole(); !queue.reason().empty())
       *response->mutable_queue() = std::move(queue);
-    for (std::string& trouble : options_.journal_troubles())
+    for (std::string& trouble : options_.ledger.troubles())
       response->add_journal_trouble(std::move(trouble));
     for (const LostFolder::Held& held : options_.lost) {
       v1::LostFiles& lost = *response->add_lost();
@@ -129,7 +129,8 @@ grpc::ServerUnaryReactor* WorkerServiceImpl::Shutdown(grpc::CallbackServerContex
                                                       v1::ShutdownResponse*) {
   return answer_at_once("Shutdown", *context, *request, [&](const Caller&) {
     const std::string reason = request->reason().substr(0, kLongestReason);
-    options_.on_stop(reason.empty() ? "a client asked for it" : "a client asked for it: " + reason);
+    options_.stops.request_stop(reason.empty() ? "a client asked for it"
+                                               : "a client asked for it: " + reason);
   });
 }
 

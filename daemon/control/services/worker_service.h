@@ -3,16 +3,18 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "daemon/comm/diagnosis/flight_field.h"
+#include "daemon/control/host/stop_requests.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/ranks/rank_service.h"
 #include "daemon/control/runs/drain.h"
+#include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/services/client_service.h"
+#include "daemon/control/stores/ledger.h"
 #include "daemon/control/stores/lost_folder.h"
 #include "v1/worker_service.grpc.pb.h"
 
@@ -24,16 +26,17 @@ using WorkerServiceBase = v1::WorkerService::WithCallbackMethod_ListWorkers<
 
 class WorkerServiceImpl final : public WorkerServiceBase, public ClientService {
  public:
+  /// The references outlive the service.
   struct Options {
     v1::RankHello self;  ///< rank 0
     std::string version;
     std::string state_dir;
-    std::function<void(const std::string& cause)> on_stop;
+    StopRequests& stops;
     std::shared_ptr<const comm::FlightField> flight;
-    v1::GetCapabilitiesResponse capabilities;                    ///< but for the ranks' CPUs
-    std::function<std::vector<std::string>()> journal_troubles;  ///< Ledger::troubles
-    std::vector<LostFolder::Held> lost;                          ///< at the start
-    std::function<v1::RanksWait()> queue;                        ///< RanksQueue::whole
+    v1::GetCapabilitiesResponse capabilities;  ///< but for the ranks' CPUs
+    const Ledger& ledger;
+    std::vector<LostFolder::Held> lost;  ///< at the start
+    const RanksQueue& queue;
   };
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     control::Drain& drain, Options options);

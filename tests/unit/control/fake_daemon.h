@@ -39,6 +39,17 @@ struct FakeDaemonOptions {
   StreamHost::Options downloads{"downloads", 8, 2};
 };
 
+/// Says that a job trains also where a plan says so.
+class FakeTraining final : public Training {
+ public:
+  FakeTraining(const FakePlan& plan, const Training& jobs) : plan_(plan), jobs_(jobs) {}
+  bool busy() const override { return plan_.trains || jobs_.busy(); }
+
+ private:
+  const FakePlan& plan_;
+  const Training& jobs_;
+};
+
 class FakeDaemon {
  public:
   FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size,
@@ -48,14 +59,13 @@ class FakeDaemon {
         executor_(world_size, [this](const Error&) { close_queues(); }),
         admission_(plan, folder, options.on_resolve),
         driver_(store_, executor_, turn_, state_, folder, admission_, admission_, admission_),
-        job_service_(store_, admission_, state_, options.watches,
-                     [this](v1::Job* job) { queue_.tell(job); }),
+        job_service_(store_, admission_, state_, options.watches, &queue_),
         generate_service_(SampleSources(store_, scheduler_, sources_, state_, admission_,
                                         admission_, admission_)),
         loader_(plan),
         sources_(loader_),
-        scheduler_(executor_, options.sample_share,
-                   [this, &plan] { return plan.trains || driver_.busy(); }),
+        training_(plan, driver_),
+        scheduler_(executor_, options.sample_share, training_),
         uploads_({folder / "blobs", with_upload_defaults({})}),
         queue_(turn_, store_, runs_, drain_store_),
         runs_({.executor = executor_,
@@ -166,6 +176,7 @@ class FakeDaemon {
   GenerateServiceImpl generate_service_;  ///< what follows calls its streams
   FakeSourceLoader loader_;
   SourceCache sources_;
+  FakeTraining training_;
   SampleScheduler scheduler_;
   UploadStore uploads_;  ///< for transient ones
   RanksQueue queue_;

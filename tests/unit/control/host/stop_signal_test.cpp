@@ -40,10 +40,17 @@ class ListeningChild {
     prepare_signals();
     std::atomic<int> heard{0};
     {
-      const StopSignalListener listener([&](const std::string& cause) {
-        tell(cause[0]);
-        ++heard;
-      });
+      struct Hears final : StopRequests {
+        Hears(const ListeningChild& child, std::atomic<int>& count)
+            : told(child), heard_stops(count) {}
+        void request_stop(const std::string& cause) override {
+          told.tell(cause[0]);
+          ++heard_stops;
+        }
+        const ListeningChild& told;
+        std::atomic<int>& heard_stops;
+      } hears(*this, heard);
+      const StopSignalListener listener(hears);
       tell('b');
       while (heard < last) ::usleep(1000);
     }

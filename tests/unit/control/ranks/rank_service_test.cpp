@@ -49,14 +49,12 @@ TEST(Follower, LeavesWhereNothingIsHeardOfRank0) {
 }
 
 /// Rank 0's service and one follower over a real stream.
-class StreamTest : public ::testing::Test {
+class StreamTest : public ::testing::Test, private RankServiceImpl::Observer {
  protected:
   StreamTest()
       : executor_(2, [this](const Error& error) { fatal_ = error.what(); }),
         watch_(2, {}, [this](std::int64_t seq) { return executor_.unanswered(seq); }),
-        service_(executor_, watch_,
-                 {2, "secret", [this] { joined_ = true; },
-                  [this](const std::string& cause) { stop_cause_ = cause; }}),
+        service_(executor_, watch_, {2, "secret", *this}),
         server_(
             {resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}),
         beats_({resolve_listen_address("127.0.0.1:0", "beats"), "secret", 2,
@@ -80,6 +78,9 @@ class StreamTest : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return condition();
   }
+
+  void all_ranks_joined() override { joined_ = true; }
+  void request_stop(const std::string& cause) override { stop_cause_ = cause; }
 
   std::string fatal_, stop_cause_, abort_cause_;
   std::atomic<bool> joined_{false};

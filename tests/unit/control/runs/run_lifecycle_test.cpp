@@ -40,7 +40,7 @@ class RunLifecycleTest : public StoredRunTest {
 
   RanksTurn turn_;
   Operations operations_{1 << 20};
-  SampleScheduler scheduler_{executor_, 0.5, [] { return false; }};
+  SampleScheduler scheduler_{executor_, 0.5, training_};
   TransientUploads uploads_{folder_ / "uploads"};
   NoWaits waits_;
   RunContext context_{{.executor = executor_,

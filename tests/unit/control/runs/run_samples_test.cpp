@@ -26,7 +26,7 @@ class WaitingSamplesTest : public StoredRunTest {
 
   Operations operations_{1 << 20};
   WaitingMemory waiting_{{.of_run = 100'000, .of_client = 1 << 20, .of_all = 1 << 20}};
-  SampleScheduler scheduler_{executor_, 0.5, [] { return false; }};
+  SampleScheduler scheduler_{executor_, 0.5, training_};
   const RunClient ranks_{executor_, "r"};
   RunWeights weights_{{admission_, store_, dir_, uses_, ranks_}, "r", {}};
   RunSamples samples_{

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/ranks/command_queue.h"
 #include "daemon/control/ranks/executor.h"
 #include "daemon/control/stores/job_store.h"
@@ -21,6 +22,12 @@
 #include "tests/unit/control/open_job_store.h"
 
 namespace meshloom::control {
+
+/// No job has the ranks.
+class NoTraining final : public Training {
+ public:
+  bool busy() const override { return false; }
+};
 
 /// The run is called "r", and is in the journal.
 class StoredRunTest : public ::testing::Test {
@@ -77,6 +84,7 @@ class StoredRunTest : public ::testing::Test {
   FakeAdmission admission_{plan_, folder_ / "data"};
   CommandQueue commands_;
   Executor executor_{1, [](const Error&) {}};
+  const NoTraining training_;
 };
 
 }  // namespace meshloom::control
