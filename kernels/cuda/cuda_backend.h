@@ -14,7 +14,8 @@ namespace meshloom::kernels::cuda {
 /// the .cu file of that name.
 class CudaBackend final : public Backend {
  public:
-  /// `index` is the device's index among those that the CUDA runtime sees.
+  /// `index` is the device's index among those that the CUDA runtime sees. Makes no context on it.
+  /// Throws FailedPrecondition for a device below compute capability 8.0.
   explicit CudaBackend(int index);
   ~CudaBackend() override;
 
@@ -137,6 +138,8 @@ class CudaBackend final : public Backend {
 
  private:
   int index_;
+  ComputeDescription description_;
+  std::int64_t all_memory_ = 0;
 };
 
 }  // namespace meshloom::kernels::cuda

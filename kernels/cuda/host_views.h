@@ -6,6 +6,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device_view.h"
+#include "kernels/cuda/runtime/streams.h"
 
 namespace meshloom::kernels::cuda {
 
@@ -23,8 +24,8 @@ inline DeviceView device_view(const TensorView& view) {
   return plain;
 }
 
-inline cudaStream_t stream_of(const KernelContext& context) {
-  return static_cast<cudaStream_t>(context.stream.handle);
-}
+/// The stream as launch functions take it. Every call asks for it before it gives work, since that
+/// makes the stream's device the calling thread's.
+inline cudaStream_t stream_of(const KernelContext& context) { return use_stream(context.stream); }
 
 }  // namespace meshloom::kernels::cuda

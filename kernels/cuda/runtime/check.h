@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/base/error.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::kernels::cuda {
 
@@ -16,6 +17,17 @@ using meshloom::check;
 /// memory, else InternalError. An error of work that the device was given earlier names the calls
 /// of this thread since its last wait (call_log.h); then the process cannot use the device again.
 void check(cudaError_t error, const char* what);
+
+/// Calls `body`, where nothing may be thrown: at the end of what owns something of the device. What
+/// it throws goes to the log.
+template <class Body>
+void log_failure(Body&& body) noexcept {
+  try {
+    body();
+  } catch (const std::exception& failure) {
+    spdlog::error("{}", failure.what());
+  }
+}
 
 /// Throws Unimplemented: "<what> is not built yet on cuda".
 [[noreturn]] void not_built(const std::string& what);
