@@ -53,10 +53,10 @@ CudaBackend::CudaBackend(int index) : index_(index) {
                     properties.name, properties.major, properties.minor, kLeastMajor),
         "DEVICE_TOO_OLD");
   const std::string device_class = fmt::format("sm_{}{}", properties.major, properties.minor);
-  description_ = {
-      device_class, device_class, fmt::format("{}, {}", kChoicesVersion, library_versions()),
-      fmt::format("{}, {}, {}, {}", properties.name, driver_text(), runtime_text(),
-                  library_versions())};
+  description_ = {device_class, device_class,
+                  fmt::format("{}, {}", kChoicesVersion, library_versions()),
+                  fmt::format("{}, {}, {}, {}", properties.name, driver_text(), runtime_text(),
+                              library_versions())};
   all_memory_ = static_cast<std::int64_t>(properties.totalGlobalMem);
 }
 

@@ -35,12 +35,14 @@ std::string driver_advice() {
   constexpr int kDriver = kCuda >= 13 ? 580 : 525;
   int version = 0;
   if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0)
-    return fmt::format("the NVIDIA driver's library libcuda.so.1 cannot be opened: install driver "
-                       "{} or newer; in a container, start it with --gpus all",
-                       kDriver);
-  return fmt::format("the NVIDIA driver is for CUDA {}.{}, but CUDA {} is needed: install driver "
-                     "{} or newer",
-                     version / 1000, version % 1000 / 10, kCuda, kDriver);
+    return fmt::format(
+        "the NVIDIA driver's library libcuda.so.1 cannot be opened: install driver "
+        "{} or newer; in a container, start it with --gpus all",
+        kDriver);
+  return fmt::format(
+      "the NVIDIA driver is for CUDA {}.{}, but CUDA {} is needed: install driver "
+      "{} or newer",
+      version / 1000, version % 1000 / 10, kCuda, kDriver);
 }
 
 /// What the driver's refusal asks of a user.
