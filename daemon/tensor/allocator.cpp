@@ -51,7 +51,9 @@ struct BySize {
 class CachingAllocator final : public Allocator {
  public:
   explicit CachingAllocator(std::unique_ptr<SegmentSource> source)
-      : source_(std::move(source)), guard_(source_->guard_bytes()) {}
+      : source_(std::move(source)),
+        guard_(source_->guard_bytes()),
+        alignment_(std::max(kAlignment, guard_)) {}
 
   // Every storage holds a reference to the allocator, so all blocks are free here.
   ~CachingAllocator() override {
@@ -59,7 +61,7 @@ class CachingAllocator final : public Allocator {
   }
 
   std::shared_ptr<Storage> allocate(std::size_t bytes) override {
-    const std::size_t wanted = std::max(round_up(bytes + guard_, kAlignment), kAlignment);
+    const std::size_t wanted = std::max(round_up(bytes + guard_, alignment_), alignment_);
     Block* block;
     {
       const std::lock_guard lock(mutex_);
@@ -203,6 +205,7 @@ class CachingAllocator final : public Allocator {
 
   std::unique_ptr<SegmentSource> source_;
   const std::size_t guard_;  ///< 0: nobody watches the blocks
+  const std::size_t alignment_;
   mutable std::mutex mutex_;
   std::map<std::uint32_t, Segment> segments_;
   std::deque<Block> blocks_;
