@@ -31,6 +31,9 @@ namespace meshloom::kernels::cuda {
 void check_launch(cudaError_t error, const char* kernel);
 
 #ifdef __CUDACC__
+/// The same for a kernel whose name CUDA's runtime knows (runtime/kernel_names.cpp).
+void check_kernel(cudaError_t error, const void* kernel);
+
 /// Queues a kernel with `shared` bytes of dynamic shared memory; above 48 KiB the kernel asks for
 /// them first. Arguments are copied, plain data.
 template <class... Params, class... Args>
@@ -45,9 +48,9 @@ void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = stream;
-  check_launch(
+  check_kernel(
       cudaLaunchKernelEx(&config, kernel, static_cast<Params>(std::forward<Args>(args))...),
-      __PRETTY_FUNCTION__);
+      reinterpret_cast<const void*>(kernel));
 }
 #endif
 

@@ -43,6 +43,7 @@ set(MESHLOOM_CUDA_HOST
 set(MESHLOOM_CUDA_LIBRARY_HOST
   attention/cudnn_plan.cpp
   matmul/cublaslt_plan.cpp
+  runtime/kernel_names.cpp
   runtime/library_versions.cpp
   runtime/memory_watch.cpp)
 foreach(list MESHLOOM_CUDA_KERNELS MESHLOOM_CUDA_HOST MESHLOOM_CUDA_LIBRARY_HOST)

@@ -15,7 +15,7 @@ class CallLog {
   /// How many names are kept.
   static constexpr std::uint64_t kNames = 16;
 
-  /// `name` is never freed.
+  /// `name` is never freed; a mangled one is shown readable.
   void add(const char* name) { names_[given_++ % kNames] = name; }
   /// How many calls there were so far: a mark for `drop_until`.
   std::uint64_t given() const { return given_; }

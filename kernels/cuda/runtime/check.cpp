@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "kernels/cuda/runtime/call_log.h"
 
@@ -40,7 +41,7 @@ bool is_late(cudaError_t error) {
     throw InternalError(fmt::format("cuda: the device failed, found by {}; calls since the last "
                                     "wait: {}",
                                     text, call_log().text()),
-                        "DEVICE_FAILED", metadata);
+                        kDeviceFailed, metadata);
   throw InternalError("cuda: " + text, "CUDA_ERROR", metadata);
 }
 
