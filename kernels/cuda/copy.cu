@@ -170,16 +170,22 @@ int join_widest(StridedPlan<kViews>& plan, int element_bytes) {
   return element_bytes;
 }
 
-/// Calls `body(TypeTag<T>{})` for an unsigned number of so many bytes, or Unit16.
+/// Calls `body(TypeTag<T>{})` for an unsigned number of so many bytes.
 template <class Body>
-void for_unit(int bytes, Body&& body) {
+void for_number(int bytes, Body&& body) {
   switch (bytes) {
     case 1: return body(TypeTag<std::uint8_t>{});
     case 2: return body(TypeTag<std::uint16_t>{});
     case 4: return body(TypeTag<std::uint32_t>{});
-    case 8: return body(TypeTag<std::uint64_t>{});
-    default: return body(TypeTag<Unit16>{});
+    default: return body(TypeTag<std::uint64_t>{});
   }
+}
+
+/// The same, and for 16 bytes Unit16.
+template <class Body>
+void for_unit(int bytes, Body&& body) {
+  if (bytes == 16) return body(TypeTag<Unit16>{});
+  for_number(bytes, body);
 }
 
 int element_bytes(DType dtype) {
@@ -202,7 +208,7 @@ void launch_transpose(const CopyPlan& views, int dense, int bytes, cudaStream_t 
   plan.tiles_across = (across + kTile - 1) / kTile;
   plan.tiles_down = (down + kTile - 1) / kTile;
   const std::int64_t tiles = plan.tiles_across * plan.tiles_down * (views.numel / (across * down));
-  for_unit(bytes, [&]<class T>(TypeTag<T>) {
+  for_number(bytes, [&]<class T>(TypeTag<T>) {
     launch(transpose_tiles<T>, dim3(static_cast<unsigned>(tiles)), dim3(kCopyThreads), 0, stream,
            plan);
   });

@@ -19,6 +19,7 @@ void remove_all(std::string& text, std::string_view part) {
 
 /// A name of a kernel without its namespaces, result and arguments: "copy_units<unsigned int>".
 std::string readable(const char* name) {
+  if (!std::string_view(name).starts_with("_Z")) return name;
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> plain(
       abi::__cxa_demangle(name, nullptr, nullptr, &status), &std::free);
