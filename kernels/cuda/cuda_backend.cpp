@@ -14,7 +14,7 @@
 namespace meshloom::kernels::cuda {
 namespace {
 
-/// Of the choices between kernels that the host makes by shapes and dtypes.
+/// It changes with the choices between kernels that the host makes by shapes and dtypes.
 constexpr int kChoicesVersion = 1;
 
 /// Below it there is no bfloat16, and no kernel is compiled.

@@ -20,8 +20,8 @@ inline constexpr const char* kPluginEntryName = "meshloom_plugin";
 class PluginHost {
  public:
   virtual ~PluginHost() = default;
-  /// As add_device of kernels/backend_table.h, whose table is the program's. `backend` makes the
-  /// backend when it is first asked, and may throw why the device is of no use.
+  /// Adds a device to the program's table, as add_device of kernels/backend_table.h does. `backend`
+  /// makes the backend when it is first asked, and may throw why the device is of no use.
   virtual void add_device(Device device, std::function<Backend&()> backend) = 0;
 };
 

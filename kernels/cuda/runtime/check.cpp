@@ -29,7 +29,7 @@ bool is_late(cudaError_t error) {
   }
 }
 
-[[noreturn]] void fail(cudaError_t error, std::string_view what) {
+[[noreturn]] void throw_cuda_error(cudaError_t error, std::string_view what) {
   // One that belongs to a call alone must not come again as the next call's.
   cudaGetLastError();
   const Error::Metadata metadata = {{"cuda_error", cudaGetErrorName(error)}};
@@ -49,14 +49,14 @@ bool is_late(cudaError_t error) {
 
 void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) [[unlikely]]
-    fail(error, what);
+    throw_cuda_error(error, what);
 }
 
 // Declared by device.h, which this file cannot include. `kernel` is a literal.
 void check_launch(cudaError_t error, const char* kernel) {
   call_log().add(kernel);
   if (error != cudaSuccess) [[unlikely]]
-    fail(error, fmt::format("launch of {}", kernel));
+    throw_cuda_error(error, fmt::format("launch of {}", kernel));
 }
 
 void not_built(const std::string& what) { throw Unimplemented(what + " is not built yet on cuda"); }

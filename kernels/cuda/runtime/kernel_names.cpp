@@ -14,8 +14,8 @@ void check_kernel(cudaError_t error, const void* kernel);
 
 namespace {
 
-/// As the compiler mangles it. Kept by address, since each launch asks, and since a device that has
-/// failed may not tell.
+/// The name as the compiler mangles it. It is kept by address, since each launch asks, and since a
+/// device that has failed may not tell.
 const char* kernel_name(const void* kernel) {
   struct Known {
     const void* kernel = nullptr;

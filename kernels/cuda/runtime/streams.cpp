@@ -63,7 +63,7 @@ class DeviceEvent final : public Event {
     if (!recorded_) return;
     use_device(device_);
     check(cudaEventSynchronize(event_), "wait for an event");
-    // Of what other threads gave, their logs know.
+    // The logs of other threads know what those gave.
     if (log_ == &call_log()) call_log().drop_until(calls_);
   }
 
