@@ -17,8 +17,9 @@ void remove_all(std::string& text, std::string_view part) {
     text.erase(at, part.size());
 }
 
-/// A name of a kernel without its namespaces, result and arguments: "copy_units<unsigned int>".
-std::string readable(const char* name) {
+}  // namespace
+
+std::string readable_name(const char* name) {
   if (!std::string_view(name).starts_with("_Z")) return name;
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> plain(
@@ -31,8 +32,6 @@ std::string readable(const char* name) {
   return text.substr(0, text.find('('));
 }
 
-}  // namespace
-
 void CallLog::drop_until(std::uint64_t mark) { done_ = std::max(done_, std::min(mark, given_)); }
 
 std::string CallLog::text() const {
@@ -43,7 +42,7 @@ std::string CallLog::text() const {
     const char* const name = names_[at % kNames];
     std::uint64_t times = 0;
     for (; at < given_ && std::string_view(name) == names_[at % kNames]; ++at) ++times;
-    text += readable(name);
+    text += readable_name(name);
     if (times > 1) text += fmt::format(" x {}", times);
     if (at < given_) text += ", ";
   }

@@ -8,6 +8,10 @@
 
 namespace meshloom::kernels::cuda {
 
+/// A kernel's mangled name without namespaces, result and arguments: "copy_units<unsigned int>".
+/// Other names stay as they are.
+std::string readable_name(const char* name);
+
 /// The device tells of a failure only when the host waits, so its error names what may have caused
 /// it. Each thread has a log of its own.
 class CallLog {

@@ -56,7 +56,7 @@ void check(cudaError_t error, const char* what) {
 void check_launch(cudaError_t error, const char* kernel) {
   call_log().add(kernel);
   if (error != cudaSuccess) [[unlikely]]
-    throw_cuda_error(error, fmt::format("launch of {}", kernel));
+    throw_cuda_error(error, "launch of " + readable_name(kernel));
 }
 
 void not_built(const std::string& what) { throw Unimplemented(what + " is not built yet on cuda"); }
