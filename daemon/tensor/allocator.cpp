@@ -6,8 +6,11 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
 namespace meshloom {
@@ -136,13 +139,27 @@ class CachingAllocator final : public Allocator {
     return block;
   }
 
+  /// A segment of its own. A refusal says what this allocator has.
+  std::byte* acquire(std::size_t bytes) {
+    try {
+      return source_->acquire(bytes);
+    } catch (const ResourceExhausted& error) {
+      Error::Metadata metadata = error.metadata();
+      metadata["in_use"] = std::to_string(in_use_);
+      metadata["reserved"] = std::to_string(segment_bytes_);
+      throw ResourceExhausted(fmt::format("{}; {} bytes are in use of {} that are reserved",
+                                          error.what(), in_use_, segment_bytes_),
+                              error.reason(), std::move(metadata));
+    }
+  }
+
   /// A block of at least `bytes` at the end of the newest segment, which grows by what its last
   /// free block lacks, or a segment of its own. The block is in no list.
   Block* more_memory(std::size_t bytes) {
     if (!segments_.empty())
       if (Block* block = grow(segments_.rbegin()->second, bytes)) return block;
     const std::size_t size = round_up(bytes, source_->granularity());
-    std::byte* data = source_->acquire(size);
+    std::byte* data = acquire(size);
     if (guard_ > 0) source_->unused(data, size);
     count_acquired(size);
     const std::uint32_t id = next_segment_++;

@@ -23,14 +23,12 @@ class CudaSource : public SegmentSource {
     const cudaError_t error = allocate(&data, bytes);
     if (error == cudaErrorMemoryAllocation) refuse(bytes);
     check(error, "allocation");
-    reserved_ += bytes;
     return static_cast<std::byte*>(data);
   }
 
   // The runtime may free memory that kernels still use. Owners call it at their end, where a device
   // that has failed is only told of.
-  void release(std::byte* data, std::size_t bytes) final {
-    reserved_ -= bytes;
+  void release(std::byte* data, std::size_t) final {
     log_failure([&] {
       use_device(index_);
       check(cudaDeviceSynchronize(), "wait before memory is freed");
@@ -41,25 +39,18 @@ class CudaSource : public SegmentSource {
  protected:
   virtual cudaError_t allocate(void** data, std::size_t bytes) = 0;
   virtual cudaError_t free(void* data) = 0;
-  /// "memory of cuda:0", and what more there is to say of it.
-  virtual std::string name() const = 0;
-  virtual std::string room() const = 0;
+  virtual std::string refusal_text(std::size_t bytes) const = 0;
 
   int index() const { return index_; }
 
  private:
   [[noreturn]] void refuse(std::size_t bytes) const {
     cudaGetLastError();  // it is this call's alone
-    throw ResourceExhausted(
-        fmt::format("allocator: {} bytes of {} are asked for where this allocator has reserved "
-                    "{}{}; take a smaller micro_batch_size, or activation_checkpoint",
-                    bytes, name(), reserved_, room()),
-        "OUT_OF_MEMORY",
-        {{"bytes", std::to_string(bytes)}, {"reserved", std::to_string(reserved_)}});
+    throw ResourceExhausted("allocator: " + refusal_text(bytes), "OUT_OF_MEMORY",
+                            {{"bytes", std::to_string(bytes)}});
   }
 
   int index_;
-  std::size_t reserved_ = 0;
 };
 
 class DeviceSource final : public CudaSource {
@@ -75,11 +66,11 @@ class DeviceSource final : public CudaSource {
  private:
   cudaError_t allocate(void** data, std::size_t bytes) override { return cudaMalloc(data, bytes); }
   cudaError_t free(void* data) override { return cudaFree(data); }
-  std::string name() const override { return "memory of " + to_string(device()); }
-  std::string room() const override {
+  std::string refusal_text(std::size_t bytes) const override {
     std::size_t free_bytes = 0, all_bytes = 0;
-    if (cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess) return {};
-    return fmt::format(" and {} of {} are used by all", all_bytes - free_bytes, all_bytes);
+    cudaMemGetInfo(&free_bytes, &all_bytes);
+    return fmt::format("{} refused {} more bytes of memory, {} of {} are free", to_string(device()),
+                       bytes, free_bytes, all_bytes);
   }
 };
 
@@ -96,8 +87,9 @@ class PinnedSource final : public CudaSource {
     return cudaMallocHost(data, bytes);
   }
   cudaError_t free(void* data) override { return cudaFreeHost(data); }
-  std::string name() const override { return "pinned memory of the host"; }
-  std::string room() const override { return {}; }
+  std::string refusal_text(std::size_t bytes) const override {
+    return fmt::format("the system refused {} more bytes of pinned memory", bytes);
+  }
 };
 
 }  // namespace

@@ -246,6 +246,22 @@ TEST(Allocator, EmptyStorageIsValidAndRefusalLeavesItUsable) {
   EXPECT_EQ(allocator->allocate(5 * kMiB)->bytes(), 5 * kMiB);
 }
 
+TEST(Allocator, RefusalNamesWhatIsInUseAndReserved) {
+  CountingSource::Counts counts;
+  counts.may_extend = false;
+  auto allocator = Allocator::create(std::make_unique<CountingSource>(counts));
+  const auto held = allocator->allocate(kMiB);
+  counts.limit = 10 * kMiB;
+  try {
+    allocator->allocate(20 * kMiB);
+    FAIL();
+  } catch (const ResourceExhausted& error) {
+    EXPECT_STREQ(error.what(), "refused; 1048576 bytes are in use of 2097152 that are reserved");
+    EXPECT_EQ(error.metadata().at("in_use"), "1048576");
+    EXPECT_EQ(error.metadata().at("reserved"), "2097152");
+  }
+}
+
 TEST(Allocator, HeapRefusalNamesTheSize) {
   try {
     kernels::cpu::make_heap_source()->acquire(std::size_t{1} << 60);
