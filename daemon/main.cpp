@@ -6,7 +6,6 @@
 
 int main(int argc, char** argv) {
   meshloom::kernels::cpu::add_cpu_device();
-  // Why there are none is noted, and told by the log and to jobs that want one.
-  meshloom::kernels::load_cuda_plugin();
-  return meshloom::control::daemon_main(argc, argv);
+  // Why there is no GPU is noted, and told by the log and to jobs that want one.
+  return meshloom::control::daemon_main(argc, argv, [] { meshloom::kernels::load_cuda_plugin(); });
 }
