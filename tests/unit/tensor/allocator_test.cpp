@@ -75,7 +75,9 @@ class WatchedSource final : public SegmentSource {
   void used(std::byte* data, std::size_t bytes) override {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % kGuard, 0u);
     const auto after = owned_.lower_bound(data);
-    if (after != owned_.end()) EXPECT_GE(after->first, data + bytes + kGuard);
+    if (after != owned_.end()) {
+      EXPECT_GE(after->first, data + bytes + kGuard);
+    }
     if (after != owned_.begin()) {
       const auto& [begin, size] = *std::prev(after);
       EXPECT_LE(begin + size + kGuard, data);
