@@ -54,8 +54,9 @@ TEST(Memory, SourcesAreOfTheDeviceAndOfTheHost) {
   const auto device = backend().make_source(MemoryKind::kDevice, {});
   EXPECT_EQ(device->device(), meshloom::testing::test_device());
   EXPECT_GT(device->granularity(), 0u);
-  if (std::string_view(backend().name()) == "cuda")
+  if (std::string_view(backend().name()) == "cuda") {
     EXPECT_GE(device->granularity(), std::size_t{64} << 20) << "few, large segments";
+  }
   EXPECT_EQ(backend().make_source(MemoryKind::kHost, {})->device(), kCpuDevice);
   std::byte* const data = device->acquire(device->granularity());
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 256, 0u);
