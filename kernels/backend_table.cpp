@@ -19,6 +19,11 @@ Table& table() {
   return devices;
 }
 
+std::map<DeviceKind, std::string>& missing() {
+  static std::map<DeviceKind, std::string> reasons;
+  return reasons;
+}
+
 }  // namespace
 
 void add_device(Device device, std::function<Backend&()> backend) {
@@ -33,10 +38,17 @@ Backend& backend_for(Device device) {
   std::vector<std::string> there;
   for (const int index : device_indices(device.kind))
     there.push_back(to_string(Device{device.kind, index}));
-  const std::string known =
-      there.empty() ? fmt::format("this program has no {} backend", kind_name(device.kind))
-                    : fmt::format("there is {}", fmt::join(there, ", "));
+  const std::string known = there.empty() ? missing_text(device.kind)
+                                          : fmt::format("there is {}", fmt::join(there, ", "));
   throw Unimplemented(fmt::format("device {}: {}", to_string(device), known), "NO_DEVICE");
+}
+
+void note_missing(DeviceKind kind, std::string why) { missing()[kind] = std::move(why); }
+
+std::string missing_text(DeviceKind kind) {
+  const auto noted = missing().find(kind);
+  if (noted != missing().end()) return noted->second;
+  return fmt::format("this program has no {} backend", kind_name(kind));
 }
 
 std::vector<int> device_indices(DeviceKind kind) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -17,6 +18,12 @@ void add_device(Device device, std::function<Backend&()> backend);
 
 /// The backend of a device. Throws Unimplemented naming those of its kind that there are.
 Backend& backend_for(Device device);
+
+/// Notes, at the program's start as well, why it has no device of a kind: one line, which says what
+/// to do. Refusals of such devices tell it.
+void note_missing(DeviceKind kind, std::string why);
+/// What was noted; without a note "this program has no cuda backend".
+std::string missing_text(DeviceKind kind);
 
 /// The indices of a kind's devices, in ascending order.
 std::vector<int> device_indices(DeviceKind kind);

@@ -268,7 +268,9 @@ struct DeviceMemory {
 struct ComputeDescription {
   std::string compute_class;   ///< in use: "avx512_bf16"
   std::string hardware_class;  ///< the highest that the hardware offers
-  std::string table_version;   ///< of the fixed choices between kernels
+  std::string table_version;   ///< of the fixed choices between kernels, and of their libraries
+  /// Its product name, driver and libraries, for people; empty for a CPU.
+  std::string device_text = {};
 };
 
 }  // namespace meshloom::kernels

@@ -10,6 +10,7 @@
 #include "daemon/base/host_identity.h"
 #include "daemon/base/states.h"
 #include "daemon/cli/daemon_commands.h"
+#include "daemon/cli/gpu_lines.h"
 #include "daemon/cli/launcher_watch.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/command_line/number_checks.h"
@@ -61,6 +62,7 @@ void print_workers(const v1::ListWorkersResponse& response) {
                     std::to_string(worker.pid()), worker.device(), worker.cpu(),
                     std::to_string(worker.threads()), bytes_text(worker.memory_bytes())});
   print_table(rows);
+  for (const std::string& line : gpu_lines(response)) fmt::print("{}\n", line);
   for (const auto& worker : response.workers())
     if (!worker.trouble().empty()) fmt::print("rank {}: {}\n", worker.rank(), worker.trouble());
 }

@@ -39,8 +39,10 @@ v1::RankHello make_hello(int rank, const comm::Topology& topology, int threads,
   hello.set_host(place.hostname);
   hello.set_pid(::getpid());
   hello.set_threads(threads);
-  hello.set_device(
-      to_string(train::device_of_rank(train::default_device(devices), host, place.local_rank)));
+  const Device device =
+      train::device_of_rank(train::default_device(devices), host, place.local_rank);
+  hello.set_device(to_string(device));
+  hello.set_gpu(kernels::backend_for(device).describe().device_text);
   // The class of the CPU: amx, avx512_bf16, avx512, avx2 or sse4.
   hello.set_cpu(kernels::backend_for(kCpuDevice).describe().hardware_class);
   hello.set_memory_bytes(process_memory().resident);

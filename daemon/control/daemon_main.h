@@ -2,10 +2,14 @@
 // daemon_main: one rank of the daemon as a whole program.
 #pragma once
 
+#include <functional>
+
 namespace meshloom::control {
 
 /// What main() of meshloomd does once the table of devices (kernels/backend_table.h) is filled, and
 /// its exit code: 0 after an orderly stop, 1 after a failure, 2 for a wrong command line or config.
-int daemon_main(int argc, char** argv);
+/// `add_devices` adds those that take time and threads to find: it is called once it is known that
+/// a rank is to start, after signals are set up for all threads to come.
+int daemon_main(int argc, char** argv, const std::function<void()>& add_devices = {});
 
 }  // namespace meshloom::control

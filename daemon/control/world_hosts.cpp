@@ -21,7 +21,7 @@ struct RankView {
 train::HostDevices own_devices() {
   train::HostDevices own;
   const std::vector<int> indices = kernels::device_indices(DeviceKind::kCuda);
-  if (indices.empty()) own.trouble = "this build of meshloomd has no cuda backend";
+  if (indices.empty()) own.trouble = kernels::missing_text(DeviceKind::kCuda);
   for (const int index : indices) {
     const Device device{DeviceKind::kCuda, index};
     try {
@@ -115,6 +115,10 @@ WorldHosts gather_hosts(comm::Bootstrap& bootstrap, const comm::Topology& topolo
     devices.host = place.hostname;
     devices.ranks = place.local_size;
   }
+  if (bootstrap.rank() == 0)
+    for (const train::HostDevices& host : hosts.devices)
+      if (host.cuda.empty())
+        spdlog::info("host {} has no cuda device, auto is cpu: {}", host.host, host.trouble);
   return hosts;
 }
 

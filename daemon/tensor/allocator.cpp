@@ -6,8 +6,11 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/base/error.h"
 #include "kernels/base/integer_math.h"
 
 namespace meshloom {
@@ -50,7 +53,10 @@ struct BySize {
 
 class CachingAllocator final : public Allocator {
  public:
-  explicit CachingAllocator(std::unique_ptr<SegmentSource> source) : source_(std::move(source)) {}
+  explicit CachingAllocator(std::unique_ptr<SegmentSource> source)
+      : source_(std::move(source)),
+        guard_(source_->guard_bytes()),
+        alignment_(std::max(kAlignment, guard_)) {}
 
   // Every storage holds a reference to the allocator, so all blocks are free here.
   ~CachingAllocator() override {
@@ -58,13 +64,14 @@ class CachingAllocator final : public Allocator {
   }
 
   std::shared_ptr<Storage> allocate(std::size_t bytes) override {
-    const std::size_t wanted = std::max(round_up(bytes, kAlignment), kAlignment);
+    const std::size_t wanted = std::max(round_up(bytes + guard_, alignment_), alignment_);
     Block* block;
     {
       const std::lock_guard lock(mutex_);
       block = take(wanted);
       in_use_ += block->bytes;
       peak_ = std::max(peak_, in_use_);
+      if (guard_ > 0) source_->used(block->segment->data + block->offset, bytes);
     }
     return std::make_shared<Storage>(shared_from_this(), block->segment->data + block->offset,
                                      bytes, block->segment->id, block->offset, block);
@@ -104,6 +111,7 @@ class CachingAllocator final : public Allocator {
     const std::lock_guard lock(mutex_);
     auto* block = static_cast<Block*>(storage.block());
     in_use_ -= block->bytes;
+    if (guard_ > 0) source_->unused(block->segment->data + block->offset, block->bytes);
     if (block->after && block->after->free) {
       free_.erase(block->after);
       absorb_next(block);
@@ -131,13 +139,28 @@ class CachingAllocator final : public Allocator {
     return block;
   }
 
+  /// A segment of its own. A refusal says what this allocator has.
+  std::byte* acquire(std::size_t bytes) {
+    try {
+      return source_->acquire(bytes);
+    } catch (const ResourceExhausted& error) {
+      Error::Metadata metadata = error.metadata();
+      metadata["in_use"] = std::to_string(in_use_);
+      metadata["reserved"] = std::to_string(segment_bytes_);
+      throw ResourceExhausted(fmt::format("{}; {} bytes are in use of {} that are reserved",
+                                          error.what(), in_use_, segment_bytes_),
+                              error.reason(), std::move(metadata));
+    }
+  }
+
   /// A block of at least `bytes` at the end of the newest segment, which grows by what its last
   /// free block lacks, or a segment of its own. The block is in no list.
   Block* more_memory(std::size_t bytes) {
     if (!segments_.empty())
       if (Block* block = grow(segments_.rbegin()->second, bytes)) return block;
     const std::size_t size = round_up(bytes, source_->granularity());
-    std::byte* data = source_->acquire(size);
+    std::byte* data = acquire(size);
+    if (guard_ > 0) source_->unused(data, size);
     count_acquired(size);
     const std::uint32_t id = next_segment_++;
     Block* block = new_block();
@@ -152,6 +175,7 @@ class CachingAllocator final : public Allocator {
     const std::size_t size =
         round_up(std::max(lacking, segment.bytes / kGrowthDivisor), source_->granularity());
     if (!source_->extend(segment.data, segment.bytes, size)) return nullptr;
+    if (guard_ > 0) source_->unused(segment.data + segment.bytes, size);
     count_acquired(size);
     if (last->free) {
       free_.erase(last);
@@ -197,6 +221,8 @@ class CachingAllocator final : public Allocator {
   }
 
   std::unique_ptr<SegmentSource> source_;
+  const std::size_t guard_;  ///< 0: nobody watches the blocks
+  const std::size_t alignment_;
   mutable std::mutex mutex_;
   std::map<std::uint32_t, Segment> segments_;
   std::deque<Block> blocks_;

@@ -18,6 +18,10 @@ struct Device {
 
 inline constexpr Device kCpuDevice{};
 
+/// The reason of an InternalError that tells of a device which failed in the midst of its work. The
+/// process cannot use the device again.
+inline constexpr const char* kDeviceFailed = "DEVICE_FAILED";
+
 /// "cpu" or "cuda".
 const char* kind_name(DeviceKind);
 /// "cpu", "cuda:0".

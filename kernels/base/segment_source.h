@@ -35,6 +35,16 @@ class SegmentSource {
   /// what it grew by.
   virtual void release(std::byte* data, std::size_t bytes) = 0;
   virtual std::size_t granularity() const = 0;
+
+  // What finds wrong uses of memory inside segments (a test's device) has to know their blocks.
+  /// Bytes that an allocator leaves unused behind each block, which begins at a multiple of them:
+  /// 0, or a power of two. With 0 nobody watches, and the two calls below need not be made.
+  virtual std::size_t guard_bytes() const { return 0; }
+  /// Nobody owns these bytes from now on. The host calls it while the device may still work on what
+  /// it was given before. A new segment is unused.
+  virtual void unused(std::byte*, std::size_t) {}
+  /// These bytes have an owner from now on, who writes them before he reads them.
+  virtual void used(std::byte*, std::size_t) {}
 };
 
 }  // namespace meshloom

@@ -6,6 +6,7 @@
 #include "daemon/base/as_error.h"
 #include "daemon/base/throw_kind.h"
 #include "daemon/comm/failure.h"
+#include "kernels/base/device.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::comm {
@@ -62,7 +63,7 @@ bool ends_the_group(const std::exception_ptr& error) {
     return true;
   } catch (const Error& e) {
     return e.kind() == ErrorKind::kComm || e.kind() == ErrorKind::kDeadlineExceeded ||
-           e.kind() == ErrorKind::kAborted;
+           e.kind() == ErrorKind::kAborted || e.reason() == kDeviceFailed;
   } catch (...) {
     return false;
   }

@@ -13,15 +13,16 @@ namespace meshloom::comm {
 /// Every rank of `group` calls it, with the exception its own work ended with, or null. Returns
 /// if all are null; else throws the lowest failing rank's error on every rank, with its kind,
 /// reason, message and metadata (and "rank"). An error of a collective (kComm, kDeadlineExceeded,
-/// kAborted, GroupBroken) is rethrown at once: the group is poisoned then.
+/// kAborted, GroupBroken) is rethrown at once: the group is poisoned then. So is one of a device
+/// that has failed (kDeviceFailed), after which the rank computes no more.
 void agree(ProcessGroup& group, const std::exception_ptr& mine);
 
 /// Runs `body` and agrees on how it ended. `body` does no collectives.
 void run_agreed(ProcessGroup& group, const std::function<void()>& body);
 
-/// Whether it is an error of a collective (see agree).
+/// Whether it is an error of a collective or of a device that has failed (see agree).
 bool ends_the_group(const std::exception_ptr& error);
-/// Throws `error` again if it is an error of a collective.
+/// Throws `error` again if it ends the group.
 void rethrow_comm_error(const std::exception_ptr& error);
 
 /// An exception (base::as_error) as text that rethrow_encoded() turns back into the same typed

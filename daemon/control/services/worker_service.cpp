@@ -36,6 +36,7 @@ v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
   worker.set_pid(hello.pid());
   worker.set_threads(hello.threads());
   worker.set_cpu(hello.cpu());
+  worker.set_gpu(hello.gpu());
   MemoryUse memory = hello.rank() == 0 ? process_memory() : executor_.memory_of(hello.rank());
   if (memory.resident == 0) memory.resident = memory.peak = hello.memory_bytes();
   worker.set_memory_bytes(memory.resident);

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <random>
 #include <thread>
 #include <vector>
@@ -53,6 +55,65 @@ class CountingSource final : public SegmentSource {
   Counts& counts_;
   std::unique_ptr<SegmentSource> heap_;
 };
+
+/// Knows for each byte of its segments whether it has an owner, and checks each change of that.
+class WatchedSource final : public SegmentSource {
+ public:
+  static constexpr std::size_t kGuard = 256;
+  using Owned = std::map<const std::byte*, std::size_t>;
+
+  explicit WatchedSource(Owned& owned) : owned_(owned), heap_(kernels::cpu::make_heap_source()) {}
+
+  Device device() const override { return heap_->device(); }
+  std::size_t granularity() const override { return heap_->granularity(); }
+  std::byte* acquire(std::size_t bytes) override { return heap_->acquire(bytes); }
+  bool extend(std::byte* data, std::size_t bytes, std::size_t more) override {
+    return heap_->extend(data, bytes, more);
+  }
+  void release(std::byte* data, std::size_t bytes) override { heap_->release(data, bytes); }
+  std::size_t guard_bytes() const override { return kGuard; }
+  void used(std::byte* data, std::size_t bytes) override {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % kGuard, 0u);
+    const auto after = owned_.lower_bound(data);
+    if (after != owned_.end()) {
+      EXPECT_GE(after->first, data + bytes + kGuard);
+    }
+    if (after != owned_.begin()) {
+      const auto& [begin, size] = *std::prev(after);
+      EXPECT_LE(begin + size + kGuard, data);
+    }
+    owned_.emplace(data, bytes);
+  }
+  void unused(std::byte* data, std::size_t bytes) override {
+    for (auto it = owned_.lower_bound(data); it != owned_.end() && it->first < data + bytes;)
+      it = owned_.erase(it);
+  }
+
+ private:
+  Owned& owned_;
+  std::unique_ptr<SegmentSource> heap_;
+};
+
+TEST(Allocator, TellsAWatcherOfBlocksAndLeavesRoomBetweenThem) {
+  WatchedSource::Owned owned;
+  auto allocator = Allocator::create(std::make_unique<WatchedSource>(owned));
+  std::mt19937 rng(5);
+  std::vector<std::shared_ptr<Storage>> held;
+  for (int i = 0; i < 500; ++i) {
+    if (!held.empty() && rng() % 3 == 0) {
+      std::swap(held[rng() % held.size()], held.back());
+      const std::byte* const data = held.back()->data();
+      held.pop_back();
+      EXPECT_EQ(owned.count(data), 0u) << "nobody owns what was freed";
+    } else {
+      held.push_back(allocator->allocate(rng() % 5000));
+      EXPECT_EQ(owned.at(held.back()->data()), held.back()->bytes());
+    }
+    ASSERT_EQ(owned.size(), held.size());
+  }
+  held.clear();
+  EXPECT_TRUE(owned.empty());
+}
 
 TEST(Allocator, BlocksAreAlignedAndDisjointUnderRandomUse) {
   auto allocator = Allocator::create(kernels::cpu::make_heap_source());
@@ -185,6 +246,22 @@ TEST(Allocator, EmptyStorageIsValidAndRefusalLeavesItUsable) {
   EXPECT_THROW(allocator->allocate(20 * kMiB), ResourceExhausted);
   EXPECT_EQ(allocator->stats().bytes_in_use, 0u);
   EXPECT_EQ(allocator->allocate(5 * kMiB)->bytes(), 5 * kMiB);
+}
+
+TEST(Allocator, RefusalNamesWhatIsInUseAndReserved) {
+  CountingSource::Counts counts;
+  counts.may_extend = false;
+  auto allocator = Allocator::create(std::make_unique<CountingSource>(counts));
+  const auto held = allocator->allocate(kMiB);
+  counts.limit = 10 * kMiB;
+  try {
+    allocator->allocate(20 * kMiB);
+    FAIL();
+  } catch (const ResourceExhausted& error) {
+    EXPECT_STREQ(error.what(), "refused; 1048576 bytes are in use of 2097152 that are reserved");
+    EXPECT_EQ(error.metadata().at("in_use"), "1048576");
+    EXPECT_EQ(error.metadata().at("reserved"), "2097152");
+  }
 }
 
 TEST(Allocator, HeapRefusalNamesTheSize) {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "daemon/comm/failure.h"
+#include "kernels/base/device.h"
 #include "kernels/base/error.h"
 #include "tests/support/thread_ranks.h"
 
@@ -67,6 +68,11 @@ TEST(StatusAgreement, WhatFollowsABrokenCollectiveEndsTheGroupAsTheBreakDoes) {
   EXPECT_TRUE(ends_the_group(std::make_exception_ptr(DeadlineExceeded("a"))));
   EXPECT_TRUE(ends_the_group(std::make_exception_ptr(GroupBroken("a"))));
   EXPECT_FALSE(ends_the_group(std::make_exception_ptr(FailedPrecondition("a", "GROUP_POISONED"))));
+}
+
+TEST(StatusAgreement, ADeviceThatHasFailedEndsTheGroupToo) {
+  EXPECT_FALSE(ends_the_group(std::make_exception_ptr(InternalError("a"))));
+  EXPECT_TRUE(ends_the_group(std::make_exception_ptr(InternalError("a", kDeviceFailed))));
 }
 
 }  // namespace
