@@ -66,7 +66,7 @@ meshloom_find_cuda_library(nccl_library nccl /usr /usr/local)
 
 set(MESHLOOM_CUDA_HEADERS "")
 if(cuda_runtime_include AND EXISTS ${cuda_runtime_include}/crt/host_defines.h)
-  set(MESHLOOM_CUDA_HEADERS ${cuda_runtime_include})
+  string(REGEX REPLACE "/$" "" MESHLOOM_CUDA_HEADERS ${cuda_runtime_include})
 endif()
 foreach(part cuda_runtime_include cublas_include cudnn_include cudnn_frontend_include nccl_include
     cudart_library cublas_library cudnn_library nccl_library)
@@ -153,17 +153,23 @@ endif()
 # looks for libraries beside itself, where they were found here, and then as the loader does.
 function(meshloom_cuda_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
-  add_library(${name} MODULE ${ARG_SOURCES})
+  set(kernels ${ARG_SOURCES})
+  list(FILTER kernels INCLUDE REGEX "\\.cu$")
+  list(FILTER ARG_SOURCES EXCLUDE REGEX "\\.cu$")
+  # CMake 3.25 knows no flag of nvcc for C++20, and refuses .cu files beside a library that asks for C++20.
+  add_library(${name}_kernels OBJECT ${kernels})
+  target_include_directories(${name}_kernels PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name}_kernels PRIVATE meshloom_cuda_libraries)
+  target_compile_options(${name}_kernels PRIVATE -std=c++20 --expt-relaxed-constexpr -lineinfo
+    -Xptxas=-warn-spills -Xcompiler=-Wall,-ffp-contract=off)
+  if(MESHLOOM_WERROR)
+    target_compile_options(${name}_kernels PRIVATE -Werror=all-warnings -Xptxas=-Werror)
+  endif()
+  set_target_properties(${name}_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static)
+
+  add_library(${name} MODULE ${ARG_SOURCES} $<TARGET_OBJECTS:${name}_kernels>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} meshloom_cuda_libraries)
-  # CMake 3.25 knows no flag of nvcc for C++20.
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>
-    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr> $<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>
-    $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-warn-spills> $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-ffp-contract=off>)
-  if(MESHLOOM_WERROR)
-    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>
-      $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-Werror>)
-  endif()
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL -Wl,--as-needed)
   if(NOT MESHLOOM_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
@@ -172,8 +178,7 @@ function(meshloom_cuda_library name)
   list(TRANSFORM folders REPLACE "/[^/]*$" "")
   list(REMOVE_DUPLICATES folders)
   set_target_properties(${name} PROPERTIES
-    LINKER_LANGUAGE CXX CUDA_RUNTIME_LIBRARY Static
-    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    LINKER_LANGUAGE CXX CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${MESHLOOM_PLUGIN_FOLDER}
     BUILD_WITH_INSTALL_RPATH ON
     INSTALL_RPATH "$ORIGIN;${folders};${CMAKE_INSTALL_RPATH}")
