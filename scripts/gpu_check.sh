@@ -88,8 +88,22 @@ table=$out/table.txt
 failures=0
 row() { printf '%-28s %-8s %5s s  %s\n' "$@" | tee -a "$table"; }
 
-# check NAME LIMIT LOG COMMAND...: the output goes behind what LOG.log holds already; `output` is that of this check, and
-# `remark` a function that says in a line what stands in it.
+# What the table says of a check, from its output: its last line, what steps of training gave, or a tool's summary.
+remark() {
+  case $remark in
+    steps) printf 'loss %s, grad_norm %s\n' "$(number last_loss)" "$(number last_grad_norm)" ;;
+    speed)
+      printf '%s tokens/s, mfu %s, %s MB, %s late allocations, %s ms outside kernels\n' "$(number tokens_per_second)" \
+        "$(number mfu)" "$(awk -v bytes="$(number allocator_peak_bytes)" 'BEGIN { printf "%.0f", bytes / 1e6 }')" \
+        "$(number system_allocations_after_first_step)" "$(number milliseconds_outside_kernels)"
+      ;;
+    summary) grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$output" || tail -n 1 "$output" ;;
+    *) tail -n 1 "$output" ;;
+  esac
+}
+remark=last
+
+# check NAME LIMIT LOG COMMAND...: the output goes behind what LOG.log holds already; `output` is that of this check.
 check() {
   local name=$1 limit=$2 log=$out/$3.log begun=$SECONDS status=0 result=passed
   shift 3
@@ -112,9 +126,6 @@ check() {
   row "$name" "$result" $((SECONDS - begun)) "$(remark | head -n 1 | cut -c 1-150)"
   [ "$status" = 0 ]
 }
-last_line() { tail -n 1 "$output"; }
-remark() { last_line; }
-
 # number NAME: of a line of JSON in the output.
 number() { sed -n "s/.*\"$1\":\\([-0-9.e+]*\\).*/\\1/p" "$output" | tail -n 1; }
 
@@ -156,12 +167,12 @@ train_steps() {
 }
 
 run_steps() {
-  remark() { printf 'loss %s, grad_norm %s\n' "$(number last_loss)" "$(number last_grad_norm)"; }
+  remark=steps
   local made=true
   train_steps "$device" first 30 || made=false
   train_steps "$device" second 30 || made=false
   train_steps cpu cpu 40 || made=false
-  remark() { last_line; }
+  remark=last
   if $made; then
     check "bit for bit, twice" 5 train scripts/gpu/compare_steps.py "$work/first.json" "$work/second.json" || true
     check "beside the CPU" 5 train scripts/gpu/compare_steps.py --tolerance 1e-4 "$work/first.json" "$work/cpu.json" || true
@@ -170,14 +181,14 @@ run_steps() {
 
 run_sanitizers() {
   local sanitizer tool
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer \
-    /opt/nvidia/nsight-compute/*/host/target-linux-x64/compute-sanitizer 2>/dev/null | tail -n 1) || true
+  sanitizer=$(command -v compute-sanitizer || find /usr/local/cuda/ /opt/nvidia -name compute-sanitizer -type f -perm -u+x \
+    -print -quit 2>/dev/null) || true
   for tool in memcheck racecheck initcheck synccheck; do
     if [ "$device" != cuda ] || [ -z "$sanitizer" ]; then
       row "compute-sanitizer $tool" skipped 0 "$([ "$device" = cuda ] && echo "not installed" || echo "the emulated device looks at each access itself")"
       continue
     fi
-    remark() { grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$output" || last_line; }
+    remark=summary
     check "compute-sanitizer $tool" 25 sanitizer "$sanitizer" --tool "$tool" --error-exitcode 9 "$conformance" \
       --device cuda --may-refuse "is not built yet on cuda" --filter '*gpt2*' "$golden/model" || true
   done
@@ -206,11 +217,7 @@ train_speed() {
 run_fast() {
   check "device" 15 device bash -c show_device || true
   check "ceilings and shapes" 70 shapes "$bench" device --device "$device" "${bench_sizes[@]}" || true
-  remark() {
-    printf '%s tokens/s, mfu %s, %s MB, %s late allocations, %s ms outside kernels\n' "$(number tokens_per_second)" \
-      "$(number mfu)" "$(awk -v bytes="$(number allocator_peak_bytes)" 'BEGIN { printf "%.0f", bytes / 1e6 }')" \
-      "$(number system_allocations_after_first_step)" "$(number milliseconds_outside_kernels)"
-  }
+  remark=speed
   if [ "$device" = cuda ]; then
     train_speed "gpt2_124m, 16" 50 --model gpt2_124m --seq 1024 --batch 16 --steps 30 --warmup 5
     train_speed "gpt2_124m, 32" 50 --model gpt2_124m --seq 1024 --batch 32 --steps 20 --warmup 5
@@ -219,7 +226,7 @@ run_fast() {
     train_speed "byte_gpt_tiny" 120 --model byte_gpt_tiny --seq 32 --batch 2 --steps 2 --warmup 1
     train_speed "llama_tiny" 120 --model llama_tiny --seq 32 --batch 2 --steps 2 --warmup 1
   fi
-  remark() { last_line; }
+  remark=last
   local mode batch
   for mode in eager compiled; do
     for batch in 16 32; do

@@ -137,6 +137,10 @@ if(MESHLOOM_CUDA_BUILT)
   endif()
   set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
   enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 knows no flag of nvcc for C++20
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
   message(STATUS "CUDA backend: for ${MESHLOOM_CUDA_ARCHITECTURES} by nvcc ${cuda_version} of ${MESHLOOM_CUDA_TOOLKIT_FOUND}")
 
   # The runtime is linked statically and opens the driver (libcuda) itself, at its first call.
@@ -156,16 +160,17 @@ function(meshloom_cuda_library name)
   set(kernels ${ARG_SOURCES})
   list(FILTER kernels INCLUDE REGEX "\\.cu$")
   list(FILTER ARG_SOURCES EXCLUDE REGEX "\\.cu$")
-  # CMake 3.25 knows no flag of nvcc for C++20, and refuses .cu files beside a library that asks for C++20.
+  # Objects of their own, since nvcc need not take what the libraries ask of the host's compiler.
   add_library(${name}_kernels OBJECT ${kernels})
   target_include_directories(${name}_kernels PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name}_kernels PRIVATE meshloom_cuda_libraries)
-  target_compile_options(${name}_kernels PRIVATE -std=c++20 --expt-relaxed-constexpr -lineinfo
+  target_compile_options(${name}_kernels PRIVATE --expt-relaxed-constexpr -lineinfo
     -Xptxas=-warn-spills -Xcompiler=-Wall,-ffp-contract=off)
   if(MESHLOOM_WERROR)
     target_compile_options(${name}_kernels PRIVATE -Werror=all-warnings -Xptxas=-Werror)
   endif()
-  set_target_properties(${name}_kernels PROPERTIES CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static)
+  set_target_properties(${name}_kernels PROPERTIES CUDA_STANDARD 20 CUDA_EXTENSIONS OFF
+    CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static)
 
   add_library(${name} MODULE ${ARG_SOURCES} $<TARGET_OBJECTS:${name}_kernels>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
