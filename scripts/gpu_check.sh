@@ -93,9 +93,9 @@ remark() {
   case $remark in
     steps) printf 'loss %s, grad_norm %s\n' "$(number last_loss)" "$(number last_grad_norm)" ;;
     speed)
-      printf '%s tokens/s, mfu %s, %s MB, %s late allocations, %s ms outside kernels\n' "$(number tokens_per_second)" \
-        "$(number mfu)" "$(awk -v bytes="$(number allocator_peak_bytes)" 'BEGIN { printf "%.0f", bytes / 1e6 }')" \
-        "$(number system_allocations_after_first_step)" "$(number milliseconds_outside_kernels)"
+      printf '%s tokens/s, %s TFLOP/s (%s of a product), %s MB, %s late allocations\n' "$(number tokens_per_second)" \
+        "$(scaled model_flops_per_second 1e12)" "$(scaled model_flops_per_second "$product")" \
+        "$(scaled allocator_peak_bytes 1e6)" "$(number system_allocations_after_first_step)"
       ;;
     summary) grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$output" || tail -n 1 "$output" ;;
     *) tail -n 1 "$output" ;;
@@ -128,6 +128,10 @@ check() {
 }
 # number NAME: of a line of JSON in the output.
 number() { sed -n "s/.*\"$1\":\\([-0-9.e+]*\\).*/\\1/p" "$output" | tail -n 1; }
+
+# scaled NAME UNIT: the same over a unit.
+scaled() { awk -v x="$(number "$1")" -v unit="$2" 'BEGIN { printf "%.3g", x / unit }'; }
+product=1e12  # operations a second of a large product, once that is measured
 
 # --- The checks
 
@@ -217,6 +221,8 @@ train_speed() {
 run_fast() {
   check "device" 15 device bash -c show_device || true
   check "ceilings and shapes" 70 shapes "$bench" device --device "$device" "${bench_sizes[@]}" || true
+  product=$(sed -n 's/.*matmul \([0-9.]*\) TFLOP.*/\1e12/p' "$out/shapes.log" | tail -n 1)
+  awk -v rate="${product:-0}" 'BEGIN { exit !(rate > 0) }' || product=1e12
   remark=speed
   if [ "$device" = cuda ]; then
     train_speed "gpt2_124m, 16" 50 --model gpt2_124m --seq 1024 --batch 16 --steps 30 --warmup 5
