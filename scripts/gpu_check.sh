@@ -86,10 +86,13 @@ golden=$repository/tests/golden
 table=$out/table.txt
 : >"$table"
 failures=0
-row() { printf '%-28s %-8s %5s s  %s\n' "$@" | tee -a "$table"; }
+row() { printf '%-32s %-9s %4s s  %s\n' "$@" | tee -a "$table"; }
 
 # What the table says of a check, from its output: its last line, what steps of training gave, or a tool's summary.
 remark() {
+  case $remark in
+    steps | speed) grep -q '^{' "$output" || { tail -n 1 "$output" && return; } ;;
+  esac
   case $remark in
     steps) printf 'loss %s, grad_norm %s\n' "$(number last_loss)" "$(number last_grad_norm)" ;;
     speed)

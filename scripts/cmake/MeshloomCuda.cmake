@@ -160,10 +160,10 @@ function(meshloom_cuda_library name)
   set(kernels ${ARG_SOURCES})
   list(FILTER kernels INCLUDE REGEX "\\.cu$")
   list(FILTER ARG_SOURCES EXCLUDE REGEX "\\.cu$")
-  # Objects of their own, since nvcc need not take what the libraries ask of the host's compiler.
+  # Objects of their own, since nvcc need not take what the libraries ask of the host's compiler. It finds CUDA's headers
+  # itself, and ccache does not make paths behind its -isystem= relative, so that a clone would not find another's objects.
   add_library(${name}_kernels OBJECT ${kernels})
   target_include_directories(${name}_kernels PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name}_kernels PRIVATE meshloom_cuda_libraries)
   target_compile_options(${name}_kernels PRIVATE --expt-relaxed-constexpr -lineinfo
     -Xptxas=-warn-spills -Xcompiler=-Wall,-ffp-contract=off)
   if(MESHLOOM_WERROR)
