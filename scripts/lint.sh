@@ -6,6 +6,7 @@
 #
 #   layers   who includes what (scripts/layers.txt)
 #   files    licence lines, sizes and marks (scripts/check_files.sh)
+#   cuda     what .cu files may not hold (scripts/check_cuda.sh)
 #   shell    shellcheck over the scripts
 #   comments comments of C++ lines that differ from REF: none begins with Of, As, Those or That of
 #   format   clang-format 14 over the C++ files; another version formats differently and is not used
@@ -27,13 +28,13 @@ while [ $# -gt 0 ]; do
     --all) all=true ;;
     --fix) fix=true ;;
     --base) base=${2:?"--base needs a revision"} && shift ;;
-    layers | files | shell | comments | format | tidy | sizes) parts+=("$1") ;;
+    layers | files | cuda | shell | comments | format | tidy | sizes) parts+=("$1") ;;
     -h | --help) print_help && exit 0 ;;
     *) usage_error "unknown argument $1" ;;
   esac
   shift
 done
-[ ${#parts[@]} -gt 0 ] || parts=(layers files shell comments format tidy sizes)
+[ ${#parts[@]} -gt 0 ] || parts=(layers files cuda shell comments format tidy sizes)
 cd "$repository"
 if [ -z "$base" ]; then
   base=$(git merge-base main HEAD 2>/dev/null || git rev-parse HEAD~1)
@@ -59,6 +60,8 @@ lint_layers() { scripts/check_layers.sh; }
 
 lint_files() { scripts/check_files.sh; }
 
+lint_cuda() { scripts/check_cuda.sh; }
+
 lint_sizes() { scripts/check_files.sh --sizes; }
 
 lint_shell() {
@@ -70,8 +73,8 @@ lint_shell() {
 # What has been added to C++ files since the base, as a diff with a line before each change. A new file is all added.
 added_lines() {
   git -c core.quotePath=off diff -M -U1 --no-ext-diff --no-color --src-prefix=a/ --dst-prefix=b/ "$base" \
-    -- '*.h' '*.cpp' || return
-  git ls-files -z --others --exclude-standard -- '*.h' '*.cpp' | while IFS= read -r -d '' file; do
+    -- '*.h' '*.cpp' '*.cu' || return
+  git ls-files -z --others --exclude-standard -- '*.h' '*.cpp' '*.cu' | while IFS= read -r -d '' file; do
     printf '\ndiff\n+++ b/%s\n@@ -0,0 +1 @@\n' "$file"
     sed 's/^/+/' "$file"
   done

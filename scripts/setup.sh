@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: scripts/setup.sh [--lint] [--python] [--terminal] [--dry-run]
+# Usage: scripts/setup.sh [--lint] [--python] [--terminal] [--cuda | --cuda-headers] [--dry-run]
 #
 # Installs the Debian packages that Meshloom is built, tested and run with, as far as they are missing.
 # Works on Debian 12 and 13 as root or through sudo; a second run finds everything and does nothing.
@@ -8,6 +8,9 @@
 #   --lint      also the developer tools of scripts/lint.sh, and mold
 #   --python    also what the Python package of scripts/python is built, used and tested with
 #   --terminal  also the shells and the terminal that completion and progress are tested in
+#   --cuda      also what the CUDA backend is built and run with, into build/cuda-toolkit, as far as there is no CUDA
+#               toolkit (scripts/cuda_toolkit.sh)
+#   --cuda-headers  only what its tests are compiled with, and only where pip reaches it
 #   --dry-run   only say what would be installed
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -27,6 +30,7 @@ python_packages=(
   python3-grpcio python3-protobuf python3-numpy python3-setuptools python3-wheel python3-venv protobuf-compiler-grpc mypy
 )
 terminal_packages=(zsh fish tmux)
+cuda_packages=(python3-venv)  # has pip
 
 # Prints those of its arguments that are not installed.
 missing_packages() {
@@ -83,28 +87,37 @@ install_packages() {
 }
 
 main() {
-  local dry_run=false packages=("${build_packages[@]}" "${test_packages[@]}" "${run_packages[@]}")
+  local dry_run=() cuda=() packages=("${build_packages[@]}" "${test_packages[@]}" "${run_packages[@]}")
   while [ $# -gt 0 ]; do
     case $1 in
       --lint) packages+=("${lint_packages[@]}") ;;
       --python) packages+=("${python_packages[@]}") ;;
       --terminal) packages+=("${terminal_packages[@]}") ;;
-      --dry-run) dry_run=true ;;
+      --cuda) packages+=("${cuda_packages[@]}") cuda=("$repository/scripts/cuda_toolkit.sh") ;;
+      --cuda-headers)
+        packages+=("${cuda_packages[@]}") cuda=("$repository/scripts/cuda_toolkit.sh" --headers)
+        ;;
+      --dry-run) dry_run=(--dry-run) ;;
       -h | --help) print_help && exit 0 ;;
       *) usage_error "unknown argument $1" ;;
     esac
     shift
   done
+  set_up_packages "${packages[@]}"
+  [ ${#cuda[@]} = 0 ] || "${cuda[@]}" "${dry_run[@]}"
+}
 
-  command -v dpkg-query >/dev/null || check_platform "${packages[@]}"
+# Installs those of its arguments that are missing; with a dry run it says which.
+set_up_packages() {
+  command -v dpkg-query >/dev/null || check_platform "$@"
   local missing
-  mapfile -t missing < <(missing_packages "${packages[@]}")
+  mapfile -t missing < <(missing_packages "$@")
   if [ ${#missing[@]} = 0 ]; then
-    say "setup: all ${#packages[@]} packages are installed, nothing to do"
+    say "setup: all $# packages are installed, nothing to do"
     return
   fi
   check_platform "${missing[@]}"
-  if $dry_run; then
+  if [ ${#dry_run[@]} -gt 0 ]; then
     say "setup: would install ${missing[*]}"
     return
   fi

@@ -5,7 +5,7 @@
 # Does what a newcomer does with README.md: copies its blocks of shell commands and runs them one after the other in one
 # shell, which ends at the first command that fails, and says how long each took. The first block installs, builds and
 # trains; where --build-dir names what was built, the fast quickstart takes its place. The daemons that the blocks leave
-# are ended.
+# are ended. Blocks marked bash instead of sh need a GPU and are left out.
 #
 #   --build-dir DIR   use the programs in DIR/bin: install and build nothing
 #   --work-dir DIR    a new folder, which stands for that of the clone and stays (default: the clone itself, or with

@@ -13,20 +13,21 @@ endif()
 # One binary runs on every CPU of an architecture: own kernels dispatch at run time, so -march stays at its default.
 # -O2 with assertions off; contraction is off so that every path rounds the same way.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-add_compile_options(-Wall -Wextra -Wshadow -ffp-contract=off -fno-math-errno -pthread)
+set(for_host COMPILE_LANGUAGE:C,CXX)  # nvcc knows none of these (MeshloomCuda.cmake)
+add_compile_options("$<$<${for_host}>:-Wall;-Wextra;-Wshadow;-ffp-contract=off;-fno-math-errno;-pthread>")
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>)
 if(MESHLOOM_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options($<$<${for_host}>:-Werror>)
 endif()
 
 if(MESHLOOM_SANITIZE)
-  add_compile_options(-fsanitize=${MESHLOOM_SANITIZE} -fno-omit-frame-pointer -g)
+  add_compile_options("$<$<${for_host}>:-fsanitize=${MESHLOOM_SANITIZE};-fno-omit-frame-pointer;-g>")
   add_link_options(-fsanitize=${MESHLOOM_SANITIZE})
 endif()
 
 # An object that any clone has compiled serves all others: paths below the source folder count as relative, and none of
 # them stands in an object, whose debug information names its sources from the source folder on.
-add_compile_options($<$<CXX_COMPILER_ID:GNU>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
+add_compile_options($<$<AND:$<${for_host}>,$<CXX_COMPILER_ID:GNU>>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.>)
 find_program(MESHLOOM_CCACHE ccache)
 if(MESHLOOM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Digests of precompiled headers, of a hundred megabytes and more each, are kept by inode and time (INODECACHE).

@@ -27,6 +27,8 @@ constexpr Entry kBenchmarks[] = {
     {"attention", meshloom::bench::run_attention_bench, "attention against a matrix product"},
     {"attention_error", meshloom::bench::run_attention_error_bench,
      "errors of context-parallel attention against float64"},
+    {"device", meshloom::bench::run_device_bench,
+     "copies, products and attention on a device over its ceilings"},
     {"dispatch", meshloom::bench::run_dispatch_bench, "what an op costs beside its kernel"},
     {"fused", meshloom::bench::run_fused_bench, "products that gather or scatter on the way"},
     {"context_plan", meshloom::bench::run_context_plan_bench,

@@ -19,6 +19,7 @@
 #include "kernels/backend_table.h"
 #include "kernels/base/philox.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/bench_device.h"
 #include "tests/bench/probe.h"
 #include "tests/bench/profiling_backend.h"
 #include "tests/bench/resident_memory.h"
@@ -47,6 +48,7 @@ struct TrainOptions {
   std::string fusion = "auto";
   bool no_reshard = false;
   bool profile = false;
+  std::string device = "cpu";
 };
 
 /// "dp=2,tp=2"
@@ -239,6 +241,7 @@ void print(const TrainOptions& options, int threads, int ranks, const v1::RunCon
       {"bench", "train"},
       {"model", options.model},
       {"parameters", nn::parameter_count(model)},
+      {"device", options.device},
       {"cpu_class", kernels::backend_for(kCpuDevice).describe().compute_class},
       {"ranks", ranks},
       {"mesh", options.mesh},
@@ -280,6 +283,7 @@ int run_train_bench(int argc, char** argv) {
   TrainOptions options;
   CLI::App app("Times training steps on random tokens.", "meshloom-bench train");
   app.add_option("--model", options.model, "preset, or a config.json")->capture_default_str();
+  add_device_option(app, options.device);
   app.add_option("--mesh", options.mesh, "dims and sizes, such as dp=2, cp=2 or fsdp=2,tp=2");
   app.add_flag("--sequence-parallel", options.sequence_parallel, "with tp");
   app.add_option("--fusion", options.fusion, "with --sequence-parallel: auto, force or forbid")
@@ -312,13 +316,22 @@ int run_train_bench(int argc, char** argv) {
   const v1::RunConfig given = make_config(options, folder.path());
   const auto body = [&](comm::RankRuntime& runtime) {
     ExecutionContext::Options context_options;
+    context_options.device = open_bench_device(options.device);
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     context_options.threads.count =
         options.threads > 0 ? options.threads : std::max(1, cores / ranks);
     kernels::ProfilingBackend profiler(kernels::backend_for(context_options.device));
     if (options.profile) context_options.backend = &profiler;
-    const auto world = runtime.make_world_group({.threads = context_options.threads});
-    context_options.symmetric_allocator = comm::make_symmetric_allocator(*world);
+    comm::GroupOptions group{.threads = context_options.threads};
+    if (context_options.device != kCpuDevice) {
+      auto& backend = kernels::backend_for(context_options.device);
+      context_options.stream = backend.make_stream(context_options.device);
+      group.device = {context_options.device, &backend, context_options.stream};
+    }
+    const auto world = runtime.make_world_group(group);
+    // Peers map memory of the host.
+    if (context_options.device == kCpuDevice)
+      context_options.symmetric_allocator = comm::make_symmetric_allocator(*world);
     ExecutionContext context(context_options);
     const nn::ModelConfig model = train::load_model_config(given.model(), folder.path());
     const std::int64_t seq = options.seq > 0 ? options.seq : model.max_position_embeddings;
