@@ -74,6 +74,9 @@ extern "C" void __tsan_write_range(void* address, std::size_t bytes) {
 }
 
 extern "C" void __tsan_init() {}
+// Of files that the preset tsan compiles and that share a library with kernels.
+extern "C" void __tsan_func_entry(void*) {}
+extern "C" void __tsan_func_exit() {}
 
 /// The compiler's description of a pointer that is null or misaligned for its type.
 struct MisalignedPointer {
