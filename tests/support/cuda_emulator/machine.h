@@ -60,7 +60,7 @@ class Machine {
   std::mutex mutex;
 
   EmulatedDevice& device(int index);
-  /// Of those that exist so far.
+  /// Asks those that exist so far.
   EmulatedDevice* device_at(const void* address);
   PinnedMemory& pinned() { return pinned_; }
 

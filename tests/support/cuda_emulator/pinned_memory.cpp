@@ -7,7 +7,7 @@
 namespace meshloom::emulator {
 namespace {
 
-// As the driver gives whole pages.
+// The driver gives whole pages too.
 constexpr std::size_t kAlignment = 4096;
 
 }  // namespace

@@ -40,13 +40,13 @@ struct RunningBlock {
   FiberStacks stacks;
   SharedMemory shared;
 
-  // Of the launch.
+  // What belongs to the launch:
   const Launch* launch = nullptr;
   DeviceMemory* memory = nullptr;
   WorkHistory* history = nullptr;
   Epoch launch_start = 0;
 
-  // Of the block.
+  // What belongs to the block:
   Epoch block_start = 0;
   std::array<Thread, kMostThreads> threads;
   unsigned count = 0;

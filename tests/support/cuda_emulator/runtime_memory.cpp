@@ -27,7 +27,7 @@ cudaError_t cudaFree(void* data) {
     EmulatedDevice* const device = machine().device_at(data);
     if (device == nullptr)
       throw FaultError(cudaErrorInvalidValue, "cudaFree of memory that is no device's");
-    // As the driver does, after all that the device was given.
+    // The driver too waits for all that the device was given.
     if (!device->fault) machine().finish(*device);
     if (!device->memory.release(static_cast<std::byte*>(data)))
       throw FaultError(cudaErrorInvalidValue,

@@ -74,7 +74,7 @@ extern "C" void __tsan_write_range(void* address, std::size_t bytes) {
 }
 
 extern "C" void __tsan_init() {}
-// Of files that the preset tsan compiles and that share a library with kernels.
+// Files that the preset tsan compiles call these, where they share a library with kernels.
 extern "C" void __tsan_func_entry(void*) {}
 extern "C" void __tsan_func_exit() {}
 

@@ -4,6 +4,8 @@
 
 #include <driver_types.h>
 
+#include <cstddef>
+
 namespace meshloom::testing {
 
 enum class Planted {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "emulated_thread.h"
+#include "tests/support/cuda_emulator/device/emulated_thread.h"
 
 namespace meshloom::emulator {
 

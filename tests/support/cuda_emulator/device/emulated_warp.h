@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "emulated_thread.h"
+#include "tests/support/cuda_emulator/device/emulated_thread.h"
 
 namespace meshloom::emulator {
 

@@ -15,12 +15,12 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
-#include "emulated_atomics.h"
-#include "emulated_block.h"
-#include "emulated_launch.h"
-#include "emulated_math.h"
-#include "emulated_thread.h"
-#include "emulated_warp.h"
+#include "tests/support/cuda_emulator/device/emulated_atomics.h"
+#include "tests/support/cuda_emulator/device/emulated_block.h"
+#include "tests/support/cuda_emulator/device/emulated_launch.h"
+#include "tests/support/cuda_emulator/device/emulated_math.h"
+#include "tests/support/cuda_emulator/device/emulated_thread.h"
+#include "tests/support/cuda_emulator/device/emulated_warp.h"
 
 // Behind all headers of CUDA, whose parameters have these names.
 #define threadIdx (::meshloom::emulator::this_thread()->thread_index)
