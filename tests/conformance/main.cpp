@@ -15,6 +15,7 @@
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/report.h"
 #include "tests/support/fenced_device/fenced_device.h"
+#include "tests/support/test_backend.h"
 
 namespace meshloom::conformance {
 namespace {
@@ -109,8 +110,10 @@ int main(int argc, char** argv) {
   app.add_option("--filter", options.filter, "only cases whose whole name matches; * crosses /");
   app.add_option("--report", options.report, "write a summary of all cases to this JSON file");
   app.add_option("--out", options.out, "write outputs of every case below this folder");
-  app.add_option("--device", options.device, "cpu, cuda, or fenced: the CPU behind a fence")
-      ->check(CLI::IsMember({"cpu", "cuda", "fenced"}));
+  app.add_option("--device", options.device,
+                 "cpu, cuda, or devices of the tests: fenced (the CPU behind a fence), "
+                 "cuda-emulated (a GPU)")
+      ->check(CLI::IsMember({"cpu", "cuda", "cuda-emulated", "fenced"}));
   app.add_option("--local-ranks", options.local_ranks, "fork this many ranks instead of using MPI")
       ->check(CLI::Range(1, 64));
   app.add_option("--may-refuse", options.may_refuse,
@@ -123,8 +126,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (options.device == "fenced") meshloom::testing::add_fenced_devices(1);
   try {
+    if (options.device == "fenced") meshloom::testing::add_fenced_devices(1);
+    if (options.device.starts_with("cuda")) meshloom::testing::load_test_backend(options.device);
     return meshloom::conformance::run(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "meshloom-conformance: %s\n", error.what());

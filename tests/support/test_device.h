@@ -8,13 +8,15 @@
 
 namespace meshloom::testing {
 
-/// The CPU, or with `--device fenced` the first fenced device.
+/// The CPU, or the first device of the kind that `--device` names.
 Device test_device();
-/// Returns the device of one of several ranks: the CPU, which they share, or a fenced device of its
-/// own.
+/// Returns the device of one of several ranks: the CPU, which they share, or a device of its own.
 Device test_device(int rank);
 
-/// Chooses by name: "cpu" or "fenced". False, and nothing changes, for another one. For main alone.
+/// Chooses by name: "cpu", "fenced" (the CPU behind a fence), "cuda" (a GPU) or "cuda-emulated".
+/// False, and nothing changes, for another one. For main alone.
 bool choose_test_device(std::string_view name);
+/// The name that was chosen.
+std::string_view test_device_name();
 
 }  // namespace meshloom::testing

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/cuda_emulator/access_check.h"
+
+#include <fmt/format.h>
+#include <link.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tests/support/cuda_emulator/cell_check.h"
+#include "tests/support/cuda_emulator/machine.h"
+#include "tests/support/cuda_emulator/running_block.h"
+#include "tests/support/cuda_emulator/source_place.h"
+
+namespace meshloom::emulator {
+namespace {
+
+const char* access_text(Access access) {
+  switch (access) {
+    case Access::kRead: return "read";
+    case Access::kWrite: return "write";
+    case Access::kAtomic: return "atomic change";
+  }
+  return "";
+}
+
+/// What is wrong with an access, for a text that begins with it.
+const char* conflict_text(Conflict conflict) {
+  switch (conflict) {
+    case Conflict::kNone: break;
+    case Conflict::kUndefined: return "memory that was never written";
+    case Conflict::kWrittenInBlock:
+    case Conflict::kReadInBlock: return "a race in a block";
+    case Conflict::kWrittenByBlock:
+    case Conflict::kReadByBlock: return "a race between blocks";
+    case Conflict::kWrittenByWork:
+    case Conflict::kReadByWork: return "work of two streams without an event between";
+  }
+  return "";
+}
+
+/// Who the other one was.
+std::string other_text(Conflict conflict, const Cell& cell, WorkHistory& history) {
+  switch (conflict) {
+    case Conflict::kWrittenInBlock:
+      return fmt::format(", which {} wrote with no barrier between",
+                         thread_text(cell.write_thread & kThreadBits));
+    case Conflict::kReadInBlock:
+      return fmt::format(", which {} read with no barrier between",
+                         thread_text(cell.read_thread & kThreadBits));
+    case Conflict::kWrittenByBlock: return ", which another block wrote";
+    case Conflict::kReadByBlock: return ", which another block read";
+    case Conflict::kWrittenByWork:
+      return fmt::format(", which {} wrote", history.name_of(cell.write));
+    case Conflict::kReadByWork: {
+      const bool first = cell.other_read != 0 && !history.is_before_current(cell.other_read);
+      return fmt::format(", which {} reads", history.name_of(first ? cell.other_read : cell.read));
+    }
+    default: return "";
+  }
+}
+
+/// Parts of the loaded programs that nobody can write: constants of kernels.
+bool is_constant(std::uintptr_t address) {
+  using Ranges = std::vector<std::pair<std::uintptr_t, std::uintptr_t>>;
+  static Ranges& ranges = *new Ranges;
+  const auto holds = [&] {
+    return std::any_of(ranges.begin(), ranges.end(), [&](const auto& range) {
+      return address >= range.first && address < range.second;
+    });
+  };
+  if (holds()) return true;
+  // Libraries may have been loaded since.
+  ranges.clear();
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* into) {
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto& part = info->dlpi_phdr[i];
+          const std::uintptr_t begin = info->dlpi_addr + part.p_vaddr;
+          if (part.p_type == PT_LOAD && (part.p_flags & PF_W) == 0)
+            static_cast<Ranges*>(into)->emplace_back(begin, begin + part.p_memsz);
+        }
+        return 0;
+      },
+      &ranges);
+  return holds();
+}
+
+/// An access that a thread of the running block makes.
+struct ThreadAccess {
+  const void* address;
+  std::size_t bytes;
+  Access access;
+  const void* return_address;
+};
+
+void set_fault(const ThreadAccess& at, cudaError_t error, const char* what,
+               const std::string& place, const std::string& other) {
+  RunningBlock& block = running_block();
+  block.fault = {error,
+                 fmt::format("{}: {} of {} bytes at {}, by {}{}", what, access_text(at.access),
+                             at.bytes, place, thread_text(block.current), other)};
+  block.fault_return = at.return_address;
+  if (at.return_address == nullptr)
+    block.fault.text += fmt::format(", at {}", place_of(block.threads[block.current].site));
+}
+
+std::string place_text(const void* address) {
+  RunningBlock& block = running_block();
+  const std::size_t shared = block.shared.offset(address);
+  if (shared < SharedMemory::kBytes) return fmt::format("byte {} of shared memory", shared);
+  return block.memory->describe(address);
+}
+
+void fault_elsewhere(const ThreadAccess& at) {
+  const int device = device_of(at.address);
+  const std::string place =
+      device >= 0 ? fmt::format("an address of cuda:{}", device) : fmt::format("{}", at.address);
+  set_fault(at, cudaErrorIllegalAddress,
+            device >= 0 ? "memory of another device" : "memory of the host", place, "");
+}
+
+void fault_stack(const ThreadAccess& at) {
+  set_fault(at, cudaErrorIllegalAddress, "a variable of another thread",
+            fmt::format("{}", at.address), "");
+}
+
+void fault_dead(const ThreadAccess& at, std::size_t first) {
+  const auto* const address = static_cast<const std::byte*>(at.address) + first;
+  set_fault(at, cudaErrorIllegalAddress, "memory that is not allocated", place_text(address), "");
+}
+
+void fault_misaligned(const ThreadAccess& at) {
+  set_fault(at, cudaErrorMisalignedAddress, "a misaligned address", place_text(at.address), "");
+}
+
+void fault_conflict(const ThreadAccess& at, Conflict conflict, std::size_t byte, const Cell& cell) {
+  RunningBlock& block = running_block();
+  const auto* const address = static_cast<const std::byte*>(at.address) + byte;
+  set_fault(at, cudaErrorLaunchFailure, conflict_text(conflict), place_text(address),
+            other_text(conflict, cell, *block.history));
+}
+
+/// Checks bytes of one chunk.
+void check_in_chunk(const ThreadAccess& at, Shadow& shadow, std::size_t offset, bool shared) {
+  RunningBlock& block = running_block();
+  if (!shadow.all_live(offset, at.bytes)) {
+    fault_dead(at, shadow.live_bytes(offset, at.bytes));
+    abandon_block();
+  }
+  const Toucher me{current_epoch(),
+                   block.block_start,
+                   block.launch_start,
+                   static_cast<std::uint16_t>(block.current),
+                   block.threads[block.current].sync,
+                   shared,
+                   at.access};
+  Cell* const cells = &shadow.cell(offset);
+  Cell before, after;
+  for (std::size_t i = 0; i < at.bytes; ++i) {
+    // Most bytes of an access have the same past.
+    const bool same_granule = (offset + i) % Shadow::kGranule != 0;
+    if (i > 0 && same_granule && cells[i] == before) {
+      cells[i] = after;
+      continue;
+    }
+    before = cells[i];
+    const Conflict conflict = touch(cells[i], me, *block.history, shadow.birth(offset + i));
+    if (conflict != Conflict::kNone) {
+      fault_conflict(at, conflict, i, cells[i]);
+      abandon_block();
+    }
+    after = cells[i];
+  }
+}
+
+void check_in(const ThreadAccess& whole, Shadow& shadow, std::size_t offset, bool shared) {
+  ThreadAccess at = whole;
+  for (std::size_t done = 0; done < whole.bytes; done += at.bytes) {
+    at.address = static_cast<const std::byte*>(whole.address) + done;
+    at.bytes =
+        std::min(whole.bytes - done, Shadow::kChunkBytes - (offset + done) % Shadow::kChunkBytes);
+    check_in_chunk(at, shadow, offset + done, shared);
+  }
+}
+
+/// What a text says of a range of work without threads.
+[[noreturn]] void throw_range(const DeviceMemory& memory, const WorkHistory& history,
+                              cudaError_t error, const char* what, const void* address,
+                              Access access, const std::string& other) {
+  throw FaultError(error, fmt::format("{}: {} at {}, by {}{}", what, access_text(access),
+                                      memory.describe(address), history.current().text(), other));
+}
+
+}  // namespace
+
+void check_access(const void* address, std::size_t bytes, Access access, bool aligned,
+                  const void* return_address) {
+  RunningBlock& block = running_block();
+  const ThreadAccess at{address, bytes, access, return_address};
+  const auto number = reinterpret_cast<std::uintptr_t>(address);
+  if (block.stacks.contains(address)) {
+    if (block.stacks.thread_of(address) == block.current) return;
+    fault_stack(at);
+    abandon_block();
+  }
+  const bool shared = block.shared.offset(address) < SharedMemory::kBytes;
+  if (!shared && !block.memory->contains(address)) {
+    const auto argument = number - reinterpret_cast<std::uintptr_t>(block.launch->arguments);
+    const bool readable = argument < block.launch->argument_bytes || is_constant(number);
+    if (access == Access::kRead && readable) return;
+    fault_elsewhere(at);
+    abandon_block();
+  }
+  if (aligned && number % bytes != 0) {
+    fault_misaligned(at);
+    abandon_block();
+  }
+  if (shared)
+    check_in(at, block.shared.shadow(), block.shared.offset(address), true);
+  else
+    check_in(at, block.memory->shadow(), block.memory->offset(address), false);
+}
+
+void check_range(DeviceMemory& memory, WorkHistory& history, const void* data, std::size_t bytes,
+                 Access access) {
+  if (bytes == 0) return;
+  const auto* const begin = static_cast<const std::byte*>(data);
+  if (!memory.contains(data) || !memory.contains(begin + bytes - 1))
+    throw FaultError(cudaErrorIllegalAddress,
+                     fmt::format("memory that is not the device's: {} of {} bytes at {}, by {}",
+                                 access_text(access), bytes, data, history.current().text()));
+  Shadow& shadow = memory.shadow();
+  const std::size_t offset = memory.offset(data);
+  const std::size_t live = shadow.live_bytes(offset, bytes);
+  if (live < bytes)
+    throw_range(memory, history, cudaErrorIllegalAddress, "memory that is not allocated",
+                begin + live, access, "");
+  const Epoch now = current_epoch();
+  Toucher me{now, now, now};
+  me.access = access;
+  Cell before, after;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    Cell& cell = shadow.cell(offset + i);
+    if (i > 0 && (offset + i) % Shadow::kGranule != 0 && cell == before) {
+      cell = after;
+      continue;
+    }
+    before = cell;
+    const Conflict conflict = touch(cell, me, history, shadow.birth(offset + i));
+    if (conflict != Conflict::kNone)
+      throw_range(memory, history, cudaErrorLaunchFailure, conflict_text(conflict), begin + i,
+                  access, other_text(conflict, cell, history));
+    after = cell;
+  }
+}
+
+}  // namespace meshloom::emulator
