@@ -151,6 +151,9 @@ struct AttentionGrads {
   bool accumulate = false;
   /// float32 with bias's strides (0 where broadcast); added to if it is given.
   TensorView grad_bias;
+  /// [B,Hq,Sq,Dv], what forward gave, of q's dtype or float32. Libraries that compute delta
+  /// themselves read it; without it they are not used.
+  TensorView o;
 };
 
 struct RopeOptions {

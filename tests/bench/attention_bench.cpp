@@ -85,7 +85,8 @@ Times run_problem(Problem& p, const AttentionOptions& options, KeptWorkspace& wo
                                       p.part(p.grads, p.heads, p.kv_heads),
                                       p.part(p.grads, p.heads + p.kv_heads, p.kv_heads),
                                       false,
-                                      {}};
+                                      {},
+                                      p.output(p.o)};
   times.backward = best_seconds(
       [&] {
         kernels::cpu::cpu_backend().attention_delta(context, p.rows(p.delta), p.output(p.grad_o),

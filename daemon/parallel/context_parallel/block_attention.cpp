@@ -212,7 +212,8 @@ BlockGrads attend_blocks_backward(const BlockCall& call, const ops::SdpaResult& 
                                     sums[g].k.view(),
                                     sums[g].v.view(),
                                     true,
-                                    {}};
+                                    {},
+                                    rows_of(result.o, group).view()};
       Tensor dbias;
       if (wants_bias) {
         dbias = block.bias().make_gradient();

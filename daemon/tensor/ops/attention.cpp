@@ -123,8 +123,9 @@ void sdpa_backward(const Call& call, const SdpaResult& result, const Tensor& bia
   const Tensor delta = empty(context, result.lse.shape(), DType::kFloat32);
   context.backend().attention_delta(kernel_context, delta.view(), grad_o.view(), result.o.view());
   QkvGrads d = make_grads(call);
-  kernels::AttentionGrads grads{grad_o.view(), result.lse.view(), delta.view(), d.dq.view(),
-                                d.dk.view(),   d.dv.view(),       false,        {}};
+  kernels::AttentionGrads grads{grad_o.view(),  result.lse.view(), delta.view(), d.dq.view(),
+                                d.dk.view(),    d.dv.view(),       false,        {},
+                                result.o.view()};
   Tensor dbias;
   if (bias_given && sink.wants(3)) {
     dbias = zeros(context, bias_given.shape(), DType::kFloat32);

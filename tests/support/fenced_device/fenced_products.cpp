@@ -62,9 +62,9 @@ void FencedBackend::attention_backward(const kernels::KernelContext& context,
                                        const kernels::AttentionOptions& options) {
   std::vector<Access> accesses = attention_reads(inputs, options);
   for (const Access& access :
-       {reads("grad_o", grads.grad_o), reads("lse", grads.lse), reads("delta", grads.delta),
-        writes("dq", grads.dq), writes("dk", grads.dk), writes("dv", grads.dv),
-        writes("grad_bias", grads.grad_bias)})
+       {reads("grad_o", grads.grad_o), reads("o", grads.o), reads("lse", grads.lse),
+        reads("delta", grads.delta), writes("dq", grads.dq), writes("dk", grads.dk),
+        writes("dv", grads.dv), writes("grad_bias", grads.grad_bias)})
     accesses.push_back(access);
   submit(context, "attention_backward", accesses,
          [=](auto& cpu, auto& own) { cpu.attention_backward(own, grads, inputs, options); });

@@ -72,8 +72,8 @@ void check_backward(const Problem& p, const Answers& want, int threads) {
   const HostTensor dq(dtype, p.q.shape(), kSequenceFirst), dk(dtype, p.k.shape()),
       dv(dtype, p.v.shape());
   HostTensor dbias;
-  AttentionGrads grads{p.grad_o.view(), lse.view(), delta.view(), dq.view(),
-                       dk.view(),       dv.view(),  false,        {}};
+  AttentionGrads grads{p.grad_o.view(), lse.view(), delta.view(), dq.view(), dk.view(),
+                       dv.view(),       false,      {},           {}};
   if (p.options.bias.defined()) {
     dbias = HostTensor(DType::kFloat32, p.bias.shape());
     grads.grad_bias = dbias.view();

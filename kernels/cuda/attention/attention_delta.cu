@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/attention/attention_delta_launch.h"
+
+#include "kernels/cuda/primitives/convert.h"
+#include "kernels/cuda/primitives/dtype_switch.h"
+#include "kernels/cuda/primitives/reductions.h"
+#include "kernels/cuda/primitives/vectors.h"
+
+namespace meshloom::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+/// A row is 128 bytes at the usual 64 dims of bfloat16: 8 loads of 16.
+constexpr int kLanes = 8;
+constexpr int kRows = kThreads / kLanes;
+
+struct DeltaRows {
+  DeviceView delta, grad_o, o;
+};
+
+template <class G, class O, int kStep>
+__global__ void __launch_bounds__(kThreads) attention_delta(DeltaRows rows) {
+  using C = Compute<G>;
+  const std::int64_t count = rows.delta.numel;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / kLanes;
+  const int lane = static_cast<int>(threadIdx.x % kLanes);
+  const std::int64_t heads = rows.delta.sizes[1], queries = rows.delta.sizes[2];
+  const std::int64_t by_head = row / queries, s = row - by_head * queries;
+  const std::int64_t b = by_head / heads, h = by_head - b * heads;
+  const auto at = [&](const DeviceView& view) {
+    return b * view.strides[0] + h * view.strides[1] + s * view.strides[2];
+  };
+  C sum = 0;
+  if (row < count) {
+    const G* grad_o = static_cast<const G*>(rows.grad_o.data) + at(rows.grad_o);
+    const O* o = static_cast<const O*>(rows.o.data) + at(rows.o);
+    const std::int64_t dims = rows.o.sizes[3];
+    for (std::int64_t d = lane * kStep; d < dims; d += kLanes * kStep) {
+      if constexpr (kStep == 1) {
+        sum += to_compute(grad_o[d * rows.grad_o.strides[3]]) *
+               static_cast<C>(to_compute(o[d * rows.o.strides[3]]));
+      } else {
+        const auto x = *reinterpret_cast<const Vector<G, kStep>*>(grad_o + d);
+        for (int part = 0; part < kStep; part += kVectorElements<O>) {
+          const Vector<O> y = load_vector(o + d + part);
+          for (int i = 0; i < kVectorElements<O>; ++i)
+            sum += to_compute(x[part + i]) * to_compute(y[i]);
+        }
+      }
+    }
+  }
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
+    sum += __shfl_xor_sync(kWholeWarp, sum, offset);
+  if (row >= count || lane != 0) return;
+  if (rows.delta.dtype == DType::kFloat64)
+    static_cast<double*>(rows.delta.data)[at(rows.delta)] = static_cast<double>(sum);
+  else
+    static_cast<float*>(rows.delta.data)[at(rows.delta)] = static_cast<float>(sum);
+}
+
+bool rows_fit(const DeviceView& view, std::int64_t bytes) {
+  bool fits =
+      view.strides[3] == 1 && reinterpret_cast<std::uintptr_t>(view.data) % kVectorBytes == 0;
+  for (int d = 0; d < 3; ++d) fits = fits && view.strides[d] * bytes % kVectorBytes == 0;
+  return fits;
+}
+
+template <class G, class O>
+void launch_rows(const DeltaRows& rows, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>((rows.delta.numel + kRows - 1) / kRows));
+  if constexpr (std::is_same_v<G, float> || std::is_same_v<G, __nv_bfloat16>) {
+    constexpr int kStep = kVectorElements<G>;
+    if (rows.o.sizes[3] % kStep == 0 && rows_fit(rows.grad_o, sizeof(G)) &&
+        rows_fit(rows.o, sizeof(O)))
+      return launch(attention_delta<G, O, kStep>, grid, dim3(kThreads), 0, stream, rows);
+  }
+  launch(attention_delta<G, O, 1>, grid, dim3(kThreads), 0, stream, rows);
+}
+
+}  // namespace
+
+void launch_attention_delta(const DeviceView& delta, const DeviceView& grad_o, const DeviceView& o,
+                            cudaStream_t stream) {
+  if (delta.numel == 0) return;
+  const DeltaRows rows{delta, grad_o, o};
+  for_floating("attention_delta", grad_o.dtype, [&](auto tag) {
+    using G = typename decltype(tag)::Type;
+    if (o.dtype == grad_o.dtype) return launch_rows<G, G>(rows, stream);
+    if (o.dtype != DType::kFloat32) refuse_dtype("attention_delta", o.dtype);
+    launch_rows<G, float>(rows, stream);
+  });
+}
+
+}  // namespace meshloom::kernels::cuda

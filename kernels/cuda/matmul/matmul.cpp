@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/base/error.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/matmul/product.h"
+#include "kernels/cuda/runtime/check.h"
+#include "kernels/cuda/scratch.h"
+
+namespace meshloom::kernels::cuda {
+namespace {
+
+// No terms to sum (a rank whose part of the inner dim is empty): y = epilogue(beta * y).
+void run_empty(CudaBackend& backend, const KernelContext& context, const TensorView& y,
+               const MatmulOptions& options) {
+  check(options.epilogue <= Epilogue::kBias &&
+            (options.epilogue == Epilogue::kNone || options.beta == 0.0f),
+        "matmul: this epilogue needs an inner size of at least 1");
+  if (options.epilogue == Epilogue::kBias) {
+    TensorView rows = options.bias;
+    rows.shape = y.shape;
+    rows.strides = y.strides;
+    for (int d = 0; d + 1 < rows.ndim(); ++d) rows.strides[d] = 0;
+    rows.strides[rows.ndim() - 1] = options.bias.stride(0);
+    backend.copy(context, y, rows);
+    return;
+  }
+  if (options.beta == 0.0f) backend.fill(context, y, 0.0);
+}
+
+}  // namespace
+
+void CudaBackend::matmul(const KernelContext& context, const TensorView& y, const TensorView& a,
+                         const TensorView& b, const MatmulOptions& options) {
+  if (y.numel() == 0) return;
+  if (!dtype_is_floating(a.dtype)) not_built(fmt::format("matmul of {}", dtype_name(a.dtype)));
+  if (options.beta != 0.0f && options.epilogue > Epilogue::kBias)
+    not_built("matmul that adds to its result before GELU");
+  if (a.size(a.ndim() - 1) == 0) return run_empty(*this, context, y, options);
+  if (options.batch_invariant) {
+    check(y.ndim() == 2 && a.ndim() == 2 && !options.pre_activation.defined(),
+          "matmul: batch_invariant is for matrices without a pre-activation, y has {} dims",
+          y.ndim());
+    // Each row is a call of its own, so that no kernel is chosen for several.
+    MatmulOptions alone = options;
+    alone.batch_invariant = false;
+    for (std::int64_t row = 0; row < y.size(0); ++row)
+      matmul(context, rows_of(y, row, 1), rows_of(a, row, 1), b, alone);
+    return;
+  }
+  const Product product(*this, index_, y, a, b, options);
+  product.run(context, reserve_scratch(context, product.scratch_bytes(), "matmul"));
+}
+
+}  // namespace meshloom::kernels::cuda

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library's way of multiplying matrices of one shape.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "kernels/cuda/matmul/matmul_shape.h"
+
+namespace meshloom::kernels::cuda {
+
+/// Addresses and factors of one run. `bias` and `kept` are null where the shape's epilogue has
+/// none.
+struct MatmulRun {
+  void* y = nullptr;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* bias = nullptr;
+  void* kept = nullptr;
+  float alpha = 1.0f;
+  float beta = 0.0f;
+};
+
+/// Made once for a shape. A run allocates nothing, and its bits depend on the shape and the values
+/// alone. For any thread.
+class MatmulPlan {
+ public:
+  virtual ~MatmulPlan() = default;
+  /// Bytes of device memory, aligned to 256, that a run needs.
+  virtual std::size_t workspace_bytes() const = 0;
+  /// Queues the product. Throws InternalError with what the library says.
+  virtual void run(cudaStream_t stream, const MatmulRun& run, void* workspace) = 0;
+};
+
+/// A plan for a device of this process, or null where the library has no deterministic kernel for
+/// the shape. Throws InternalError if the library cannot be used.
+std::unique_ptr<MatmulPlan> create_matmul_plan(int device, const MatmulShape& shape);
+
+}  // namespace meshloom::kernels::cuda
