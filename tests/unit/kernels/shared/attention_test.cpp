@@ -171,8 +171,13 @@ void check_case(const KernelContext& context, const AttentionProblem& p,
   const TestTensor dq(dtype, p.q.shape(), kSequenceFirst), dk(dtype, p.k.shape(), kSequenceFirst),
       dv(dtype, p.v.shape(), kSequenceFirst);
   TestTensor dbias;
-  AttentionGrads grads{
-      .grad_o = p.grad_o, .lse = lse, .delta = delta, .dq = dq, .dk = dk, .dv = dv};
+  AttentionGrads grads;
+  grads.grad_o = p.grad_o;
+  grads.lse = lse;
+  grads.delta = delta;
+  grads.dq = dq;
+  grads.dk = dk;
+  grads.dv = dv;
   if (p.bias.defined()) {
     dbias = zeros(p.bias.shape(), DType::kFloat32);
     grads.grad_bias = dbias;
@@ -261,13 +266,14 @@ TEST(Attention, GradientsAreAddedWhereAsked) {
                      dk = zeros(p.k.shape(), DType::kFloat32),
                      dv = zeros(p.v.shape(), DType::kFloat32);
     for (const TestTensor* t : {&dq, &dk, &dv}) t->fill(0.5);
-    const AttentionGrads grads{.grad_o = p.grad_o,
-                               .lse = lse,
-                               .delta = delta,
-                               .dq = dq,
-                               .dk = dk,
-                               .dv = dv,
-                               .accumulate = true};
+    AttentionGrads grads;
+    grads.grad_o = p.grad_o;
+    grads.lse = lse;
+    grads.delta = delta;
+    grads.dq = dq;
+    grads.dk = dk;
+    grads.dv = dv;
+    grads.accumulate = true;
     backend().attention_backward(context, grads, p.inputs(), p.options);
     const auto plus = [](std::vector<double> values) {
       for (double& value : values) value += 0.5;

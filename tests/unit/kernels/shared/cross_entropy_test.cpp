@@ -143,6 +143,19 @@ TEST(CrossEntropy, GradientInPlaceOfLogits) {
   });
 }
 
+TEST(CrossEntropy, GradientOfFloat32LogitsInBFloat16) {
+  Rng rng(6);
+  const Problem p(5, 129, DType::kFloat32, rng, 5.0);
+  for_all_settings([&](const KernelContext& context) {
+    const TestTensor lse({5}, DType::kFloat32), losses({5}, DType::kFloat32);
+    backend().cross_entropy(context, {p.logits, p.targets, losses, lse}, {});
+    const TestTensor wide({5, 129}, DType::kFloat32), narrow({5, 129}, DType::kBFloat16);
+    backend().cross_entropy_backward(context, wide, {}, {p.logits, p.targets, {}, lse}, {});
+    backend().cross_entropy_backward(context, narrow, {}, {p.logits, p.targets, {}, lse}, {});
+    expect_close(narrow.values(), wide.values(), 0x1p-8, 1e-3);
+  });
+}
+
 TEST(CrossEntropy, TargetsOutsideHaveNoLogit) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat64}) {
     const TestTensor logits = zeros({2, 4}, dtype), losses({2}, dtype), lse({2}, dtype);

@@ -181,14 +181,18 @@ TEST(Matmul, TakesExpandedAndTransposedViews) {
 TEST(Matmul, InnerSizeZeroGivesZerosOrKeepsY) {
   const TestTensor a({3, 0}, DType::kFloat32), b({0, 2}, DType::kFloat32);
   const TestTensor bias = tensor_of({1.5, -2.0});
+  MatmulOptions adding, biased;
+  adding.beta = 1.0f;
+  biased.epilogue = Epilogue::kBias;
+  biased.bias = bias;
   for_all_settings([&](const KernelContext& context) {
     const TestTensor y({3, 2}, DType::kFloat32);
     y.fill(4.0);
-    backend().matmul(context, y, a, b, {.beta = 1.0f});
+    backend().matmul(context, y, a, b, adding);
     EXPECT_EQ(y.values(), std::vector<double>(6, 4.0));
     backend().matmul(context, y, a, b, {});
     EXPECT_EQ(y.values(), std::vector<double>(6, 0.0));
-    backend().matmul(context, y, a, b, {.epilogue = Epilogue::kBias, .bias = bias});
+    backend().matmul(context, y, a, b, biased);
     EXPECT_EQ(y.values(), (std::vector<double>{1.5, -2.0, 1.5, -2.0, 1.5, -2.0}));
   });
 }

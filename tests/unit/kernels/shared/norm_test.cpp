@@ -46,7 +46,8 @@ struct Shapes {
   std::int64_t rows, columns;
 };
 
-const std::vector<Shapes> kShapes{{1, 1}, {3, 7}, {5, 64}, {130, 33}, {9, 771}};
+const std::vector<Shapes> kShapes{{1, 1},   {3, 7},   {5, 64},  {130, 33},
+                                  {9, 771}, {4, 129}, {2, 1000}};
 
 TEST(LayerNorm, ForwardInEveryDType) {
   Rng rng(1);

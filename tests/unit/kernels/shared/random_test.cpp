@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/backend_table.h"
 #include "tests/support/test_tensor.h"
 
 namespace meshloom::kernels::test {
@@ -70,6 +71,43 @@ TEST(Dropout, KeepsByGlobalIndex) {
       }
     });
   }
+}
+
+// The CPU's bytes of the same call, on host memory.
+template <typename Call>
+std::vector<std::byte> bytes_of_cpu(std::int64_t count, DType dtype, const Call& call) {
+  std::vector<std::byte> memory(static_cast<std::size_t>(count) * dtype_size(dtype));
+  call(backend_for(kCpuDevice), make_view(memory.data(), dtype, {count}));
+  return memory;
+}
+
+TEST(Random, BitsAreThoseOfTheCpu) {
+  Rng rng(3);
+  for (const std::int64_t count : {1, 7, 33, 129, 1000, 5003})
+    for (const std::uint64_t start : {0ull, 3ull, (4ull << 32) - 37}) {
+      const auto uniform = bytes_of_cpu(count, DType::kFloat32, [&](auto& cpu, auto view) {
+        cpu.fill_uniform({}, view, kStream, start, -0.7f, 1.9f);
+      });
+      run_on_device([&](const KernelContext& context) {
+        const TestTensor x({count}, DType::kFloat32);
+        backend().fill_uniform(context, x, kStream, start, -0.7f, 1.9f);
+        EXPECT_EQ(x.bytes(), uniform) << count << " from " << start;
+      });
+      for (const DType dtype : kFloatDTypes) {
+        const TestTensor x = random_tensor({count}, dtype, rng);
+        std::vector<std::byte> input = x.bytes();
+        const auto dropped = bytes_of_cpu(count, dtype, [&](auto& cpu, auto view) {
+          cpu.dropout({}, view, make_view(input.data(), dtype, {count}), {0.1, kStream, start});
+        });
+        for_all_settings([&](const KernelContext& context) {
+          const TestTensor y({count}, dtype), in_place = x.copy();
+          backend().dropout(context, y, x, {0.1, kStream, start});
+          backend().dropout(context, in_place, in_place, {0.1, kStream, start});
+          EXPECT_EQ(y.bytes(), dropped) << dtype_name(dtype) << " from " << start;
+          EXPECT_EQ(in_place.bytes(), dropped) << dtype_name(dtype) << " from " << start;
+        });
+      }
+    }
 }
 
 TEST(Dropout, OfZeroIsACopy) {

@@ -23,12 +23,14 @@ std::vector<double> reference(const TestTensor& x, bool log) {
 TEST(Softmax, ForwardInEveryDType) {
   Rng rng(1);
   for (const DType dtype : kFloatDTypes) {
-    for (const std::int64_t columns : {1, 5, 16, 33, 1001}) {
-      const TestTensor x = random_tensor({2, 7, columns}, dtype, rng, -30.0, 30.0);
+    for (const std::int64_t columns : {1, 5, 7, 16, 33, 129, 1000, 1001}) {
+      // Rows that begin anywhere, and some whose first one does not begin at a vector either.
+      const Layout layout = columns == 129 ? Layout::kOddStart : Layout::kDense;
+      const TestTensor x = random_tensor({2, 7, columns}, dtype, rng, -30.0, 30.0, layout);
       for (const bool log : {false, true}) {
         const std::vector<double> expected = reference(x, log);
         for_all_settings([&](const KernelContext& context) {
-          TestTensor y({2, 7, columns}, dtype);
+          TestTensor y({2, 7, columns}, dtype, layout);
           backend().softmax(context, y, x, log);
           expect_close(y.values(), expected, 2 * tolerance(dtype), log ? 10.0 : 1e-3);
         });
