@@ -2,7 +2,7 @@
 // One rank on a device that is not the host: three models train as on the CPU, and a job that is
 // killed goes on bit for bit, on every daemon of the tests that has such a device.
 #include <fmt/format.h>
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
@@ -84,13 +84,14 @@ class DevicesE2e : public DaemonTest, public ::testing::WithParamInterface<Devic
         EXPECT_EQ(job(name)["resolved"]["device"], device);
       }
   }
-  std::string weights_of(const std::string& name) const {
-    std::string bytes;
+  std::map<std::string, std::string> weights_of(const std::string& name) const {
+    std::map<std::string, std::string> files;
     const fs::path folder =
         state_ / "jobs" / name / fmt::format("checkpoints/step-{}", GetParam().steps);
     for (const auto& file : fs::directory_iterator(folder))
-      if (file.path().extension() == ".safetensors") bytes += read_file(file.path());
-    return bytes;
+      if (file.path().extension() == ".safetensors")
+        files[file.path().filename().string()] = read_file(file.path());
+    return files;
   }
 };
 
@@ -127,7 +128,7 @@ TEST_P(DevicesE2e, AJobThatIsKilledGoesOnWithItsOwnBits) {
   ASSERT_TRUE(reaches("killed", "succeeded", 120s)) << job("killed").dump(2);
   ASSERT_EQ(step_losses("whole").size(), static_cast<std::size_t>(steps));
   EXPECT_EQ(step_losses("killed"), step_losses("whole"));
-  const std::string weights = weights_of("whole");
+  const std::map<std::string, std::string> weights = weights_of("whole");
   EXPECT_FALSE(weights.empty());
   EXPECT_TRUE(weights_of("killed") == weights);
   shut_down();
