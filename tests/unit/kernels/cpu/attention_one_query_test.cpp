@@ -6,20 +6,20 @@
 #include <functional>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "tests/unit/kernels/cpu/attention_problem.h"
+#include "tests/support/attention_problem.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {
 namespace {
 
-using testing::Answers;
-using testing::brute_force;
-using testing::expect_near;
+using meshloom::testing::brute_force;
+using meshloom::testing::expect_near;
 using testing::ForcedTarget;
 using testing::HeapWorkspace;
 using testing::HostTensor;
-using testing::Problem;
-using testing::Sizes;
+using Answers = meshloom::testing::AttentionAnswers;
+using Problem = meshloom::testing::AttentionProblem<HostTensor>;
+using Sizes = meshloom::testing::AttentionSizes;
 
 Problem one_query(std::mt19937& random, DType dtype) {
   Problem p;

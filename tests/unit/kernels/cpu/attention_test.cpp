@@ -10,21 +10,21 @@
 
 #include "kernels/cpu/attention/attention_reference.h"
 #include "kernels/cpu/cpu_features.h"
-#include "tests/unit/kernels/cpu/attention_problem.h"
+#include "tests/support/attention_problem.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {
 namespace {
 
-using testing::Answers;
-using testing::brute_force;
-using testing::expect_near;
+using meshloom::testing::brute_force;
+using meshloom::testing::expect_near;
+using meshloom::testing::kInfinity;
 using testing::ForcedTarget;
 using testing::HeapWorkspace;
 using testing::HostTensor;
-using testing::kInfinity;
-using testing::Problem;
-using testing::Sizes;
+using Answers = meshloom::testing::AttentionAnswers;
+using Problem = meshloom::testing::AttentionProblem<HostTensor>;
+using Sizes = meshloom::testing::AttentionSizes;
 
 double tolerance_of(DType dtype) {
   if (dtype == DType::kFloat64) return 1e-6;  // lse and delta are float32
@@ -377,20 +377,6 @@ TEST(Attention, BiasOfMinusInfinityMasks) {
   for (std::int64_t c = 0; c < 16; ++c) EXPECT_TRUE(std::isfinite(o.at(5 * 16 + c)));
 }
 
-TEST(Attention, NanInputsAreNotHidden) {
-  std::mt19937 random(14);
-  for (const std::string& target : available_targets()) {
-    const ForcedTarget forced(target);
-    Problem p = random_problem(random, DType::kFloat32, {1, 1, 1, 8, 30, 16, 16});
-    p.k.set(7 * 16 + 3, std::numeric_limits<double>::quiet_NaN());
-    HeapWorkspace workspace;
-    HostTensor o(DType::kFloat32, {1, 1, 8, 16}), lse(DType::kFloat32, {1, 1, 8});
-    cpu_backend().attention({{1}, {}, &workspace}, {o.view(), lse.view(), false}, p.inputs(),
-                            p.options);
-    for (std::int64_t i = 0; i < 8; ++i) EXPECT_TRUE(std::isnan(lse.at(i))) << target;
-  }
-}
-
 TEST(Attention, BitsDoNotDependOnForwardThreadsAndRepeat) {
   std::mt19937 random(15);
   Problem p = random_problem(random, DType::kFloat32, {1, 3, 1, 300, 300, 64, 64});
@@ -444,35 +430,6 @@ TEST(Attention, WorkspaceGrowsWithSequenceNotItsSquare) {
     most[i] = workspace.most();
   }
   EXPECT_LT(most[1], most[0] * 5 / 2);
-}
-
-TEST(Attention, NoKeysGiveZeros) {
-  Problem p;
-  p.n = {1, 2, 2, 5, 0, 8, 8};
-  std::mt19937 random(17);
-  p = random_problem(random, DType::kFloat32, p.n);
-  HeapWorkspace workspace;
-  HostTensor o(DType::kFloat32, {1, 2, 5, 8}), lse(DType::kFloat32, {1, 2, 5});
-  cpu_backend().attention({{1}, {}, &workspace}, {o.view(), lse.view(), false}, p.inputs(),
-                          p.options);
-  for (std::int64_t i = 0; i < o.numel(); ++i) EXPECT_EQ(o.at(i), 0.0);
-  for (std::int64_t i = 0; i < lse.numel(); ++i) EXPECT_EQ(lse.at(i), -kInfinity);
-}
-
-TEST(AttentionDelta, IsTheRowSumOfProducts) {
-  std::mt19937 random(18);
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64}) {
-    const Problem p = random_problem(random, dtype, {2, 3, 3, 17, 17, 8, 20});
-    const HostTensor o = HostTensor(dtype, {2, 3, 17, 20}, kSequenceFirst);
-    o.fill_random(random);
-    const HostTensor delta(DType::kFloat32, {2, 3, 17});
-    cpu_backend().attention_delta({{2}, {}, nullptr}, delta.view(), p.grad_o.view(), o.view());
-    for (std::int64_t row = 0; row < delta.numel(); ++row) {
-      double sum = 0.0;
-      for (std::int64_t c = 0; c < 20; ++c) sum += o.at(row * 20 + c) * p.grad_o.at(row * 20 + c);
-      EXPECT_NEAR(delta.at(row), sum, 1e-4);
-    }
-  }
 }
 
 }  // namespace

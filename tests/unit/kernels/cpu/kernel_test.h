@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel tests share: host tensors of any dtype and layout, and runs over all instruction
-// sets and several thread counts.
+// What tests of the CPU's kernels share: dense host tensors, and runs over all instruction sets and
+// several thread counts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,13 +24,8 @@ using Rng = std::mt19937_64;
 /// How a tensor's elements lie in memory.
 enum class Layout {
   kDense,     ///< row-major
-  kPermuted,  ///< dims reversed in memory
-  kPadded,    ///< row-major with gaps after every dim
   kOddStart,  ///< dense, but not aligned to a vector
 };
-
-inline constexpr Layout kAllLayouts[] = {Layout::kDense, Layout::kPermuted, Layout::kPadded,
-                                         Layout::kOddStart};
 
 /// A tensor with memory of its own.
 class HostTensor {
@@ -40,9 +35,7 @@ class HostTensor {
     view_.dtype = dtype;
     view_.shape = shape;
     view_.strides = contiguous_strides(shape);
-    std::int64_t elements = meshloom::numel(shape);
-    if (layout == Layout::kPermuted) elements = set_permuted_strides();
-    if (layout == Layout::kPadded) elements = set_padded_strides();
+    const std::int64_t elements = meshloom::numel(shape);
     const std::int64_t start = layout == Layout::kOddStart ? 1 : 0;
     memory_.assign((elements + start + 1) * dtype_size(dtype), std::byte{0});
     view_.data = memory_.data() + start * dtype_size(dtype);
@@ -54,13 +47,13 @@ class HostTensor {
   double get(std::int64_t flat) const {
     double value = 0.0;
     cpu::dispatch_any(view_.dtype, "get", [&]<typename T>(cpu::TypeTag<T>) {
-      value = cpu::convert<double>(view_.as<const T>()[offset(flat)]);
+      value = cpu::convert<double>(view_.as<const T>()[flat]);
     });
     return value;
   }
   void set(std::int64_t flat, double value) {
     cpu::dispatch_any(view_.dtype, "set", [&]<typename T>(cpu::TypeTag<T>) {
-      view_.as<T>()[offset(flat)] = cpu::convert<T>(value);
+      view_.as<T>()[flat] = cpu::convert<T>(value);
     });
   }
   std::int64_t numel() const { return view_.numel(); }
@@ -71,35 +64,8 @@ class HostTensor {
     for (std::int64_t i = 0; i < numel(); ++i) out[i] = get(i);
     return out;
   }
-  /// The whole memory, gaps included.
-  const std::vector<std::byte>& memory() const { return memory_; }
 
  private:
-  std::int64_t offset(std::int64_t flat) const {
-    std::int64_t result = 0;
-    for (int d = view_.ndim() - 1; d >= 0; --d) {
-      result += flat % view_.size(d) * view_.stride(d);
-      flat /= view_.size(d);
-    }
-    return result;
-  }
-  std::int64_t set_permuted_strides() {
-    std::int64_t stride = 1;
-    for (int d = 0; d < view_.ndim(); ++d) {
-      view_.strides[d] = stride;
-      stride *= view_.size(d);
-    }
-    return stride;
-  }
-  std::int64_t set_padded_strides() {
-    std::int64_t stride = 1;
-    for (int d = view_.ndim() - 1; d >= 0; --d) {
-      view_.strides[d] = stride;
-      stride = stride * view_.size(d) + 3;
-    }
-    return stride;
-  }
-
   std::vector<std::byte> memory_;
   TensorView view_;
 };
@@ -150,30 +116,5 @@ inline void for_all_settings(const std::function<void(const KernelContext&)>& bo
 }
 
 inline Backend& backend() { return backend_for(kCpuDevice); }
-
-/// Relative rounding error of one result of this dtype, with room for a few operations in float32.
-inline double tolerance(DType dtype) {
-  switch (dtype) {
-    case DType::kBFloat16: return 0x1p-8;
-    case DType::kFloat16: return 0x1p-10;
-    case DType::kFloat64: return 1e-12;
-    default: return 2e-6;
-  }
-}
-
-/// |actual - expected| <= relative * max(|expected|, scale) for all elements; NaN equals NaN.
-inline void expect_close(const std::vector<double>& actual, const std::vector<double>& expected,
-                         double relative, double scale = 1.0) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    if (actual[i] == expected[i] || (std::isnan(actual[i]) && std::isnan(expected[i]))) continue;
-    const double bound = relative * std::max(std::abs(expected[i]), scale);
-    ASSERT_LE(std::abs(actual[i] - expected[i]), bound)
-        << "element " << i << ": " << actual[i] << ", expected " << expected[i];
-  }
-}
-
-inline const std::vector<DType> kFloatDTypes{DType::kFloat32, DType::kBFloat16, DType::kFloat16,
-                                             DType::kFloat64};
 
 }  // namespace meshloom::kernels::test

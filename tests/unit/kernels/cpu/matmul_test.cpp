@@ -20,13 +20,6 @@ using testing::ForcedTarget;
 using testing::HeapWorkspace;
 using testing::HostTensor;
 
-TensorView transposed(TensorView view) {
-  const int last = view.ndim() - 1;
-  std::swap(view.shape[last], view.shape[last - 1]);
-  std::swap(view.strides[last], view.strides[last - 1]);
-  return view;
-}
-
 double gelu(double x) { return 0.5 * x * std::erfc(-x / std::numbers::sqrt2); }
 double gelu_tanh(double x) {
   return 0.5 * x *
@@ -192,46 +185,6 @@ TEST(Matmul, MatchesSumsInDoubleAtLargeSizes) {
       run_case(c, random);
     }
   }
-}
-
-TEST(Matmul, TakesExpandedReversedAndTransposedViews) {
-  std::mt19937 random(9);
-  const HostTensor row(DType::kFloat32, {1, 6}), b(DType::kFloat32, {6, 4}),
-      y(DType::kFloat32, {4, 5});
-  row.fill_random(random);
-  b.fill_random(random);
-  // a: one row shown five times. y: written through its transpose.
-  TensorView a = row.view();
-  a.shape = {5, 6};
-  a.strides = {0, 1};
-  HeapWorkspace workspace;
-  cpu_backend().matmul({{1}, {}, &workspace}, transposed(y.view()), a, b.view(), {});
-  for (std::int64_t i = 0; i < 5; ++i)
-    for (std::int64_t j = 0; j < 4; ++j) {
-      double sum = 0.0;
-      for (std::int64_t p = 0; p < 6; ++p) sum += row.at(p) * b.at(p * 4 + j);
-      EXPECT_NEAR(y.at(j * 5 + i), sum, 1e-5);
-    }
-}
-
-TEST(Matmul, InnerSizeZeroGivesZerosOrKeepsY) {
-  const HostTensor a(DType::kFloat32, {3, 0}), b(DType::kFloat32, {0, 2}),
-      y(DType::kFloat32, {3, 2});
-  for (std::int64_t i = 0; i < 6; ++i) y.set(i, 4.0);
-  MatmulOptions adding;
-  adding.beta = 1.0f;
-  cpu_backend().matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), adding);
-  EXPECT_EQ(y.values(), std::vector<double>(6, 4.0));
-  cpu_backend().matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), {});
-  EXPECT_EQ(y.values(), std::vector<double>(6, 0.0));
-  MatmulOptions biased;
-  biased.epilogue = Epilogue::kBias;
-  const HostTensor bias(DType::kFloat32, {2});
-  bias.set(0, 1.5);
-  bias.set(1, -2.0);
-  biased.bias = bias.view();
-  cpu_backend().matmul({{1}, {}, nullptr}, y.view(), a.view(), b.view(), biased);
-  EXPECT_EQ(y.values(), (std::vector<double>{1.5, -2.0, 1.5, -2.0, 1.5, -2.0}));
 }
 
 TEST(Matmul, RepeatsBitForBit) {

@@ -11,7 +11,6 @@
 namespace meshloom::kernels::cpu {
 namespace {
 
-using testing::ForcedTarget;
 using testing::HeapWorkspace;
 using testing::HostTensor;
 
@@ -148,23 +147,6 @@ void check(const Problem& p, int threads, bool accumulate) {
   for (double& x : db) x += before;
   expect_near(dweight.values(), dw, tolerance, "dweight");
   expect_near(dbias.values(), db, tolerance, "dbias");
-}
-
-TEST(OutputLoss, MatchesBruteForce) {
-  std::mt19937 random(5);
-  for (int i = 0; i < 24; ++i) {
-    SCOPED_TRACE(i);
-    const DType dtypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat64};
-    Problem p = random_problem(
-        random, dtypes[i % 3],
-        {1 + static_cast<std::int64_t>(random() % 60), 1 + static_cast<std::int64_t>(random() % 50),
-         2 + static_cast<std::int64_t>(random() % 300)});
-    if (i % 4 == 0) p.options.label_smoothing = 0.1f;
-    const std::vector<std::string> targets = available_targets();
-    const ForcedTarget forced(targets[static_cast<std::size_t>(i) % targets.size()]);
-    check(p, 1 + i % 3, i % 2 == 0);
-    if (HasFatalFailure()) return;
-  }
 }
 
 // More logits than one chunk holds, and in bfloat16 more than a block of gradients.

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/unit/kernels/cpu/kernel_test.h"
+#include "tests/support/test_tensor.h"
 
 namespace meshloom::kernels::test {
 namespace {
@@ -10,12 +10,12 @@ namespace {
 // Parameters of uneven sizes with gradients; the state is kept in double beside.
 struct OptimizerProblem {
   explicit OptimizerProblem(Rng& rng) {
-    for (const std::int64_t n : {70001, 3, 1, 0, 129}) {
+    for (const std::int64_t n : {9001, 3, 1, 0, 129}) {
       master.push_back(random_tensor({n}, DType::kFloat32, rng));
       grad.push_back(random_tensor({n}, DType::kFloat32, rng));
-      moment1.push_back(HostTensor({n}, DType::kFloat32));
-      moment2.push_back(HostTensor({n}, DType::kFloat32));
-      working.push_back(HostTensor({n}, DType::kBFloat16));
+      moment1.push_back(zeros({n}, DType::kFloat32));
+      moment2.push_back(zeros({n}, DType::kFloat32));
+      working.push_back(zeros({n}, DType::kBFloat16));
       decay.push_back(0.1f * static_cast<float>(decay.size()));
       p.push_back(master.back().values());
       m.push_back(moment1.back().values());
@@ -36,12 +36,12 @@ struct OptimizerProblem {
       expect_close(moment2[k].values(), v[k], 2e-6);
       if (!with_working || k % 2 != 0) continue;
       for (std::int64_t i = 0; i < master[k].numel(); ++i)
-        ASSERT_EQ(working[k].get(i),
-                  static_cast<float>(bfloat16(static_cast<float>(master[k].get(i)))));
+        ASSERT_EQ(working[k].at(i),
+                  static_cast<float>(bfloat16(static_cast<float>(master[k].at(i)))));
     }
   }
 
-  std::vector<HostTensor> master, grad, moment1, moment2, working;
+  std::vector<TestTensor> master, grad, moment1, moment2, working;
   std::vector<float> decay;
   std::vector<std::vector<double>> p, m, v;
 };
@@ -60,9 +60,9 @@ struct Scalars {
     clipped = true;
   }
 
-  HostTensor lr{{1}, DType::kFloat32}, step{{1}, DType::kInt64};
-  HostTensor grad_factor{{1}, DType::kFloat32}, grad_norm{{1}, DType::kFloat32};
-  HostTensor loss{{1}, DType::kFloat64};
+  TestTensor lr{{1}, DType::kFloat32}, step{{1}, DType::kInt64};
+  TestTensor grad_factor{{1}, DType::kFloat32}, grad_norm{{1}, DType::kFloat32};
+  TestTensor loss = zeros({1}, DType::kFloat64);
   bool clipped = false;
 };
 
@@ -72,7 +72,7 @@ void adam_reference(OptimizerProblem& problem, const AdamOptions& o, double lr, 
   for (std::size_t k = 0; k < problem.p.size(); ++k)
     for (std::size_t i = 0; i < problem.p[k].size(); ++i) {
       double& p = problem.p[k][i];
-      double g = problem.grad[k].get(i) * factor;
+      double g = problem.grad[k].at(i) * factor;
       if (o.decoupled)
         p -= lr * problem.decay[k] * p;
       else
@@ -92,7 +92,7 @@ void sgd_reference(OptimizerProblem& problem, const SgdOptions& o, double lr, in
   for (std::size_t k = 0; k < problem.p.size(); ++k)
     for (std::size_t i = 0; i < problem.p[k].size(); ++i) {
       double& p = problem.p[k][i];
-      double g = problem.grad[k].get(i) * factor + problem.decay[k] * p;
+      double g = problem.grad[k].at(i) * factor + problem.decay[k] * p;
       if (o.momentum != 0.0f) {
         double& m = problem.m[k][i];
         m = step == 1 ? g : o.momentum * m + (1.0 - o.dampening) * g;
@@ -134,8 +134,8 @@ TEST(Step, ANormOrLossThatIsNotFiniteLeavesEverythingAsItIs) {
     Scalars scalars(0.01f);
     scalars.clip(0.5, norm);
     scalars.loss.set(0, loss);
-    backend().adam_step({}, problem.tensors(true), scalars.views(1), {});
-    backend().sgd_step({}, problem.tensors(true), scalars.views(1), {.momentum = 0.9f});
+    backend().adam_step(test_context(), problem.tensors(true), scalars.views(1), {});
+    backend().sgd_step(test_context(), problem.tensors(true), scalars.views(1), {.momentum = 0.9f});
     for (std::size_t k = 0; k < problem.master.size(); ++k) {
       EXPECT_EQ(problem.master[k].values(), problem.p[k]);
       EXPECT_EQ(problem.moment1[k].values(), problem.m[k]);
@@ -146,33 +146,20 @@ TEST(Step, ANormOrLossThatIsNotFiniteLeavesEverythingAsItIs) {
 }
 
 TEST(ClipFactor, IsTheQuotientOfTheNormsOrOne) {
-  const HostTensor norm({1}, DType::kFloat32), factor({1}, DType::kFloat32);
-  HostTensor squares({1}, DType::kFloat64);
+  const TestTensor norm({1}, DType::kFloat32), factor({1}, DType::kFloat32);
+  TestTensor squares({1}, DType::kFloat64);
   const auto factor_of = [&](double sum, double max_norm) {
     squares.set(0, sum);
-    backend().clip_factor({}, norm, factor, squares, max_norm);
-    return factor.get(0);
+    backend().clip_factor(test_context(), norm, factor, squares, max_norm);
+    return factor.at(0);
   };
   EXPECT_FLOAT_EQ(factor_of(16.0, 1.0), 1.0f / (4.0f + 1e-6f));
-  EXPECT_EQ(norm.get(0), 4.0);
+  EXPECT_EQ(norm.at(0), 4.0);
   EXPECT_EQ(factor_of(16.0, 5.0), 1.0);
   EXPECT_EQ(factor_of(16.0, 0.0), 1.0);
   EXPECT_EQ(factor_of(0.0, 1.0), 1.0);
   factor_of(std::nan(""), 1.0);
-  EXPECT_TRUE(std::isnan(norm.get(0)));
-}
-
-TEST(Adam, ThreadsDoNotChangeBits) {
-  std::vector<std::vector<double>> results;
-  for (const int threads : {1, 2, 3, 7}) {
-    Rng rng(2);
-    OptimizerProblem problem(rng);
-    KernelContext context;
-    context.threads = {threads};
-    backend().adam_step(context, problem.tensors(false), Scalars(0.01f).views(1), {});
-    results.push_back(problem.master[0].values());
-    EXPECT_EQ(results.back(), results.front());
-  }
+  EXPECT_TRUE(std::isnan(norm.at(0)));
 }
 
 TEST(Sgd, MatchesTheDefinition) {
@@ -203,12 +190,12 @@ TEST(Sgd, MatchesTheDefinition) {
 
 TEST(Sgd, MomentumBufferMayBeMissing) {
   Rng rng(4);
-  const HostTensor master = random_tensor({10}, DType::kFloat32, rng);
-  const HostTensor grad = random_tensor({10}, DType::kFloat32, rng);
+  const TestTensor master = random_tensor({10}, DType::kFloat32, rng);
+  const TestTensor grad = random_tensor({10}, DType::kFloat32, rng);
   const std::vector<double> before = master.values();
   const std::vector<OptimizerTensor> tensors{{master, grad, {}, {}, {}, 0.0f}};
-  backend().sgd_step({}, tensors, Scalars(1.0).views(1), {});
-  for (int i = 0; i < 10; ++i) EXPECT_FLOAT_EQ(master.get(i), before[i] - grad.get(i));
+  backend().sgd_step(test_context(), tensors, Scalars(1.0).views(1), {});
+  for (int i = 0; i < 10; ++i) EXPECT_FLOAT_EQ(master.at(i), before[i] - grad.at(i));
 }
 
 }  // namespace

@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// An attention problem that answers itself: textbook formulas in double on whole matrices.
+// An attention problem that answers itself, on tensors of any class that has shape() and at().
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
 #include "kernels/backend.h"
-#include "tests/unit/kernels/cpu/compute_fixture.h"
 
-namespace meshloom::kernels::cpu::testing {
+namespace meshloom::testing {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Sizes {
+struct AttentionSizes {
   std::int64_t b = 1, hq = 1, hkv = 1, sq = 1, skv = 1, d = 8, dv = 8;
 };
 
-// A whole attention problem with its own answers: textbook formulas in double on whole matrices.
-struct Problem {
-  Sizes n;
-  AttentionOptions options;
-  HostTensor q, k, v, grad_o;
-  HostTensor bias, slopes, query_positions, key_positions, query_documents, key_documents;
+/// The options show the tensors beside them. `bias` is dense, with sizes of 1 where it is
+/// broadcast.
+template <typename Tensor>
+struct AttentionProblem {
+  AttentionSizes n{};
+  kernels::AttentionOptions options{};
+  Tensor q{}, k{}, v{}, grad_o{};
+  Tensor bias{}, slopes{}, query_positions{}, key_positions{}, query_documents{}, key_documents{};
 
   std::int64_t head(std::int64_t h) const { return h / (n.hq / n.hkv); }
-  double at(const HostTensor& t, std::int64_t b, std::int64_t h, std::int64_t s,
-            std::int64_t c) const {
+  double at(const Tensor& t, std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t c) const {
     const Shape& shape = t.shape();
     return t.at(((b * shape[1] + h) * shape[2] + s) * shape[3] + c);
   }
@@ -47,15 +49,18 @@ struct Problem {
     return !options.query_documents.defined() ||
            query_documents.at(b * n.sq + i) == key_documents.at(b * n.skv + j);
   }
+  /// The index, in row-major order, of the element that is added to a score.
+  std::int64_t bias_index(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    const Shape& shape = bias.shape();
+    return ((b % shape[0] * shape[1] + h % shape[1]) * shape[2] + i % shape[2]) * shape[3] +
+           j % shape[3];
+  }
   double score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
     if (!visible(b, i, j)) return -kInfinity;
     double sum = 0.0;
     for (std::int64_t c = 0; c < n.d; ++c) sum += at(q, b, h, i, c) * at(k, b, head(h), j, c);
     sum *= options.scale != 0.0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(n.d));
-    if (options.bias.defined()) {
-      const TensorView& t = options.bias;
-      sum += t.as<float>()[b * t.stride(0) + h * t.stride(1) + i * t.stride(2) + j * t.stride(3)];
-    }
+    if (options.bias.defined()) sum += bias.at(bias_index(b, h, i, j));
     if (options.alibi_slopes.defined())
       sum -=
           slopes.at(h) *
@@ -72,16 +77,18 @@ struct Problem {
     const float u = philox_uniform(options.dropout_random.at(index));
     return u < options.dropout_p ? 0.0 : 1.0 / (1.0 - options.dropout_p);
   }
-  AttentionInputs inputs() const { return {q.view(), k.view(), v.view()}; }
+  kernels::AttentionInputs inputs() const { return {q.view(), k.view(), v.view()}; }
 };
 
-struct Answers {
+struct AttentionAnswers {
   std::vector<double> o, lse, delta, dq, dk, dv, dbias;
 };
 
-inline Answers brute_force(const Problem& p) {
-  const Sizes& n = p.n;
-  Answers a;
+/// Forward and backward by textbook formulas in double on whole matrices.
+template <typename Tensor>
+AttentionAnswers brute_force(const AttentionProblem<Tensor>& p) {
+  const AttentionSizes& n = p.n;
+  AttentionAnswers a;
   a.o.resize(n.b * n.hq * n.sq * n.dv);
   a.lse.resize(n.b * n.hq * n.sq);
   a.delta.resize(a.lse.size());
@@ -127,6 +134,7 @@ inline Answers brute_force(const Problem& p) {
   return a;
 }
 
+/// Within tolerance * (1 + |want|) for all elements; infinities are equal.
 inline void expect_near(const std::vector<double>& got, const std::vector<double>& want,
                         double tolerance, const char* what) {
   ASSERT_EQ(got.size(), want.size()) << what;
@@ -140,4 +148,4 @@ inline void expect_near(const std::vector<double>& got, const std::vector<double
   }
 }
 
-}  // namespace meshloom::kernels::cpu::testing
+}  // namespace meshloom::testing
