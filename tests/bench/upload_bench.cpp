@@ -13,6 +13,7 @@
 #include "daemon/base/files.h"
 #include "daemon/base/sha256.h"
 #include "daemon/control/net/grpc_server.h"
+#include "daemon/control/services/run_holders.h"
 #include "daemon/control/services/upload_service.h"
 #include "daemon/control/stores/state_contents.h"
 #include "daemon/control/stores/upload_store.h"
@@ -51,6 +52,15 @@ double cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+/// Every run is open, and anybody's.
+class AnyRun final : public control::RunHolders {
+ public:
+  std::string own_open_run(const control::Caller&, const std::string& name) const override {
+    return name;
+  }
+  control::Hold hold_lease(const control::Caller&, const std::string&) const override { return {}; }
+};
+
 struct Cost {
   double wall = 0, cpu = 0;
 };
@@ -87,11 +97,8 @@ class UploadBench {
     control::UploadStore uploads(
         {state / "blobs", control::with_upload_defaults(v1::UploadConfig())});
     const auto ledger = control::open_ledger(state / "journal", {&uploads});
-    const control::UploadServiceImpl::Options any_run = {
-        .own_run = [](const grpc::ServerContextBase&, const std::string& run) { return run; },
-        .hold_lease = [](const grpc::ServerContextBase&,
-                         const std::string&) { return control::Hold(); }};
-    control::UploadServiceImpl service(uploads, any_run);
+    const AnyRun any_run;
+    control::UploadServiceImpl service(uploads, any_run, {});
     return with_server(&service, [&](v1::UploadService::Stub& stub) {
       const std::string name = create(stub, kind);
       return cost_of([&] {
