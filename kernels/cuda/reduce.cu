@@ -150,11 +150,12 @@ __global__ void __launch_bounds__(kThreads)
                 const double* centers, typename Elements::Joined* partials) {
   using Folded = typename Elements::Folded;
   using Joined = typename Elements::Joined;
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const std::int64_t group = thread / split.lanes;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % split.lanes;
+  const std::int64_t group =
+      static_cast<std::int64_t>(blockIdx.x) * (kThreads / split.lanes) + thread / split.lanes;
   const bool works = group < split.outputs * split.parts;
   const std::int64_t output = works ? group / split.parts : 0;
-  const std::int64_t begin = (works ? group % split.parts : 0) * split.chunk;
+  const std::int64_t begin = works ? (group - output * split.parts) * split.chunk : 0;
   const std::int64_t n = plan.reduced.numel;
   const std::int64_t end = !works ? begin : begin + split.chunk < n ? begin + split.chunk : n;
   std::int64_t base[2];
@@ -164,32 +165,44 @@ __global__ void __launch_bounds__(kThreads)
 
   Joined total = start_of<Joined>(term);
   const std::int64_t step = split.lanes * kVector;
-  for (std::int64_t i = begin + thread % split.lanes * kVector; i < end;) {
-    Folded folded[kVector];
-    for (int v = 0; v < kVector; ++v) folded[v] = start_of<Folded>(term);
-    for (int k = 0; k < kFolded && i < end; ++k, i += step) {
-      if constexpr (kVector > 1) {
-        const T* from = static_cast<const T*>(plan.reduced.data[0]) + base[0] + i;
-        if (aligned && i + kVector <= end) {
-          const Vector<T> vector = load_vector(from);
-          for (int v = 0; v < kVector; ++v)
-            folded[v] = fold(term, folded[v], to_compute(vector[v]), center);
-        } else {
-          for (int v = 0; v < kVector; ++v)
-            if (i + v < end) folded[v] = fold(term, folded[v], to_compute(from[v]), center);
-        }
-      } else {
-        std::int64_t at[1];
-        locate(plan.reduced, i, at);
-        folded[0] = fold(
-            term, folded[0],
-            Elements::load(plan.reduced.data[0], plan.reduced.dtypes[0], base[0] + at[0]), center);
-      }
+  std::int64_t i = begin + lane * kVector;
+  if constexpr (std::is_same_v<Folded, Joined>) {
+    for (; i < end; i += step) {
+      std::int64_t at[1];
+      locate(plan.reduced, i, at);
+      total = fold(term, total,
+                   Elements::load(plan.reduced.data[0], plan.reduced.dtypes[0], base[0] + at[0]),
+                   center);
     }
-    for (int v = 0; v < kVector; ++v) total = join(term, total, static_cast<Joined>(folded[v]));
+  } else {
+    while (i < end) {
+      Folded folded[kVector];
+      for (int v = 0; v < kVector; ++v) folded[v] = start_of<Folded>(term);
+      for (int k = 0; k < kFolded && i < end; ++k, i += step) {
+        if constexpr (kVector > 1) {
+          const T* from = static_cast<const T*>(plan.reduced.data[0]) + base[0] + i;
+          if (aligned && i + kVector <= end) {
+            const Vector<T> vector = load_vector(from);
+            for (int v = 0; v < kVector; ++v)
+              folded[v] = fold(term, folded[v], to_compute(vector[v]), center);
+          } else {
+            for (int v = 0; v < kVector; ++v)
+              if (i + v < end) folded[v] = fold(term, folded[v], to_compute(from[v]), center);
+          }
+        } else {
+          std::int64_t at[1];
+          locate(plan.reduced, i, at);
+          folded[0] =
+              fold(term, folded[0],
+                   Elements::load(plan.reduced.data[0], plan.reduced.dtypes[0], base[0] + at[0]),
+                   center);
+        }
+      }
+      for (int v = 0; v < kVector; ++v) total = join(term, total, static_cast<Joined>(folded[v]));
+    }
   }
   total = join_lanes(term, total, split.lanes);
-  if (works && thread % split.lanes == 0) partials[group] = total;
+  if (works && lane == 0) partials[group] = total;
 }
 
 // A block for 32 * kVector neighbouring outputs and one part of their rows: a lane has kVector of
@@ -264,15 +277,16 @@ template <class Joined>
 __global__ void __launch_bounds__(kThreads)
     join_parts(const __grid_constant__ StridedPlan<2> kept, Split split, Term term,
                const Joined* partials, Finish finish) {
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const std::int64_t output = thread / split.lanes;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % split.lanes;
+  const std::int64_t output =
+      static_cast<std::int64_t>(blockIdx.x) * (kThreads / split.lanes) + thread / split.lanes;
   const bool works = output < split.outputs;
   Joined total = start_of<Joined>(term);
   if (works)
-    for (std::int64_t part = thread % split.lanes; part < split.parts; part += split.lanes)
+    for (std::int64_t part = lane; part < split.parts; part += split.lanes)
       total = join(term, total, partials[output * split.parts + part]);
   total = join_lanes(term, total, split.lanes);
-  if (!works || thread % split.lanes != 0) return;
+  if (!works || lane != 0) return;
   std::int64_t at[2];
   locate(kept, output, at);
   store_any(kept.dtypes[1], kept.data[1], at[1], finish(total));

@@ -26,12 +26,14 @@ __device__ __forceinline__ A join(Term term, A a, A b) {
   return term == Term::kMax ? MaxOf{}(a, b) : a + b;
 }
 
-/// `center` is that of kSquares.
+/// `center` is that of kSquares, which integers do not have.
 template <class A>
 __device__ __forceinline__ A fold(Term term, A a, A x, A center) {
-  if (term != Term::kSquares) return join(term, a, x);
-  const A distance = x - center;
-  return a + distance * distance;
+  if constexpr (!std::is_same_v<A, std::int64_t>) {
+    const A distance = x - center;
+    if (term == Term::kSquares) return a + distance * distance;
+  }
+  return join(term, a, x);
 }
 
 /// Elements of one dtype: folded in float, joined in double.
