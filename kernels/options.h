@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Option structs and op ids of the compute interface in kernels/backend.h.
+// Option structs of the compute interface in kernels/backend.h.
 #pragma once
 
 #include <cstdint>
@@ -8,31 +8,9 @@
 
 #include "kernels/base/philox.h"
 #include "kernels/base/tensor_view.h"
+#include "kernels/op_ids.h"
 
 namespace meshloom::kernels {
-
-enum class UnaryOp : std::uint8_t {
-  kNeg,
-  kExp,
-  kLog,
-  kTanh,
-  kSqrt,
-  kRsqrt,
-  kRelu,
-  kSigmoid,
-  kSilu,
-  kGelu,
-  kGeluTanh,
-  kPow,   ///< x ^ scalar
-  kAdd,   ///< x + scalar
-  kMul,   ///< x * scalar
-  kRsub,  ///< scalar - x
-  kRdiv,  ///< scalar / x
-};
-
-enum class BinaryOp : std::uint8_t { kAdd, kSub, kMul, kDiv };
-
-enum class ReduceOp : std::uint8_t { kSum, kMean, kAmax, kVar };
 
 /// What a matmul does to its result before storing it.
 enum class Epilogue : std::uint8_t {

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The elementwise functions of one tensor and their derivatives, in float or double. For .cu files.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cuda/device.h"
+#include "kernels/op_ids.h"
+
+namespace meshloom::kernels::cuda {
+
+template <UnaryOp op>
+struct UnaryTag {
+  static constexpr UnaryOp kOp = op;
+};
+
+/// Calls body(UnaryTag<op>{}), outside of loops over elements.
+template <class Body>
+__device__ __forceinline__ void dispatch_unary(UnaryOp op, const Body& body) {
+  switch (op) {
+    case UnaryOp::kNeg: return body(UnaryTag<UnaryOp::kNeg>{});
+    case UnaryOp::kExp: return body(UnaryTag<UnaryOp::kExp>{});
+    case UnaryOp::kLog: return body(UnaryTag<UnaryOp::kLog>{});
+    case UnaryOp::kTanh: return body(UnaryTag<UnaryOp::kTanh>{});
+    case UnaryOp::kSqrt: return body(UnaryTag<UnaryOp::kSqrt>{});
+    case UnaryOp::kRsqrt: return body(UnaryTag<UnaryOp::kRsqrt>{});
+    case UnaryOp::kRelu: return body(UnaryTag<UnaryOp::kRelu>{});
+    case UnaryOp::kSigmoid: return body(UnaryTag<UnaryOp::kSigmoid>{});
+    case UnaryOp::kSilu: return body(UnaryTag<UnaryOp::kSilu>{});
+    case UnaryOp::kGelu: return body(UnaryTag<UnaryOp::kGelu>{});
+    case UnaryOp::kGeluTanh: return body(UnaryTag<UnaryOp::kGeluTanh>{});
+    case UnaryOp::kPow: return body(UnaryTag<UnaryOp::kPow>{});
+    case UnaryOp::kAdd: return body(UnaryTag<UnaryOp::kAdd>{});
+    case UnaryOp::kMul: return body(UnaryTag<UnaryOp::kMul>{});
+    case UnaryOp::kRsub: return body(UnaryTag<UnaryOp::kRsub>{});
+    case UnaryOp::kRdiv: return body(UnaryTag<UnaryOp::kRdiv>{});
+  }
+}
+
+template <class C>
+__device__ __forceinline__ C sigmoid(C x) {
+  return C(1) / (C(1) + std::exp(-x));
+}
+
+template <class C>
+__device__ __forceinline__ C normal_distribution(C x) {
+  return C(0.5) * std::erfc(x * C(-0.70710678118654752440));
+}
+
+/// 2 u for u = sqrt(2 / pi) (x + 0.044715 x^3): GELU by tanh is x times the sigmoid of it.
+template <class C>
+__device__ __forceinline__ C gelu_exponent(C x, C x2) {
+  return x * (C(1.59576912160573071176) + C(0.07135481627260025) * x2);
+}
+
+template <class C>
+__device__ __forceinline__ C power(C x, C exponent) {
+  if (exponent == C(0)) return C(1);
+  if (exponent == C(1)) return x;
+  if (exponent == C(2)) return x * x;
+  if (exponent == C(3)) return x * x * x;
+  if (exponent == C(0.5)) return std::sqrt(x);
+  if (exponent == C(-1)) return C(1) / x;
+  return std::pow(x, exponent);
+}
+
+template <UnaryOp op, class C>
+__device__ __forceinline__ C unary_value(C x, C scalar) {
+  if constexpr (op == UnaryOp::kNeg) return -x;
+  if constexpr (op == UnaryOp::kExp) return std::exp(x);
+  if constexpr (op == UnaryOp::kLog) return std::log(x);
+  if constexpr (op == UnaryOp::kTanh) return std::tanh(x);
+  if constexpr (op == UnaryOp::kSqrt) return std::sqrt(x);
+  if constexpr (op == UnaryOp::kRsqrt) return C(1) / std::sqrt(x);
+  if constexpr (op == UnaryOp::kRelu) return x < C(0) ? C(0) : x;
+  if constexpr (op == UnaryOp::kSigmoid) return sigmoid(x);
+  if constexpr (op == UnaryOp::kSilu) return x / (C(1) + std::exp(-x));
+  if constexpr (op == UnaryOp::kGelu) return x * normal_distribution(x);
+  if constexpr (op == UnaryOp::kGeluTanh) return x / (C(1) + std::exp(-gelu_exponent(x, x * x)));
+  if constexpr (op == UnaryOp::kPow) return power(x, scalar);
+  if constexpr (op == UnaryOp::kAdd) return x + scalar;
+  if constexpr (op == UnaryOp::kMul) return x * scalar;
+  if constexpr (op == UnaryOp::kRsub) return scalar - x;
+  if constexpr (op == UnaryOp::kRdiv) return scalar / x;
+}
+
+/// Whether the derivative is a function of the output; else it is one of the input, or constant.
+__host__ __device__ constexpr bool slope_reads_output(UnaryOp op) {
+  return op == UnaryOp::kExp || op == UnaryOp::kTanh || op == UnaryOp::kSqrt ||
+         op == UnaryOp::kRsqrt || op == UnaryOp::kRelu || op == UnaryOp::kSigmoid;
+}
+
+template <class C>
+__device__ __forceinline__ C gelu_tanh_slope(C x) {
+  // Beyond this square the sigmoid is 0 or 1, and nothing overflows to infinity times 0.
+  const C square = x * x;
+  const C x2 = square < C(700) ? square : C(700);
+  const C s = sigmoid(gelu_exponent(x, x2));
+  return s + x * (C(1.59576912160573071176) + C(0.21406444881780075) * x2) * (s * (C(1) - s));
+}
+
+/// The derivative, of the output where slope_reads_output, else of the input.
+template <UnaryOp op, class C>
+__device__ __forceinline__ C unary_slope(C saved, C scalar) {
+  if constexpr (op == UnaryOp::kNeg || op == UnaryOp::kRsub) return C(-1);
+  if constexpr (op == UnaryOp::kExp) return saved;
+  if constexpr (op == UnaryOp::kLog) return C(1) / saved;
+  if constexpr (op == UnaryOp::kTanh) return C(1) - saved * saved;
+  if constexpr (op == UnaryOp::kSqrt) return C(0.5) / saved;
+  if constexpr (op == UnaryOp::kRsqrt) return C(-0.5) * saved * (saved * saved);
+  if constexpr (op == UnaryOp::kRelu) return saved > C(0) ? C(1) : C(0);
+  if constexpr (op == UnaryOp::kSigmoid) return saved - saved * saved;
+  if constexpr (op == UnaryOp::kSilu) {
+    const C s = sigmoid(saved);
+    return s * (C(1) + saved * (C(1) - s));
+  }
+  if constexpr (op == UnaryOp::kGelu)
+    return normal_distribution(saved) +
+           saved * C(0.39894228040143267794) * std::exp(C(-0.5) * saved * saved);
+  if constexpr (op == UnaryOp::kGeluTanh) return gelu_tanh_slope(saved);
+  if constexpr (op == UnaryOp::kPow)
+    return scalar == C(0) ? C(0) : scalar * power(saved, scalar - C(1));
+  if constexpr (op == UnaryOp::kAdd) return C(1);
+  if constexpr (op == UnaryOp::kMul) return scalar;
+  if constexpr (op == UnaryOp::kRdiv) return -(scalar / saved) / saved;
+}
+
+}  // namespace meshloom::kernels::cuda
