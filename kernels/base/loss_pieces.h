@@ -20,6 +20,9 @@ inline constexpr std::int64_t kPassingLogitsBytes = 24 << 20;
 /// Columns of those gradients that go through the products at a time, so that both products find
 /// them in the cache.
 inline constexpr std::int64_t kLogitPanelColumns = 8192;
+/// Room for one chunk of logits on a CUDA device, in float32 and float64; a chunk is a block there,
+/// and gradients in bfloat16 lie beside it, half as large.
+inline constexpr std::int64_t kDeviceLogitsBytes = 512 << 20;
 
 /// Rows of one piece of at most so many bytes, in as few pieces of nearly equal size as fit.
 inline std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes,
