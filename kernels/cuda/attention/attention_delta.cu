@@ -9,21 +9,22 @@
 namespace meshloom::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kDeltaThreads = 128;
 /// A row is 128 bytes at the usual 64 dims of bfloat16: 8 loads of 16.
-constexpr int kLanes = 8;
-constexpr int kRows = kThreads / kLanes;
+constexpr int kDeltaLanes = 8;
+constexpr int kDeltaRows = kDeltaThreads / kDeltaLanes;
 
 struct DeltaRows {
   DeviceView delta, grad_o, o;
 };
 
 template <class G, class O, int kStep>
-__global__ void __launch_bounds__(kThreads) attention_delta(DeltaRows rows) {
+__global__ void __launch_bounds__(kDeltaThreads) attention_delta(DeltaRows rows) {
   using C = Compute<G>;
   const std::int64_t count = rows.delta.numel;
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / kLanes;
-  const int lane = static_cast<int>(threadIdx.x % kLanes);
+  const std::int64_t row =
+      static_cast<std::int64_t>(blockIdx.x) * kDeltaRows + threadIdx.x / kDeltaLanes;
+  const int lane = static_cast<int>(threadIdx.x % kDeltaLanes);
   const std::int64_t heads = rows.delta.sizes[1], queries = rows.delta.sizes[2];
   const std::int64_t by_head = row / queries, s = row - by_head * queries;
   const std::int64_t b = by_head / heads, h = by_head - b * heads;
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) attention_delta(DeltaRows rows) {
     const G* grad_o = static_cast<const G*>(rows.grad_o.data) + at(rows.grad_o);
     const O* o = static_cast<const O*>(rows.o.data) + at(rows.o);
     const std::int64_t dims = rows.o.sizes[3];
-    for (std::int64_t d = lane * kStep; d < dims; d += kLanes * kStep) {
+    for (std::int64_t d = lane * kStep; d < dims; d += kDeltaLanes * kStep) {
       if constexpr (kStep == 1) {
         sum += to_compute(grad_o[d * rows.grad_o.strides[3]]) *
                static_cast<C>(to_compute(o[d * rows.o.strides[3]]));
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) attention_delta(DeltaRows rows) {
       }
     }
   }
-  for (int offset = kLanes / 2; offset > 0; offset /= 2)
+  for (int offset = kDeltaLanes / 2; offset > 0; offset /= 2)
     sum += __shfl_xor_sync(kWholeWarp, sum, offset);
   if (row >= count || lane != 0) return;
   if (rows.delta.dtype == DType::kFloat64)
@@ -67,14 +68,14 @@ bool rows_fit(const DeviceView& view, std::int64_t bytes) {
 
 template <class G, class O>
 void launch_rows(const DeltaRows& rows, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((rows.delta.numel + kRows - 1) / kRows));
+  const dim3 grid(static_cast<unsigned>((rows.delta.numel + kDeltaRows - 1) / kDeltaRows));
   if constexpr (std::is_same_v<G, float> || std::is_same_v<G, __nv_bfloat16>) {
     constexpr int kStep = kVectorElements<G>;
     if (rows.o.sizes[3] % kStep == 0 && rows_fit(rows.grad_o, sizeof(G)) &&
         rows_fit(rows.o, sizeof(O)))
-      return launch(attention_delta<G, O, kStep>, grid, dim3(kThreads), 0, stream, rows);
+      return launch(attention_delta<G, O, kStep>, grid, dim3(kDeltaThreads), 0, stream, rows);
   }
-  launch(attention_delta<G, O, 1>, grid, dim3(kThreads), 0, stream, rows);
+  launch(attention_delta<G, O, 1>, grid, dim3(kDeltaThreads), 0, stream, rows);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ class CudnnPlan final : public SdpaPlan {
       addresses.insert({{kGradO, run.grad_o}, {kDq, run.dq}, {kDk, run.dk}, {kDv, run.dv}});
     const std::lock_guard lock(library_.mutex);
     check_library(cudnnSetStream(library_.handle, stream), "stream");
-    const fe::error_t error = graph_.execute(library_.handle, addresses, workspace);
+    fe::error_t error = graph_.execute(library_.handle, addresses, workspace);
     if (error.is_bad())
       throw InternalError(fmt::format("cuDNN: attention: {}", error.get_message()));
   }

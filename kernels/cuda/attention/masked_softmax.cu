@@ -11,8 +11,8 @@ namespace meshloom::kernels::cuda {
 namespace {
 
 /// Rows of up to so many keys are a warp's, longer ones a block's.
-constexpr std::int64_t kWarpKeys = 512;
-constexpr int kWide = 256;
+constexpr std::int64_t kMostWarpKeys = 512;
+constexpr int kSoftmaxBlock = 256;
 
 // How threads share rows: kRow threads for each, which take kStep keys in a row at a time.
 template <int kRowThreads, int kKeys>
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(S::kBlock, 2)
 }
 
 template <class C>
-__global__ void __launch_bounds__(kWide) bias_gradient(BiasGradient call) {
+__global__ void __launch_bounds__(kSoftmaxBlock) bias_gradient(BiasGradient call) {
   const ScorePiece& piece = call.piece;
   const QueryStrides& strides = call.strides;
   const std::int64_t batches = strides.batch == 0 ? 1 : piece.batches;
@@ -166,9 +166,9 @@ __global__ void __launch_bounds__(kWide) bias_gradient(BiasGradient call) {
   const std::int64_t queries = strides.query == 0 ? 1 : piece.queries;
   const std::int64_t keys = strides.last == 0 ? 1 : piece.keys;
   const std::int64_t count = batches * kv_heads * grouped * queries * keys;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWide;
-  for (std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kWide + threadIdx.x; at < count;
-       at += step) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kSoftmaxBlock;
+  for (std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * kSoftmaxBlock + threadIdx.x;
+       at < count; at += step) {
     std::int64_t rest = at;
     const std::int64_t key = rest % keys;
     rest /= keys;
@@ -200,14 +200,14 @@ __global__ void __launch_bounds__(kWide) bias_gradient(BiasGradient call) {
 template <class T, class Body>
 void share_rows(std::int64_t keys, Body&& body) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, __nv_bfloat16>) {
-    if (keys % 4 == 0 && keys <= kWarpKeys) return body(Sharing<kWarp, 4>{});
-    if (keys % 4 == 0) return body(Sharing<kWide, 4>{});
+    if (keys % 4 == 0 && keys <= kMostWarpKeys) return body(Sharing<kWarp, 4>{});
+    if (keys % 4 == 0) return body(Sharing<kSoftmaxBlock, 4>{});
   }
-  body(Sharing<kWide, 1>{});
+  body(Sharing<kSoftmaxBlock, 1>{});
 }
 
 template <class S>
-dim3 grid_of(std::int64_t rows) {
+dim3 softmax_grid(std::int64_t rows) {
   return dim3(static_cast<unsigned>((rows + S::kRows - 1) / S::kRows));
 }
 
@@ -220,7 +220,7 @@ void launch_masked_softmax(const MaskedSoftmax& call, cudaStream_t stream) {
     using T = typename decltype(tag)::Type;
     share_rows<T>(call.piece.keys, [&](auto sharing) {
       using S = decltype(sharing);
-      launch(masked_softmax<T, S>, grid_of<S>(rows), dim3(S::kBlock), 0, stream, call);
+      launch(masked_softmax<T, S>, softmax_grid<S>(rows), dim3(S::kBlock), 0, stream, call);
     });
   });
 }
@@ -232,7 +232,8 @@ void launch_masked_softmax_backward(const MaskedSoftmaxBackward& call, cudaStrea
     using T = typename decltype(tag)::Type;
     share_rows<T>(call.piece.keys, [&](auto sharing) {
       using S = decltype(sharing);
-      launch(masked_softmax_backward<T, S>, grid_of<S>(rows), dim3(S::kBlock), 0, stream, call);
+      launch(masked_softmax_backward<T, S>, softmax_grid<S>(rows), dim3(S::kBlock), 0, stream,
+             call);
     });
   });
 }
@@ -241,12 +242,12 @@ void launch_bias_gradient(const BiasGradient& call, cudaStream_t stream) {
   const std::int64_t count = call.piece.rows() * call.piece.keys;
   if (count == 0) return;
   constexpr std::int64_t kMostBlocks = 4096;
-  const std::int64_t needed = (count + kWide - 1) / kWide;
+  const std::int64_t needed = (count + kSoftmaxBlock - 1) / kSoftmaxBlock;
   const dim3 grid(static_cast<unsigned>(needed < kMostBlocks ? needed : kMostBlocks));
   if (call.wide)
-    launch(bias_gradient<double>, grid, dim3(kWide), 0, stream, call);
+    launch(bias_gradient<double>, grid, dim3(kSoftmaxBlock), 0, stream, call);
   else
-    launch(bias_gradient<float>, grid, dim3(kWide), 0, stream, call);
+    launch(bias_gradient<float>, grid, dim3(kSoftmaxBlock), 0, stream, call);
 }
 
 }  // namespace meshloom::kernels::cuda

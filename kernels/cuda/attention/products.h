@@ -6,7 +6,7 @@
 
 namespace meshloom::kernels::cuda {
 
-/// As Backend::attention and Backend::attention_backward, for float32, bfloat16, float16 and
+/// Do what Backend::attention and its backward do, for float32, bfloat16, float16 and
 /// float64 (whose lse and delta may be float64, too). `backend` and `device` are where the views
 /// lie. Scores of some heads at a time are in the workspace: at most kMostScoreBytes, or one
 /// query's.

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kernels/cuda/attention/masked_softmax_launch.h"
+#include "kernels/cuda/attention/score_piece.h"
 
 namespace meshloom::kernels::cuda {
 

@@ -7,11 +7,11 @@
 namespace meshloom::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 8192;
+constexpr int kBiasGeluThreads = 256;
+constexpr std::int64_t kMostBiasGeluBlocks = 8192;
 
 template <class C>
-__device__ C load_as(const void* data, DType dtype, std::int64_t i) {
+__device__ C load_bias(const void* data, DType dtype, std::int64_t i) {
   switch (dtype) {
     case DType::kBFloat16:
       return static_cast<C>(to_compute(static_cast<const __nv_bfloat16*>(data)[i]));
@@ -36,16 +36,16 @@ __device__ C activate(C x, Activation activation) {
 template <class T>
 __global__ void bias_gelu(BiasGelu call) {
   const std::int64_t count = call.batch * call.rows * call.columns;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
-       i += step) {
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kBiasGeluThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kBiasGeluThreads + threadIdx.x;
+       i < count; i += step) {
     const std::int64_t line = i / call.columns, column = i - line * call.columns;
     const std::int64_t batch = line / call.rows, row = line - batch * call.rows;
     T* x = static_cast<T*>(call.x) + batch * call.x_batch + row * call.x_row + column;
     T* y = static_cast<T*>(call.y) + batch * call.y_batch + row * call.y_row + column;
     Compute<T> value = to_compute(*x);
     if (call.bias != nullptr) {
-      value += load_as<Compute<T>>(call.bias, call.bias_dtype, column * call.bias_stride);
+      value += load_bias<Compute<T>>(call.bias, call.bias_dtype, column * call.bias_stride);
       if (x != y) *x = from_compute<T>(value);
     }
     *y = from_compute<T>(activate(value, call.activation));
@@ -57,10 +57,11 @@ __global__ void bias_gelu(BiasGelu call) {
 void launch_bias_gelu(const BiasGelu& call, cudaStream_t stream) {
   const std::int64_t count = call.batch * call.rows * call.columns;
   if (count == 0) return;
-  const std::int64_t needed = (count + kThreads - 1) / kThreads;
-  const dim3 grid(static_cast<unsigned>(needed < kMostBlocks ? needed : kMostBlocks));
+  const std::int64_t needed = (count + kBiasGeluThreads - 1) / kBiasGeluThreads;
+  const dim3 grid(
+      static_cast<unsigned>(needed < kMostBiasGeluBlocks ? needed : kMostBiasGeluBlocks));
   for_floating("matmul's epilogue", call.dtype, [&](auto tag) {
-    launch(bias_gelu<typename decltype(tag)::Type>, grid, dim3(kThreads), 0, stream, call);
+    launch(bias_gelu<typename decltype(tag)::Type>, grid, dim3(kBiasGeluThreads), 0, stream, call);
   });
 }
 

@@ -86,13 +86,14 @@ Product::Product(Backend& copies, int device, const TensorView& y, const TensorV
 
 void Product::choose_copies() {
   const bool plain = options_.epilogue == Epilogue::kNone;
+  copied_as_ = views_.a.dtype;
   copied_.a = !matrix_layout(views_.a);
   copied_.b = !matrix_layout(views_.b);
   copied_.y = !offers_result(views_.a.dtype, views_.y.dtype) ||
               (plain ? !matrix_layout(views_.y) : !dense_rows(views_.y));
   if (!views_.kept.defined()) return;
   // GELU reads and writes one dtype.
-  const DType result = copied_.y ? views_.a.dtype : views_.y.dtype;
+  const DType result = copied_.y ? copied_as_ : views_.y.dtype;
   copied_.kept = views_.kept.dtype != result || !dense_rows(views_.kept);
 }
 
@@ -103,7 +104,7 @@ ProductViews Product::scratch_views(std::byte* scratch) const {
   ProductViews views = views_;
   if (copied_.a) views.a = twin(views_.a, operands, cutter);
   if (copied_.b) views.b = twin(views_.b, operands, cutter);
-  if (copied_.y) views.y = twin(views_.y, operands, cutter);
+  if (copied_.y) views.y = twin(views_.y, copied_as_, cutter);
   if (copied_.kept) views.kept = twin(views_.kept, views.y.dtype, cutter);
   return views;
 }
@@ -114,37 +115,55 @@ ProductViews Product::arranged(const ProductViews& views) const {
 }
 
 void Product::choose_plan(int device) {
-  const ProductViews views = folded(scratch_views(nullptr));
-  swapped_ = matrix_layout(views.y)->transposed;
-  const ProductViews few = swapped_ ? swapped(views) : views;
   const bool gelu = with_gelu(options_.epilogue);
-  const TensorView& target = gelu && few.kept.defined() ? few.kept : few.y;
-  const TensorView& bias = options_.bias;
-  const bool bias_fits = options_.epilogue != Epilogue::kNone && few.a.dtype != DType::kFloat64 &&
-                         bias.dtype == few.y.dtype && (bias.numel() == 1 || bias.stride(0) == 1);
-  const auto try_epilogue = [&](LibraryEpilogue epilogue, const TensorView& result) {
-    ProductViews asked = few;
-    asked.y = result;
-    shape_ = matmul_shape(asked, epilogue);
-    // The library's epilogues load biases as they store results.
-    if (epilogue != LibraryEpilogue::kNone)
-      shape_.y.alignment = std::min(shape_.y.alignment, address_alignment(bias.data));
-    plan_ = plan_of(device, shape_);
-    return plan_ != nullptr;
-  };
-  if (bias_fits && options_.epilogue == Epilogue::kBiasGeluTanh) {
-    if (!few.kept.defined() && try_epilogue(LibraryEpilogue::kBiasGeluTanh, few.y)) return;
-    if (few.kept.defined() && may_keep(few.kept) &&
-        try_epilogue(LibraryEpilogue::kBiasGeluTanhKept, few.y))
+  ProductViews few = planned_views();
+  if (bias_fits(few.y) && options_.epilogue == Epilogue::kBiasGeluTanh) {
+    const bool kept = few.kept.defined();
+    if (!kept && try_plan(device, few, few.y, LibraryEpilogue::kBiasGeluTanh)) return;
+    if (kept && may_keep(few.kept) &&
+        try_plan(device, few, few.y, LibraryEpilogue::kBiasGeluTanhKept))
       return;
   }
   own_gelu_ = gelu;
-  if (bias_fits && try_epilogue(LibraryEpilogue::kBias, target)) return;
+  // What an own kernel goes on with is rounded once, after it.
+  const bool narrow = few.y.dtype == DType::kBFloat16 || few.y.dtype == DType::kFloat16;
+  if (narrow && options_.epilogue != Epilogue::kNone && (gelu || !bias_fits(few.y))) {
+    copied_.y = true;
+    copied_.kept = views_.kept.defined();
+    copied_as_ = DType::kFloat32;
+    few = planned_views();
+  }
+  const TensorView& target = gelu && few.kept.defined() ? few.kept : few.y;
+  if (bias_fits(target) && try_plan(device, few, target, LibraryEpilogue::kBias)) return;
   own_bias_ = options_.epilogue != Epilogue::kNone;
-  if (try_epilogue(LibraryEpilogue::kNone, target)) return;
+  if (try_plan(device, few, target, LibraryEpilogue::kNone)) return;
   throw Unimplemented(fmt::format(
       "matmul: cuBLASLt has no deterministic kernel for {} x {} x {} of {} with a result of {}",
       shape_.m, shape_.n, shape_.k, dtype_name(shape_.operands), dtype_name(shape_.result)));
+}
+
+// The library adds biases of the result's dtype.
+bool Product::bias_fits(const TensorView& result) const {
+  const TensorView& bias = options_.bias;
+  return options_.epilogue != Epilogue::kNone && views_.a.dtype != DType::kFloat64 &&
+         bias.dtype == result.dtype && (bias.numel() == 1 || bias.stride(0) == 1);
+}
+
+ProductViews Product::planned_views() {
+  const ProductViews few = folded(scratch_views(nullptr));
+  swapped_ = matrix_layout(few.y)->transposed;
+  return swapped_ ? swapped(few) : few;
+}
+
+bool Product::try_plan(int device, ProductViews views, const TensorView& result,
+                       LibraryEpilogue epilogue) {
+  views.y = result;
+  shape_ = matmul_shape(views, epilogue);
+  // The library's epilogues load biases as they store results.
+  if (epilogue != LibraryEpilogue::kNone)
+    shape_.y.alignment = std::min(shape_.y.alignment, address_alignment(options_.bias.data));
+  plan_ = plan_of(device, shape_);
+  return plan_ != nullptr;
 }
 
 std::size_t Product::scratch_bytes() const {
@@ -152,8 +171,8 @@ std::size_t Product::scratch_bytes() const {
   std::size_t bytes = scratch_piece(plan_->workspace_bytes());
   if (copied_.a) bytes += twin_bytes(views_.a, operands);
   if (copied_.b) bytes += twin_bytes(views_.b, operands);
-  if (copied_.y) bytes += twin_bytes(views_.y, operands);
-  if (copied_.kept) bytes += twin_bytes(views_.kept, copied_.y ? operands : views_.y.dtype);
+  if (copied_.y) bytes += twin_bytes(views_.y, copied_as_);
+  if (copied_.kept) bytes += twin_bytes(views_.kept, copied_.y ? copied_as_ : views_.y.dtype);
   return bytes;
 }
 

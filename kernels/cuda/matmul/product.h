@@ -33,6 +33,9 @@ class Product {
   void choose_copies();
   ProductViews scratch_views(std::byte* scratch) const;
   void choose_plan(int device);
+  bool try_plan(int device, ProductViews views, const TensorView& result, LibraryEpilogue epilogue);
+  bool bias_fits(const TensorView& result) const;
+  ProductViews planned_views();
   ProductViews arranged(const ProductViews& views) const;
   void run_library(const KernelContext& context, const ProductViews& views,
                    std::byte* workspace) const;
@@ -42,7 +45,8 @@ class Product {
   MatmulOptions options_;
   ProductViews views_;
   Copied copied_;
-  bool swapped_ = false;  // the library computes y's transpose
+  DType copied_as_ = DType::kFloat32;  // y in the scratch
+  bool swapped_ = false;               // the library computes y's transpose
   MatmulShape shape_;
   MatmulPlan* plan_ = nullptr;
   bool own_bias_ = false, own_gelu_ = false;  // what is left of the epilogue
