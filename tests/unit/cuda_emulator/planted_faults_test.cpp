@@ -88,7 +88,7 @@ class PlantedFaultsTest : public ::testing::TestWithParam<Level> {
 
 INSTANTIATE_TEST_SUITE_P(Levels, PlantedFaultsTest,
                          ::testing::Values(MESHLOOM_LEVEL(unoptimised), MESHLOOM_LEVEL(optimised)),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& level) { return std::string(level.param.name); });
 
 TEST_P(PlantedFaultsTest, CleanKernelsGiveTheSameWithEverySeed) {
   std::vector<float> first;

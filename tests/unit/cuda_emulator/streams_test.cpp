@@ -56,7 +56,9 @@ std::string run_two_streams(bool wait) {
     check(cudaEventRecord(event, first));
     if (wait) check(cudaStreamWaitEvent(second, event, 0));
     add_one(out.data(), middle.data(), kElements, second);
-    if (wait) EXPECT_EQ(out.values(second)[5], ramp(kElements)[5] + 2);
+    if (wait) {
+      EXPECT_EQ(out.values(second)[5], ramp(kElements)[5] + 2);
+    }
     second.finish();
     first.finish();
   });
