@@ -5,6 +5,9 @@
 #   MESHLOOM_CUDA_LIBRARY_HOST  .cpp files of the plugin alone: they need cuBLASLt or cuDNN, or the emulated device
 #                               has functions of its own for them
 set(MESHLOOM_CUDA_KERNELS
+  attention/attention_delta.cu
+  attention/masked_softmax.cu
+  matmul/bias_gelu.cu
   copy.cu
   cross_entropy.cu
   elementwise.cu
@@ -15,11 +18,17 @@ set(MESHLOOM_CUDA_KERNELS
   output_loss.cu
   random.cu
   reduce.cu
+  reduce_tensors.cu
   rope.cu
   softmax.cu)
 set(MESHLOOM_CUDA_HOST
   attention/attention.cpp
+  attention/products.cpp
+  attention/score_pieces.cpp
+  attention/sdpa_rule.cpp
   matmul/matmul.cpp
+  matmul/matmul_layout.cpp
+  matmul/product.cpp
   runtime/call_log.cpp
   runtime/check.cpp
   runtime/current_device.cpp
