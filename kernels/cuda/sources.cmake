@@ -18,6 +18,7 @@ set(MESHLOOM_CUDA_KERNELS
   output_loss.cu
   random.cu
   reduce.cu
+  reduce_tensors.cu
   rope.cu
   softmax.cu)
 set(MESHLOOM_CUDA_HOST
