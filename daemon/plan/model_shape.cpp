@@ -12,7 +12,7 @@ planner::ModelShape make_model_shape(const nn::ModelConfig& c) {
           .vocab = c.vocab_size,
           .positions = c.context_length(),
           .longest_sequence = c.longest_sequence(),
-          .causal = c.architecture != nn::Architecture::kBert,
+          .causal = c.is_causal(),
           .window = c.sliding_window,
           .windowed_layers = c.windowed_layer_count()};
 }

@@ -4,40 +4,29 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
-#include "kernels/base/error.h"
+#include "daemon/nn/models/architectures/architecture.h"
 
 namespace meshloom::nn {
 namespace {
 
-constexpr auto kPlain = DecoderFamily::kLlama;
-constexpr std::array kNames = {
-    ArchitectureName{Architecture::kGpt2, kPlain, "gpt2", "GPT2LMHeadModel"},
-    ArchitectureName{Architecture::kLlama, kPlain, "llama", "LlamaForCausalLM"},
-    ArchitectureName{Architecture::kLlama, DecoderFamily::kMistral, "mistral",
-                     "MistralForCausalLM"},
-    ArchitectureName{Architecture::kLlama, DecoderFamily::kQwen2, "qwen2", "Qwen2ForCausalLM"},
-    ArchitectureName{Architecture::kLlama, DecoderFamily::kQwen3, "qwen3", "Qwen3ForCausalLM"},
-    ArchitectureName{Architecture::kBert, kPlain, "bert", "BertForMaskedLM", "BertModel"},
-};
-
 template <typename Wanted>
 const ArchitectureName* find(const Wanted& wanted) {
-  const auto* found = std::find_if(kNames.begin(), kNames.end(), wanted);
-  return found == kNames.end() ? nullptr : found;
+  for (const ModelArchitecture* architecture : architectures())
+    for (const ArchitectureName& name : architecture->names())
+      if (wanted(name)) return &name;
+  return nullptr;
 }
 
 }  // namespace
 
 const ArchitectureName& architecture_name(const ModelConfig& config) {
-  const DecoderFamily family = config.architecture == Architecture::kLlama ? config.family : kPlain;
-  const ArchitectureName* found = find([&](const ArchitectureName& name) {
-    return name.architecture == config.architecture && name.family == family;
+  const std::span<const ArchitectureName> names = architecture_of(config.architecture).names();
+  const auto found = std::find_if(names.begin(), names.end(), [&](const ArchitectureName& name) {
+    return name.family == config.family;
   });
-  check_internal(found != nullptr, "an architecture without a name");
-  return *found;
+  return found == names.end() ? names.front() : *found;
 }
 
 const ArchitectureName* find_model_type(const std::string& name) {
@@ -64,7 +53,9 @@ bool is_headless(const std::string& config_text) {
 
 std::string offered_classes() {
   std::vector<std::string> names;
-  for (const ArchitectureName& known : kNames) names.emplace_back(known.class_name);
+  for (const ModelArchitecture* architecture : architectures())
+    for (const ArchitectureName& known : architecture->names())
+      names.emplace_back(known.class_name);
   const std::string last = names.back();
   names.pop_back();
   return fmt::format("{} and {} are supported", fmt::join(names, ", "), last);
@@ -72,7 +63,9 @@ std::string offered_classes() {
 
 std::vector<std::string> architecture_names() {
   std::vector<std::string> names;
-  for (const ArchitectureName& known : kNames) names.emplace_back(known.model_type);
+  for (const ModelArchitecture* architecture : architectures())
+    for (const ArchitectureName& known : architecture->names())
+      names.emplace_back(known.model_type);
   return names;
 }
 

@@ -12,7 +12,7 @@
 
 namespace meshloom::nn {
 
-enum class Architecture { kGpt2, kLlama, kBert };
+enum class Architecture { kGpt2, kLlama, kGemma3, kBert };
 /// Whose config.json a decoder of Architecture::kLlama comes from. What is computed differs in the
 /// switches of ModelConfig alone.
 enum class DecoderFamily { kLlama, kMistral, kQwen2, kQwen3 };
@@ -49,6 +49,9 @@ struct ModelConfig {
   std::int64_t sliding_window = 0;
   std::vector<bool> windowed_layers;  ///< one each; empty: all, if sliding_window is not 0
   double rope_theta = 10000.0;
+  // Gemma 3: the rotation of windowed layers, and what queries are divided by the root of.
+  double local_rope_theta = 0.0;
+  double query_scalar = 0.0;
   std::optional<RopeScaling> rope_scaling;  ///< none: "default"
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
@@ -60,6 +63,8 @@ struct ModelConfig {
   std::vector<UnreadKey> unread_keys;
   std::vector<std::string> notes;
 
+  /// Whether a position sees itself and those before it alone, so that the model generates.
+  bool is_causal() const;
   /// Positions that the model is made for: max_position_embeddings, or what the scaling of its RoPE
   /// makes of it.
   std::int64_t context_length() const;

@@ -21,7 +21,7 @@ constexpr int kRows = 0, kSequence = 1;  // dims of [B,S]
 planner::DimOrderPtr order_of(const BatchSharding& sharding, std::int64_t rows, std::int64_t length,
                               const planner::DocumentRows* documents) {
   const nn::ModelConfig& config = sharding.model;
-  const RowMask whole{{.is_causal = config.architecture != nn::Architecture::kBert}, nullptr};
+  const RowMask whole{{.is_causal = config.is_causal()}, nullptr};
   std::vector<RowMask> masks(static_cast<std::size_t>(rows), whole);
   for (std::size_t row = 0; documents != nullptr && row < masks.size(); ++row)
     masks[row].documents = documents->at(row)->documents;
@@ -103,7 +103,7 @@ nn::Batch shard_batch(const BatchSharding& sharding, HostUploads& uploads,
   lay_out(batch.labels, DType::kInt64, layouts.sharded(labels));
   lay_out(batch.position_ids, DType::kInt64, tokens);
   if (!host.weights.empty()) lay_out(batch.label_weights, DType::kFloat32, tokens);
-  if (sharding.model.architecture == nn::Architecture::kBert) {
+  if (sharding.model.type_vocab_size > 0) {
     batch.token_type_ids = zeros(uploads.context(), {mine.rows, mine.length}, DType::kInt64);
     lay_out(batch.token_type_ids, DType::kInt64, tokens);
   }
@@ -125,7 +125,7 @@ void shard_batch(const BatchSharding& sharding, std::span<Tensor> in, DocumentRe
                                                 std::span<const std::int64_t>(positions_of(
                                                     ids.size(kRows), ids.size(kSequence)))),
                                     ids);
-  if (!types && sharding.model.architecture == nn::Architecture::kBert)
+  if (!types && sharding.model.type_vocab_size > 0)
     types = nn::replicated_like(zeros(ids.context(), ids.shape(), DType::kInt64), ids);
   std::shared_ptr<const planner::DocumentRows> rows;
   if (const Tensor& given = in[BatchInput::kDocumentIds]) rows = documents.rows(local_of(given));

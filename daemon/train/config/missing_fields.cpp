@@ -76,7 +76,7 @@ class MissingFields {
                           (config_.data().tokenizer().empty() && model.vocab_size == 256);
     if (folder->empty() && !is_bytes && has_text())
       add("run.data.tokenizer", "a Hugging Face folder with a tokenizer: the data are text");
-    if (model.architecture != nn::Architecture::kBert ||
+    if (model.is_causal() ||
         config_.data().masked_lm().has_mask_token())
       return;
     const auto tokenizer = folder->empty()

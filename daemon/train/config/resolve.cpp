@@ -88,7 +88,7 @@ void resolve_schedule(v1::LrSchedulerConfig& schedule, std::int64_t steps) {
 void resolve_masked_lm(v1::DataConfig& data, const nn::ModelConfig& model,
                        const std::string& section) {
   const std::string field = section + ".masked_lm";
-  if (model.architecture != nn::Architecture::kBert) {
+  if (model.is_causal()) {
     if (data.has_masked_lm())
       base::refuse_field(field, "is for BERT; other models learn the next token");
     return;
@@ -210,7 +210,7 @@ void resolve_data(v1::DataConfig& data, const nn::ModelConfig& model, const std:
 
 void fill_masked_lm(v1::RunConfig& config, const nn::ModelConfig& model, const fs::path& tokenizer,
                     text::TokenizerCache& opened) {
-  if (model.architecture != nn::Architecture::kBert) return;
+  if (model.is_causal()) return;
   base::with_field("run.data.tokenizer",
                    [&] { fill_masked_tokens(*config.mutable_data(), tokenizer, opened); });
 }

@@ -148,7 +148,7 @@ void resolve_chat_sample(v1::RunConfig& config, PromptLimits& limits, const fs::
 void resolve_sample(v1::RunConfig& config, const nn::ModelConfig& model, const fs::path& tokenizer,
                     const fs::path& data_dir, text::TokenizerCache& opened) {
   v1::SampleConfig& sample = *config.mutable_sample();
-  if (model.architecture == nn::Architecture::kBert)
+  if (!model.is_causal())
     base::refuse_field("run.sample", "is for causal models; BERT does not generate");
   const bool has_text = !sample.prompt().empty() || !sample.prompts().empty();
   check_sample_interval(sample);

@@ -42,7 +42,7 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, const ConfigPla
   resolve_context_parallel(config, model, place.ranks_of_host());
   resolve_optimizer(*config.mutable_optimizer());
   check_parameter_patterns(config, model);
-  if (model.architecture != nn::Architecture::kBert)
+  if (model.is_causal())
     note_end_tokens(config.model(), place.data_dir, place.model_folder, model.vocab_size, warnings);
   return config;
 }

@@ -131,7 +131,7 @@ void resolve_sampling_params(v1::SamplingParams& params, const std::string& wher
 }
 
 PromptLimits prompt_limits(const nn::ModelConfig& config) {
-  const bool generates = config.architecture != nn::Architecture::kBert;
+  const bool generates = config.is_causal();
   PromptLimits limits{config.vocab_size, generates ? config.context_length() : 0};
   set_cache_bytes(config, config.num_kv_heads, DType::kFloat32, limits);
   limits.window_positions =

@@ -137,7 +137,7 @@ const StoredTensor* HfFolder::find(const std::string& parameter) const {
   return nullptr;
 }
 
-bool HfFolder::differ(const HfTiedNames& names) const {
+bool HfFolder::differ(const nn::HfTiedNames& names) const {
   const auto first = tensors_.find(names.parameter), second = tensors_.find(names.tied);
   if (first == tensors_.end() || second == tensors_.end()) return false;
   // Others are refused by check_parameters.
@@ -158,13 +158,13 @@ nn::ModelConfig HfFolder::model_config() const {
 std::vector<std::string> HfFolder::tie_notes() const {
   std::vector<std::string> notes;
   if (!config_.tie_word_embeddings) return notes;
-  const HfTiedNames weights = hf_tied_weights(config_.architecture);
+  const nn::HfTiedNames& weights = hf_tied_weights(config_.architecture);
   if (has_own_head())
     notes.push_back(fmt::format(
         "{}: config.json says tie_word_embeddings, but {} and {} have different values in the "
         "files: both are kept, the model is not tied, and its exports say so",
         label_, weights.tied, weights.parameter));
-  if (const auto bias = hf_tied_bias(config_.architecture); bias && differ(*bias))
+  if (const auto& bias = hf_tied_bias(config_.architecture); bias && differ(*bias))
     notes.push_back(
         fmt::format("{}: {} and {} have different values in the files: the first is "
                     "taken, nothing is computed with the second",

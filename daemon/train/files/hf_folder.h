@@ -65,7 +65,7 @@ class HfFolder {
   /// The tensor that counts of those that may hold a parameter; null if there is none.
   const StoredTensor* find(const std::string& parameter) const;
   /// Whether both are there, with different values.
-  bool differ(const HfTiedNames& names) const;
+  bool differ(const nn::HfTiedNames& names) const;
   void check_tensor(const std::string& name, const Shape& shape) const;
 
   std::string label_;

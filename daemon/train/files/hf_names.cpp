@@ -3,38 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <initializer_list>
+#include <algorithm>
 #include <set>
 #include <string_view>
+
+#include "daemon/nn/models/architectures/architecture.h"
 
 namespace meshloom::train {
 namespace {
 
-using nn::Architecture;
-
-/// The part of the model that headless files hold without its name in front.
-const char* base_prefix(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::kGpt2: return "transformer.";
-    case Architecture::kLlama: return "model.";
-    case Architecture::kBert: return "bert.";
-  }
-  return "";
-}
-
-bool starts_with_any(const std::string& name, std::initializer_list<std::string_view> heads) {
-  for (std::string_view head : heads)
-    if (name.starts_with(head)) return true;
-  return false;
-}
-
-bool is_headless(Architecture architecture, const std::string& name) {
-  switch (architecture) {
-    case Architecture::kGpt2: return starts_with_any(name, {"wte.", "wpe.", "h.", "ln_f."});
-    case Architecture::kLlama: return starts_with_any(name, {"embed_tokens.", "layers.", "norm."});
-    case Architecture::kBert: return starts_with_any(name, {"embeddings.", "encoder.", "pooler."});
-  }
-  return false;
+const nn::HfNameRules& rules_of(nn::Architecture architecture) {
+  return nn::architecture_of(architecture).hf_names();
 }
 
 void replace_end(std::string& name, std::string_view end, std::string_view replacement) {
@@ -44,56 +23,41 @@ void replace_end(std::string& name, std::string_view end, std::string_view repla
 }  // namespace
 
 std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& name) {
-  std::string out =
-      is_headless(config.architecture, name) ? base_prefix(config.architecture) + name : name;
-  if (config.architecture == Architecture::kBert) {
-    replace_end(out, "LayerNorm.gamma", "LayerNorm.weight");
-    replace_end(out, "LayerNorm.beta", "LayerNorm.bias");
-  }
+  const nn::HfNameRules& rules = rules_of(config.architecture);
+  const bool is_headless =
+      std::any_of(rules.headless_begins.begin(), rules.headless_begins.end(),
+                  [&](std::string_view begin) { return name.starts_with(begin); });
+  std::string out = is_headless ? rules.base_prefix + name : name;
+  for (const auto& [older, end] : rules.older_ends) replace_end(out, older, end);
   return out;
 }
 
-HfTiedNames hf_tied_weights(Architecture architecture) {
-  switch (architecture) {
-    case Architecture::kGpt2: return {"transformer.wte.weight", "lm_head.weight"};
-    case Architecture::kLlama: return {"model.embed_tokens.weight", "lm_head.weight"};
-    case Architecture::kBert:
-      return {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"};
-  }
-  return {};
+const nn::HfTiedNames& hf_tied_weights(nn::Architecture architecture) {
+  return rules_of(architecture).tied_weights;
 }
 
-std::optional<HfTiedNames> hf_tied_bias(Architecture architecture) {
-  if (architecture != Architecture::kBert) return std::nullopt;
-  return HfTiedNames{"cls.predictions.bias", "cls.predictions.decoder.bias"};
+const std::optional<nn::HfTiedNames>& hf_tied_bias(nn::Architecture architecture) {
+  return rules_of(architecture).tied_bias;
 }
 
 std::vector<std::string> hf_tensors_of(const nn::ModelConfig& config,
                                        const std::string& parameter) {
-  if (const auto bias = hf_tied_bias(config.architecture); bias && parameter == bias->parameter)
+  if (const auto& bias = hf_tied_bias(config.architecture); bias && parameter == bias->parameter)
     return {bias->tied, bias->parameter};
   // A tied weight may be stored under its second name only.
-  if (const HfTiedNames weights = hf_tied_weights(config.architecture);
+  if (const nn::HfTiedNames& weights = hf_tied_weights(config.architecture);
       config.tie_word_embeddings && parameter == weights.parameter)
     return {weights.parameter, weights.tied};
   return {parameter};
 }
 
 bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name) {
-  switch (config.architecture) {
-    case Architecture::kGpt2:
-      return name.starts_with("transformer.h.") &&
-             (name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"));
-    case Architecture::kLlama: return name.ends_with(".rotary_emb.inv_freq");
-    case Architecture::kBert:
-      return name == "bert.embeddings.position_ids" || name == "bert.embeddings.token_type_ids" ||
-             starts_with_any(name, {"bert.pooler.", "cls.seq_relationship."});
-  }
-  return false;
+  return rules_of(config.architecture).is_ignored(name);
 }
 
 bool hf_is_of_head(const nn::ModelConfig& config, const std::string& parameter) {
-  return config.architecture == Architecture::kBert && parameter.starts_with("cls.");
+  const std::string& prefix = rules_of(config.architecture).head_prefix;
+  return !prefix.empty() && parameter.starts_with(prefix);
 }
 
 std::string hf_wrapper_of(const nn::ModelConfig& config, const std::vector<std::string>& missing,

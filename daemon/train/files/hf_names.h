@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // How tensors in Hugging Face files are called, and which of them are no parameters.
 //
-// The models use the names that transformers writes today. Older files differ: GPT-2's lack the
-// "transformer." prefix, BERT's call a layer norm's weight and bias gamma and beta, and all of them
-// may hold buffers, unused heads and second copies of tied weights.
+// The models use the names that transformers writes today. Older files differ: they lack a prefix
+// or call weights otherwise, and hold buffers, unused heads and second copies of tied weights
+// (nn::HfNameRules has each architecture's rules).
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "daemon/nn/models/hf_name_rules.h"
 #include "daemon/nn/models/model_config.h"
 
 namespace meshloom::train {
@@ -17,19 +18,12 @@ namespace meshloom::train {
 /// The parameter that a file's tensor `name` stands for. Unknown names come back as they are.
 std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& name);
 
-/// Two tensors of a model that hold the same values where they are tied. The model has no parameter
-/// `tied` then.
-struct HfTiedNames {
-  std::string parameter;
-  std::string tied;
-};
-
 /// The input embedding and the output head.
-HfTiedNames hf_tied_weights(nn::Architecture architecture);
+const nn::HfTiedNames& hf_tied_weights(nn::Architecture architecture);
 /// BERT's two names of its output bias, of which the models here know the first; nothing for other
 /// architectures. transformers adds the second one to the logits, and ties them where it ties the
 /// weights.
-std::optional<HfTiedNames> hf_tied_bias(nn::Architecture architecture);
+const std::optional<nn::HfTiedNames>& hf_tied_bias(nn::Architecture architecture);
 
 /// The tensors that may hold a parameter's values in a file of this config, most often one; the
 /// first that is there counts.

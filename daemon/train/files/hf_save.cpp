@@ -156,7 +156,7 @@ std::string index_text(const std::vector<Shard>& shards, DType dtype) {
 /// written. The values are made once.
 std::vector<HfParameter> with_second_bias(const nn::ModelConfig& config,
                                           std::vector<HfParameter> tensors) {
-  const auto bias = hf_tied_bias(config.architecture);
+  const auto& bias = hf_tied_bias(config.architecture);
   if (!bias || config.tie_word_embeddings) return tensors;
   const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const HfParameter& tensor) {
     return tensor.name == bias->parameter;
@@ -188,7 +188,7 @@ void write_files(const fs::path& folder, const nn::ModelConfig& config,
   for (const Shard& shard : shards) keep(write_shard(folder, shard, options.dtype), &written);
   if (shards.size() > 1) put("model.safetensors.index.json", index_text(shards, options.dtype));
   put("config.json", nn::to_hf_config(config, options.dtype));
-  if (config.architecture != nn::Architecture::kBert)
+  if (config.is_causal())
     put("generation_config.json", nn::to_hf_generation_config(config));
   for (const CarriedFile& file : options.carried) put(file.name, file.bytes);
   if (options.byte_tokenizer && !text::has_tokenizer(folder)) {

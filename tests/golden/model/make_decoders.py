@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the golden models of the decoders that differ from Llama in switches.
+"""Writes the golden models of the decoders that differ from Llama in switches, and of Gemma 3.
 
     python3 -m venv /tmp/models && /tmp/models/bin/pip install torch transformers safetensors
     /tmp/models/bin/python tests/golden/model/make_decoders.py [NAME..]
@@ -18,7 +18,7 @@ import zlib
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+from transformers import Gemma3TextConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -55,6 +55,13 @@ CASES = {
     "mistral_yarn": MistralConfig(**TINY, sliding_window=None, rope_parameters={
         "rope_type": "yarn", "rope_theta": 50.0, "factor": 4.0, "original_max_position_embeddings": 12,
         "beta_fast": 2.0, "beta_slow": 0.2}),
+    # Every third layer sees everything. Queries are not scaled by the size of a head.
+    "gemma3": Gemma3TextConfig(**SMALL, vocab_size=97, num_hidden_layers=3, num_key_value_heads=2, head_dim=10,
+                               query_pre_attn_scalar=7, sliding_window=5, sliding_window_pattern=3,
+                               rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 500.0,
+                                                                   "factor": 2.0},
+                                                "sliding_attention": {"rope_type": "default",
+                                                                      "rope_theta": 50.0}}),
 }
 
 
@@ -111,10 +118,20 @@ def widen(model):
     for module in model.modules():
         name = type(module).__name__
         if name.endswith("RMSNorm"):
+            if name.startswith("Gemma3"):
+                module.forward = lambda x, module=module: module._norm(x) * (1.0 + module.weight)
+                continue
+
             def norm(x, module=module):
                 variance = x.pow(2).mean(-1, keepdim=True)
                 return module.weight * (x * torch.rsqrt(variance + module.variance_epsilon))
             module.forward = norm
+        elif name == "Gemma3RotaryEmbedding":
+            def angles_of(x, position_ids, layer_type, module=module):
+                half = position_ids[..., None].double() * getattr(module, f"{layer_type}_inv_freq").double()
+                both = torch.cat((half, half), dim=-1)
+                return both.cos(), both.sin()
+            module.forward = angles_of
         elif name.endswith("RotaryEmbedding"):
             def angles(x, position_ids, module=module, frequencies=module.inv_freq.double()):
                 if module.rope_type == "dynamic":
@@ -133,7 +150,7 @@ def fresh_model(config):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.normal_(std=0.1)
-            if name.endswith("norm.weight"):
+            if name.endswith("norm.weight") and config.model_type != "gemma3_text":
                 parameter.add_(1.0)
     return model
 

@@ -97,9 +97,10 @@ TEST_P(GoldenModel, MatchesTransformers) {
 
 std::vector<GoldenCase> all_cases() {
   std::vector<GoldenCase> cases;
-  for (const char* name : {"gpt2", "gpt2_s23", "llama", "llama3_rope_tied", "llama_old_config",
-                           "qwen2", "qwen2_window", "mistral", "mistral_whole", "mistral_yarn",
-                           "qwen3", "qwen3_window", "llama_dynamic", "bert", "bert_padded"})
+  for (const char* name :
+       {"gpt2", "gpt2_s23", "llama", "llama3_rope_tied", "llama_old_config", "qwen2",
+        "qwen2_window", "mistral", "mistral_whole", "mistral_yarn", "qwen3", "qwen3_window",
+        "gemma3", "llama_dynamic", "bert", "bert_padded"})
     for (auto mode : {ActivationCheckpoint::kNone, ActivationCheckpoint::kSelective,
                       ActivationCheckpoint::kFull})
       cases.push_back({name, mode});

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/nn/models/decoder_config.h"
-
+// Llama and the decoders that differ from it in switches, as config.json and Hugging Face files
+// describe them.
 #include <algorithm>
 #include <limits>
 
+#include "daemon/nn/models/architectures/architecture.h"
+#include "daemon/nn/models/config_activation.h"
+#include "daemon/nn/models/llama.h"
 #include "daemon/nn/models/rope_config.h"
 #include "kernels/base/error.h"
 #include "planner/limits.h"
@@ -127,8 +130,6 @@ void parse_switches(const JsonReader& json, ModelConfig& config) {
   }
 }
 
-}  // namespace
-
 ModelConfig parse_decoder(const JsonReader& json, DecoderFamily family) {
   const Family defaults = defaults_of(family);
   ModelConfig config;
@@ -163,6 +164,122 @@ ModelConfig parse_decoder(const JsonReader& json, DecoderFamily family) {
   parse_rope(json, config);
   if (config.head_dim % 2 != 0) json.fail("head_dim", "is odd: rotary embedding needs pairs");
   return config;
+}
+
+nlohmann::ordered_json window_or_null(const ModelConfig& c) {
+  return c.sliding_window > 0 ? nlohmann::ordered_json(c.sliding_window)
+                              : nlohmann::ordered_json(nullptr);
+}
+
+/// The layers are listed for transformers 5; 4 counts those before the first window.
+void write_switched_window(const ModelConfig& c, nlohmann::ordered_json& json) {
+  nlohmann::ordered_json types = nlohmann::ordered_json::array();
+  std::int64_t before = c.num_layers;
+  for (std::int64_t i = c.num_layers - 1; i >= 0; --i)
+    if (c.window_of(i) > 0) before = i;
+  for (std::int64_t i = 0; i < c.num_layers; ++i)
+    types.push_back(c.window_of(i) > 0 ? "sliding_attention" : "full_attention");
+  json["layer_types"] = types;
+  json["max_window_layers"] = before;
+  json["sliding_window"] = window_or_null(c);
+  json["use_sliding_window"] = c.sliding_window > 0;
+}
+
+void write_decoder(const ModelConfig& c, nlohmann::ordered_json& json) {
+  switch (c.family) {
+    case DecoderFamily::kLlama: json["attention_bias"] = c.attention_bias; break;
+    case DecoderFamily::kMistral: json["sliding_window"] = window_or_null(c); break;
+    case DecoderFamily::kQwen2: write_switched_window(c, json); break;
+    case DecoderFamily::kQwen3:
+      json["attention_bias"] = c.attention_bias;
+      write_switched_window(c, json);
+      break;
+  }
+  json["attention_dropout"] = c.attention_dropout;
+  json["head_dim"] = c.head_dim;
+  json["hidden_act"] = activation_name(c.activation);
+  json["hidden_size"] = c.hidden_size;
+  json["intermediate_size"] = c.intermediate_size;
+  json["max_position_embeddings"] = c.max_position_embeddings;
+  if (c.family == DecoderFamily::kLlama) json["mlp_bias"] = c.mlp_bias;
+  json["num_attention_heads"] = c.num_heads;
+  json["num_hidden_layers"] = c.num_layers;
+  json["num_key_value_heads"] = c.num_kv_heads;
+  json["rms_norm_eps"] = c.norm_eps;
+  write_rope(c, json);
+}
+
+bool is_ignored_of_decoders(const std::string& name) {
+  return name.ends_with(".rotary_emb.inv_freq");
+}
+
+class DecoderArchitecture final : public ModelArchitecture {
+ public:
+  Architecture id() const override { return Architecture::kLlama; }
+  std::span<const ArchitectureName> names() const override {
+    using enum DecoderFamily;
+    constexpr auto kId = Architecture::kLlama;
+    static constexpr std::array kNames{
+        ArchitectureName{kId, kLlama, "llama", "LlamaForCausalLM"},
+        ArchitectureName{kId, kMistral, "mistral", "MistralForCausalLM"},
+        ArchitectureName{kId, kQwen2, "qwen2", "Qwen2ForCausalLM"},
+        ArchitectureName{kId, kQwen3, "qwen3", "Qwen3ForCausalLM"}};
+    return kNames;
+  }
+  bool is_causal() const override { return true; }
+
+  ModelConfig parse(const JsonReader& json, const ArchitectureName& name) const override {
+    return parse_decoder(json, name.family);
+  }
+  HeadKeys head_keys(const JsonReader&, const ModelConfig& config) const override {
+    return {.divided = defaults_of(config.family).head_dim == 0};
+  }
+  void write(const ModelConfig& config, nlohmann::ordered_json& json) const override {
+    write_decoder(config, json);
+  }
+
+  std::int64_t parameters(const ModelConfig& c) const override {
+    const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size, vocab = c.vocab_size;
+    const std::int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+    const std::int64_t attention =
+        hidden * (q + 2 * kv) + q * hidden + (c.attention_bias ? q + 2 * kv : 0) +
+        (c.attention_output_bias ? hidden : 0) + (c.qk_norm ? 2 * c.head_dim : 0);
+    const std::int64_t mlp = 3 * hidden * inner + (c.mlp_bias ? 2 * inner + hidden : 0);
+    return vocab * hidden + c.num_layers * (attention + mlp + 2 * hidden) + hidden;
+  }
+
+  const HfNameRules& hf_names() const override {
+    static const HfNameRules rules{.base_prefix = "model.",
+                                   .headless_begins = {"embed_tokens.", "layers.", "norm."},
+                                   .tied_weights = {"model.embed_tokens.weight", "lm_head.weight"},
+                                   .is_ignored = is_ignored_of_decoders};
+    return rules;
+  }
+  void add_styles(StyleMaker& plan) const override {
+    plan.vocabulary("model.embed_tokens");
+    plan.positions("model.layers.*.input_layernorm");
+    plan.gathered("model.layers.*.self_attn");
+    plan.inner_columns("model.layers.*.self_attn.[qkv]_proj");
+    plan.rows("model.layers.*.self_attn.o_proj");
+    plan.positions("model.layers.*.post_attention_layernorm");
+    plan.gathered("model.layers.*.mlp");
+    plan.inner_columns("model.layers.*.mlp.gate_proj");
+    plan.inner_columns("model.layers.*.mlp.up_proj");
+    plan.rows("model.layers.*.mlp.down_proj");
+    plan.positions("model.norm");
+    plan.output("lm_head");
+  }
+  std::unique_ptr<Model> make(ExecutionContext& context, const ModelConfig& config,
+                              DType dtype) const override {
+    return std::make_unique<Llama>(context, config, dtype);
+  }
+};
+
+}  // namespace
+
+const ModelArchitecture& decoder_architecture() {
+  static const DecoderArchitecture architecture;
+  return architecture;
 }
 
 }  // namespace meshloom::nn

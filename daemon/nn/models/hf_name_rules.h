@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// HfNameRules: how Hugging Face files name an architecture's tensors where these are no parameters'
+// names.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace meshloom::nn {
+
+/// Two tensors of a model that hold the same values where they are tied. The model has no parameter
+/// `tied` then.
+struct HfTiedNames {
+  std::string parameter;
+  std::string tied;
+};
+
+struct HfNameRules {
+  /// What headless files leave out in front of names, and how names begin that lack it.
+  std::string base_prefix;
+  std::vector<std::string_view> headless_begins;
+  /// Ends of names in older files, and today's.
+  std::vector<std::pair<std::string_view, std::string_view>> older_ends = {};
+  HfTiedNames tied_weights;  ///< the input embedding and the output head
+  /// Two names of the output's bias, both added to the logits, and tied where the weights are.
+  std::optional<HfTiedNames> tied_bias = std::nullopt;
+  /// Begins of names that are of the head, which headless files lack. Empty: such files are not
+  /// offered.
+  std::string head_prefix = {};
+  /// Buffers that older versions stored and heads that the model does not have.
+  bool (*is_ignored)(const std::string& name) = nullptr;
+};
+
+}  // namespace meshloom::nn
