@@ -398,7 +398,7 @@ TEST(ModelConfig, RefusalsListWhatIsSupported) {
       const std::string text = e.what();
       EXPECT_NE(
           text.find("GPT2LMHeadModel, LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
-                    "Qwen3ForCausalLM and BertForMaskedLM are supported"),
+                    "Qwen3ForCausalLM, Gemma3ForCausalLM and BertForMaskedLM are supported"),
           std::string::npos)
           << text;
     }
