@@ -7,6 +7,7 @@
 
 #include "kernels/backend_table.h"
 #include "kernels/base/device.h"
+#include "tests/support/test_backend.h"
 
 namespace meshloom::bench {
 
@@ -16,9 +17,10 @@ inline void add_device_option(CLI::App& app, std::string& device) {
       ->capture_default_str();
 }
 
-/// Returns the CPU or the first GPU. Throws Unimplemented, naming the devices that there are, where
-/// there is none.
+/// Returns the CPU or the first GPU, whose backend it loads; called once. Throws
+/// FailedPrecondition, in one line, where there is none.
 inline Device open_bench_device(const std::string& name) {
+  if (name != "cpu") testing::load_test_backend(name);
   const Device device = name == "cpu" ? kCpuDevice : Device{DeviceKind::kCuda, 0};
   kernels::backend_for(device);
   return device;

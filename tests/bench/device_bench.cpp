@@ -200,6 +200,7 @@ AttentionRates attention_rates(Bench& bench, const DeviceAttention& p) {
                                         blocks.tensor(dtype, keys)};
   const TensorView o = blocks.tensor(dtype, queries);
   kernels::AttentionGrads grads;
+  grads.o = o;
   grads.grad_o = blocks.tensor(dtype, queries);
   grads.lse = blocks.tensor(DType::kFloat32, rows);
   grads.delta = blocks.tensor(DType::kFloat32, rows);

@@ -12,8 +12,10 @@
 
 #undef __forceinline__
 #undef __launch_bounds__
+#undef __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 #include "tests/support/cuda_emulator/device/emulated_atomics.h"
 #include "tests/support/cuda_emulator/device/emulated_block.h"

@@ -267,6 +267,7 @@ TEST(Attention, GradientsAreAddedWhereAsked) {
                      dv = zeros(p.v.shape(), DType::kFloat32);
     for (const TestTensor* t : {&dq, &dk, &dv}) t->fill(0.5);
     AttentionGrads grads;
+    grads.o = o;
     grads.grad_o = p.grad_o;
     grads.lse = lse;
     grads.delta = delta;
