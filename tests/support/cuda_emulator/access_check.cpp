@@ -5,7 +5,6 @@
 #include <link.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "tests/support/cuda_emulator/cell_check.h"
@@ -61,30 +60,41 @@ std::string other_text(Conflict conflict, const Cell& cell, WorkHistory& history
   }
 }
 
-/// Parts of the loaded programs that nobody can write: constants of kernels.
-bool is_constant(std::uintptr_t address) {
-  using Ranges = std::vector<std::pair<std::uintptr_t, std::uintptr_t>>;
-  static Ranges& ranges = *new Ranges;
-  const auto holds = [&] {
-    return std::any_of(ranges.begin(), ranges.end(), [&](const auto& range) {
-      return address >= range.first && address < range.second;
-    });
-  };
-  if (holds()) return true;
-  // Libraries may have been loaded since.
-  ranges.clear();
+/// A part of a loaded program that nobody can write, where constants of kernels lie.
+struct ConstantRange {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+
+  bool holds(std::uintptr_t address) const { return address >= begin && address < end; }
+};
+
+std::vector<ConstantRange> read_constant_ranges() {
+  std::vector<ConstantRange> ranges;
   ::dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* into) {
         for (int i = 0; i < info->dlpi_phnum; ++i) {
           const auto& part = info->dlpi_phdr[i];
           const std::uintptr_t begin = info->dlpi_addr + part.p_vaddr;
           if (part.p_type == PT_LOAD && (part.p_flags & PF_W) == 0)
-            static_cast<Ranges*>(into)->emplace_back(begin, begin + part.p_memsz);
+            static_cast<std::vector<ConstantRange>*>(into)->push_back(
+                {begin, begin + part.p_memsz});
         }
         return 0;
       },
       &ranges);
-  return holds();
+  return ranges;
+}
+
+bool is_constant(std::uintptr_t address) {
+  // Kernels read the constants of one library, again and again.
+  static ConstantRange last;
+  if (last.holds(address)) return true;
+  for (const ConstantRange& range : read_constant_ranges()) {
+    if (!range.holds(address)) continue;
+    last = range;
+    return true;
+  }
+  return false;
 }
 
 /// An access that a thread of the running block makes.

@@ -76,14 +76,12 @@ std::uint64_t stride_over(std::uint64_t count, std::mt19937_64& random) {
 
 }  // namespace
 
-RunningBlock& running_block() {
-  static RunningBlock* const block = new RunningBlock;
-  return *block;
-}
+constinit RunningBlock* g_running_block = nullptr;
 
 void run_grid(const Launch& launch, DeviceMemory& memory, WorkHistory& history,
               std::mt19937_64& random) {
-  RunningBlock& block = running_block();
+  if (g_running_block == nullptr) g_running_block = new RunningBlock;
+  RunningBlock& block = *g_running_block;
   block.launch = &launch;
   block.memory = &memory;
   block.history = &history;

@@ -59,7 +59,9 @@ struct RunningBlock {
   const void* fault_return = nullptr;  ///< the place of an access that is at fault
 };
 
-RunningBlock& running_block();
+/// Null until the first launch.
+extern constinit RunningBlock* g_running_block;
+inline RunningBlock& running_block() { return *g_running_block; }
 
 /// Runs all blocks of a launch, in an order that comes from `random`. Throws FaultError.
 void run_grid(const Launch& launch, DeviceMemory& memory, WorkHistory& history,

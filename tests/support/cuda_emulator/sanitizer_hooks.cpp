@@ -13,7 +13,9 @@ namespace meshloom::emulator {
 namespace {
 
 /// Whether the caller of a hook runs on the stack of a kernel's thread.
-inline bool in_kernel(const void* frame) { return running_block().stacks.contains(frame); }
+inline bool in_kernel(const void* frame) {
+  return g_running_block != nullptr && g_running_block->stacks.contains(frame);
+}
 
 void set_misaligned(const char* file, unsigned line, std::uintptr_t address) {
   RunningBlock& block = running_block();

@@ -30,7 +30,10 @@ struct Cell {
   std::uint16_t write_sync = 0;  ///< how many __syncwarp the thread had passed in its interval
   std::uint16_t read_sync = 0;
 
-  bool operator==(const Cell&) const = default;
+  // It has no padding.
+  bool operator==(const Cell& other) const {
+    return __builtin_memcmp(this, &other, sizeof(Cell)) == 0;
+  }
 };
 
 /// Kept in chunks that are made when they are first asked for. Used under the emulator's lock.
