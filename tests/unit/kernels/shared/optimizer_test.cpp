@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/base/half.h"
 #include "tests/support/test_tensor.h"
 
 namespace meshloom::kernels::test {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "kernels/base/error.h"
 #include "tests/support/test_tensor.h"
 
 namespace meshloom::kernels::test {
