@@ -64,7 +64,7 @@ __device__ __forceinline__ F exp_from(F value, F top) {
 }
 
 template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock) cross_entropy_rows(LossRows args) {
+__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) cross_entropy_rows(LossRows args) {
   using Group = RowGroup<kThreads>;
   using F = Compute<T>;
   const std::int64_t row = Group::row();
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock) cross_entropy_rows
 // before anything is rounded to 16 bits. A thread writes what it alone has read, so that dlogits
 // may take the place of the logits.
 template <class T, class D, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock)
+__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
     cross_entropy_backward_rows(D* dlogits, std::int64_t dlogits_stride, RowScalars grad_losses,
                                 LossRows args) {
   using Group = RowGroup<kThreads>;
