@@ -64,7 +64,7 @@ __device__ __forceinline__ F exp_from(F value, F top) {
 }
 
 template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock) cross_entropy_rows(LossRows args) {
+__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) cross_entropy_rows(LossRows args) {
   using Group = RowGroup<kThreads>;
   using F = Compute<T>;
   const std::int64_t row = Group::row();
@@ -101,10 +101,11 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock) cross_entropy_rows
   args.losses.store(row, ignored ? 0.0 : row_loss(args, lse, logit, static_cast<double>(sum)));
 }
 
-// dlogits = scale * (exp(logits - lse) - uniform), and at the target less scale * (1 - smoothing).
-// The target's is computed whole and in double, not added to what may be rounded to 16 bits.
+// dlogits = scale * (exp(logits - lse) - uniform), and at the target less scale * (1 - smoothing),
+// before anything is rounded to 16 bits. A thread writes what it alone has read, so that dlogits
+// may take the place of the logits.
 template <class T, class D, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock)
+__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
     cross_entropy_backward_rows(D* dlogits, std::int64_t dlogits_stride, RowScalars grad_losses,
                                 LossRows args) {
   using Group = RowGroup<kThreads>;
@@ -123,26 +124,16 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock)
   const double scale =
       (grad_losses.data == nullptr ? 1.0 : grad_losses.load<double>(row)) * args.grad_scale;
   const std::int64_t column = args.column_of(target);
-  // dlogits may take the place of the logits: the thread that has the target's column keeps its
-  // logit.
-  bool has_target = false;
-  F logit = 0;
-  const F lse = args.lse.load<F>(row);
-  const F factor = static_cast<F>(scale), shift = static_cast<F>(-scale * args.uniform);
+  const F lse = args.lse.load<F>(row), factor = static_cast<F>(scale);
+  const F uniform = static_cast<F>(args.uniform), own = static_cast<F>(1.0 - args.smoothing);
   for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
     auto v = load_values<count.value>(x + i);
-    if (column >= i && column < i + count.value) {
-      has_target = true;
-      for (int j = 0; j < count.value; ++j)
-        if (column == i + j) logit = v[j];
-    }
-    for (int j = 0; j < count.value; ++j) v[j] = std::exp(v[j] - lse) * factor + shift;
+    for (int j = 0; j < count.value; ++j) v[j] = std::exp(v[j] - lse) - uniform;
+    if (column >= i && column < i + count.value)
+      for (int j = 0; j < count.value; ++j) v[j] -= column == i + j ? own : F{0};
+    for (int j = 0; j < count.value; ++j) v[j] *= factor;
     store_values(dx + i, v);
   });
-  if (!has_target) return;
-  const double own = std::exp(static_cast<double>(logit) - args.lse.load<double>(row)) -
-                     args.uniform - (1.0 - args.smoothing);
-  dx[column] = from_compute<D>(static_cast<F>(scale * own));
 }
 
 constexpr int kCombineThreads = 128;

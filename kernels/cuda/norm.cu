@@ -60,7 +60,7 @@ struct NormRows {
 };
 
 template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock) norm_rows(NormRows<T> args) {
+__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) norm_rows(NormRows<T> args) {
   using Group = RowGroup<kThreads>;
   using F = Compute<T>;
   const std::int64_t row = Group::row();
@@ -127,7 +127,7 @@ struct NormGradRows {
 // With g = dy * weight and n = (x - mean) * rstd, over one row:
 //   dx = rstd * (g - mean(g) - n * mean(g n)), without mean(g) for RMS norm.
 template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock)
+__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
     norm_backward_rows(NormGradRows<T> args) {
   using Group = RowGroup<kThreads>;
   using F = Compute<T>;

@@ -13,7 +13,7 @@ namespace meshloom::kernels::cuda {
 namespace {
 
 template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock)
+__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
     softmax_rows(T* y, const T* x, std::int64_t rows, std::int64_t columns, bool log) {
   using Group = RowGroup<kThreads>;
   using F = Compute<T>;
@@ -36,19 +36,18 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock)
   });
   sum = Group::reduce(sum, SumOf{});
 
-  const F scale = F{1} / sum;
-  const F log_sum = std::log(sum);
+  const F last = log ? std::log(sum) : F{1} / sum;
   for_columns<Group, kCount>(columns, [&](std::int64_t i, auto count) {
     auto v = load_values<count.value>(x + i);
     for (int j = 0; j < count.value; ++j)
-      v[j] = log ? v[j] - top - log_sum : std::exp(v[j] - top) * scale;
+      v[j] = log ? v[j] - top - last : std::exp(v[j] - top) * last;
     store_values(y + i, v);
   });
 }
 
 // dx = y (dy - sum(dy y)); of the log dx = dy - exp(y) sum(dy).
 template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock)
+__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
     softmax_backward_rows(T* dx, const T* dy, const T* y, std::int64_t rows, std::int64_t columns,
                           bool log) {
   using Group = RowGroup<kThreads>;

@@ -64,7 +64,7 @@ __device__ __forceinline__ void count_digits(const SortPass& pass, DigitCounts& 
   __syncthreads();
 }
 
-inline __global__ void __launch_bounds__(kSortThreads) sort_count_tile(SortPass pass) {
+static __global__ void __launch_bounds__(kSortThreads) sort_count_tile(SortPass pass) {
   MESHLOOM_SHARED(counts, DigitCounts);
   std::uint32_t keys[kSortItems], places[kSortItems];
   count_digits(pass, counts, keys, places);
@@ -74,7 +74,7 @@ inline __global__ void __launch_bounds__(kSortThreads) sort_count_tile(SortPass 
 }
 
 /// From the tiles' counts to where each of them writes its keys of each digit. One block.
-inline __global__ void __launch_bounds__(kSortThreads)
+static __global__ void __launch_bounds__(kSortThreads)
     sort_offsets(std::uint32_t* offsets, std::int64_t tiles) {
   MESHLOOM_SHARED(sums, std::uint32_t[kDigits]);
   std::uint32_t all = 0;
@@ -96,7 +96,7 @@ inline __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
-inline __global__ void __launch_bounds__(kSortThreads) sort_scatter_tile(SortPass pass) {
+static __global__ void __launch_bounds__(kSortThreads) sort_scatter_tile(SortPass pass) {
   MESHLOOM_SHARED(counts, DigitCounts);
   std::uint32_t keys[kSortItems], places[kSortItems];
   count_digits(pass, counts, keys, places);
