@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "daemon/control/jobs/local_admission.h"
 #include "daemon/control/stores/names.h"
 #include "tests/support/reason_of.h"
 #include "tests/support/temp_folder.h"
