@@ -267,7 +267,7 @@ std::uint64_t element_bits(DType dtype, double value) {
   return 0;
 }
 
-/// As many of `bytes` low bytes as a unit has.
+/// Repeats the `bytes` low bytes of a value until they fill a unit.
 template <class T>
 T repeated_unit(std::uint64_t bits, int bytes) {
   for (; bytes < 8; bytes *= 2) bits |= bits << (8 * bytes);

@@ -5,8 +5,6 @@
 // most often take the time of one after the other.
 #include "kernels/cuda/embedding_launch.h"
 
-#include <algorithm>
-
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/primitives/dtype_switch.h"
 #include "kernels/cuda/primitives/rows.h"
@@ -20,7 +18,8 @@ constexpr int kThreads = 128;
 constexpr std::int64_t kMostBlocks = 1 << 16;
 
 unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>(std::min(divide_up<std::int64_t>(threads, kThreads), kMostBlocks));
+  const std::int64_t blocks = divide_up<std::int64_t>(threads, kThreads);
+  return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
 __device__ __forceinline__ std::int64_t grid_thread() {
@@ -146,7 +145,7 @@ void launch_embedding_backward(const DeviceView& dweight, const DeviceView& dy,
       const std::int64_t tiles = divide_up<std::int64_t>(columns, kWarp * kCount);
       launch(add_runs<T, kCount>,
              dim3(static_cast<unsigned>(divide_up<std::int64_t>(count, kRunsPerBlock)),
-                  static_cast<unsigned>(std::min<std::int64_t>(tiles, 65535))),
+                  static_cast<unsigned>(tiles < 65535 ? tiles : 65535)),
              dim3(kThreads), 0, stream, static_cast<F*>(dweight.data), dweight.strides[0],
              static_cast<const T*>(dy.data), sorted, count, rows, columns);
     };

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t id = ids[i];
     std::int64_t place = other;
     bool known = first;
-    // Of ranges that overlap the first one counts.
+    // The first one counts where ranges overlap.
     for (int r = list.count - 1; r >= 0; --r) {
       const PlacedRange& range = list.ranges[r];
       if (id < range.begin || id >= range.end) continue;

@@ -193,9 +193,9 @@ __global__ void clip_factor(float* norm, float* factor, const double* sum_of_squ
   *factor = max_norm > 0.0f && quotient < 1.0f ? quotient : 1.0f;
 }
 
-template <class Rule>
-void launch_step(void (*kernel)(StepList, StepPointers, Rule), const StepTensor* tensors, int count,
-                 const StepPointers& scalars, const Rule& rule, cudaStream_t stream) {
+template <auto kKernel, class Rule>
+void launch_step(const StepTensor* tensors, int count, const StepPointers& scalars,
+                 const Rule& rule, cudaStream_t stream) {
   constexpr std::int64_t kMostChunks = 0x7fffffff;
   for (int at = 0; at < count;) {
     StepList list;
@@ -213,7 +213,7 @@ void launch_step(void (*kernel)(StepList, StepPointers, Rule), const StepTensor*
                                   list.chunks};
       list.chunks += static_cast<int>(chunks);
     }
-    launch(kernel, dim3(static_cast<unsigned>(list.chunks)), dim3(kThreads), 0, stream, list,
+    launch(kKernel, dim3(static_cast<unsigned>(list.chunks)), dim3(kThreads), 0, stream, list,
            scalars, rule);
   }
 }
@@ -222,12 +222,12 @@ void launch_step(void (*kernel)(StepList, StepPointers, Rule), const StepTensor*
 
 void launch_adam(const StepTensor* tensors, int count, const StepPointers& scalars,
                  const AdamRule& rule, cudaStream_t stream) {
-  launch_step(adam_step, tensors, count, scalars, rule, stream);
+  launch_step<adam_step>(tensors, count, scalars, rule, stream);
 }
 
 void launch_sgd(const StepTensor* tensors, int count, const StepPointers& scalars,
                 const SgdRule& rule, cudaStream_t stream) {
-  launch_step(sgd_step, tensors, count, scalars, rule, stream);
+  launch_step<sgd_step>(tensors, count, scalars, rule, stream);
 }
 
 void launch_clip_factor(float* norm, float* factor, const double* sum_of_squares, float max_norm,

@@ -3,8 +3,6 @@
 // it may write where it has read.
 #include "kernels/cuda/rope_launch.h"
 
-#include <algorithm>
-
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/primitives/dtype_switch.h"
 #include "kernels/cuda/primitives/rows.h"
@@ -112,8 +110,8 @@ void launch_rope(const RopeArguments& arguments, cudaStream_t stream) {
   const Rotation rotation(arguments);
   for_floating("rope", arguments.x.dtype, [&]<class T>(TypeTag<T>) {
     const auto run = [&]<int kCount>(IntTag<kCount>) {
-      const std::int64_t blocks =
-          std::min(divide_up<std::int64_t>(rotation.pairs / kCount, kThreads), kMostBlocks);
+      const auto wanted = divide_up<std::int64_t>(rotation.pairs / kCount, kThreads);
+      const std::int64_t blocks = wanted < kMostBlocks ? wanted : kMostBlocks;
       launch(rotate<T, kCount>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream,
              rotation);
     };

@@ -76,9 +76,7 @@ class MissingFields {
                           (config_.data().tokenizer().empty() && model.vocab_size == 256);
     if (folder->empty() && !is_bytes && has_text())
       add("run.data.tokenizer", "a Hugging Face folder with a tokenizer: the data are text");
-    if (model.is_causal() ||
-        config_.data().masked_lm().has_mask_token())
-      return;
+    if (model.is_causal() || config_.data().masked_lm().has_mask_token()) return;
     const auto tokenizer = folder->empty()
                                ? std::optional(text::FolderTokenizer{})
                                : looked_at([&] { return text::open_tokenizer(*folder); });

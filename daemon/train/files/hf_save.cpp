@@ -188,8 +188,7 @@ void write_files(const fs::path& folder, const nn::ModelConfig& config,
   for (const Shard& shard : shards) keep(write_shard(folder, shard, options.dtype), &written);
   if (shards.size() > 1) put("model.safetensors.index.json", index_text(shards, options.dtype));
   put("config.json", nn::to_hf_config(config, options.dtype));
-  if (config.is_causal())
-    put("generation_config.json", nn::to_hf_generation_config(config));
+  if (config.is_causal()) put("generation_config.json", nn::to_hf_generation_config(config));
   for (const CarriedFile& file : options.carried) put(file.name, file.bytes);
   if (options.byte_tokenizer && !text::has_tokenizer(folder)) {
     put("tokenizer.json", byte_tokenizer_json());

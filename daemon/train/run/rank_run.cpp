@@ -340,8 +340,7 @@ v1::LossOutput RankRun::run_call(const v1::LossBatch& batch, const WholeBatch& w
   split.micro_batch_size = micro_batch_size_of(batch, config_.training().micro_batch_size());
   split.ranks = model_->mesh().data().size();
   split.first_sample = window_.samples();
-  split.documents = !model_->model_config().is_causal() ||
-                    balances_documents(config_.plan());
+  split.documents = !model_->model_config().is_causal() || balances_documents(config_.plan());
   BatchCall call;
   call.micro_batches = split_batch(batch, split, model_->mesh().data().rank());
   call.scale = GradientWindow::scale(batch);

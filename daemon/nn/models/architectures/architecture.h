@@ -53,7 +53,8 @@ class ModelArchitecture {
 
   /// Parameters in all, without an output projection of its own.
   virtual std::int64_t parameters(const ModelConfig& config) const = 0;
-  /// Those of them that are looked up and multiply nothing, but for the embedding of tokens.
+  /// Counts the parameters that are looked up and multiply nothing, but for the embedding of
+  /// tokens.
   virtual std::int64_t looked_up(const ModelConfig&) const { return 0; }
 
   virtual const HfNameRules& hf_names() const = 0;
