@@ -63,13 +63,15 @@ meshloom_find_cuda_library(cudart_library cudart_static)
 meshloom_find_cuda_library(cublas_library cublasLt)
 meshloom_find_cuda_library(cudnn_library cudnn /usr /usr/local)
 meshloom_find_cuda_library(nccl_library nccl /usr /usr/local)
+# What cuDNN's frontend compiles kernels with.
+meshloom_find_cuda_library(nvrtc_library nvrtc)
 
 set(MESHLOOM_CUDA_HEADERS "")
 if(cuda_runtime_include AND EXISTS ${cuda_runtime_include}/crt/host_defines.h)
   string(REGEX REPLACE "/$" "" MESHLOOM_CUDA_HEADERS ${cuda_runtime_include})
 endif()
 foreach(part cuda_runtime_include cublas_include cudnn_include cudnn_frontend_include nccl_include
-    cudart_library cublas_library cudnn_library nccl_library)
+    cudart_library cublas_library cudnn_library nccl_library nvrtc_library)
   if(NOT ${part})
     string(REGEX REPLACE "_include$" "'s headers" words ${part})
     string(REPLACE "_library" "'s library" words ${words})
@@ -149,7 +151,7 @@ if(MESHLOOM_CUDA_BUILT)
   target_include_directories(meshloom_cuda_libraries SYSTEM INTERFACE
     ${cuda_runtime_include} ${cublas_include} ${cudnn_include} ${cudnn_frontend_include} ${nccl_include})
   target_link_libraries(meshloom_cuda_libraries INTERFACE
-    ${cudnn_library} ${cublas_library} ${nccl_library} ${cudart_library} Threads::Threads rt ${CMAKE_DL_LIBS})
+    ${cudnn_library} ${cublas_library} ${nccl_library} ${nvrtc_library} ${cudart_library} Threads::Threads rt ${CMAKE_DL_LIBS})
 endif()
 
 # A plugin lib<name>.so of .cu files (nvcc) and .cpp files (as all others, with their own symbols hidden). It is linked with
@@ -183,7 +185,7 @@ function(meshloom_cuda_library name)
   if(NOT MESHLOOM_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
   endif()
-  set(folders ${cublas_library} ${cudnn_library} ${nccl_library})
+  set(folders ${cublas_library} ${cudnn_library} ${nccl_library} ${nvrtc_library})
   list(TRANSFORM folders REPLACE "/[^/]*$" "")
   list(REMOVE_DUPLICATES folders)
   set_target_properties(${name} PROPERTIES
