@@ -85,8 +85,6 @@ if $setup; then
 fi
 part="configuring"
 mapfile -t options < <(first_build_options "$preset")
-# One architecture is enough to see that it compiles; the preset cuda says what it is built for.
-[ "$preset" = cuda ] || options+=(-DMESHLOOM_CUDA=AUTO -DMESHLOOM_CUDA_ARCHITECTURES=90)
 cmake --preset "$preset" "${options[@]}"
 part="building"
 cmake --build "build/$preset" --parallel "$(build_jobs)"
