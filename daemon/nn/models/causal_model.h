@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What GPT-2 and Llama share: loss, logits and decoding around a stack of blocks.
+// CausalModel: what GPT-2, Llama and Gemma 3 share, which is loss, logits and decoding around a
+// stack of blocks.
 #pragma once
 
 #include "daemon/nn/models/model.h"

@@ -19,7 +19,7 @@ struct HfTiedNames {
 };
 
 struct HfNameRules {
-  /// What headless files leave out in front of names, and how names begin that lack it.
+  /// Headless files leave this out in front of names, which then begin as the list says.
   std::string base_prefix;
   std::vector<std::string_view> headless_begins;
   /// Ends of names in older files, and today's.
@@ -31,7 +31,7 @@ struct HfNameRules {
   /// offered.
   std::string head_prefix = {};
   /// Buffers that older versions stored and heads that the model does not have.
-  bool (*is_ignored)(const std::string& name) = nullptr;
+  bool (*is_ignored)(const std::string& name);
 };
 
 }  // namespace meshloom::nn

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "daemon/nn/replicated_like.h"
@@ -62,8 +63,10 @@ LlamaAttention::LlamaAttention(ExecutionContext& context, const ModelConfig& con
   register_module("v_proj", v_);
   register_module("o_proj", o_);
   if (!config.qk_norm) return;
-  register_module("q_norm", q_norm_.emplace(context, config.head_dim, dtype, config.norm_eps));
-  register_module("k_norm", k_norm_.emplace(context, config.head_dim, dtype, config.norm_eps));
+  register_module("q_norm", q_norm_.emplace(context, config.head_dim, dtype, config.norm_eps,
+                                            config.norms_around_one));
+  register_module("k_norm", k_norm_.emplace(context, config.head_dim, dtype, config.norm_eps,
+                                            config.norms_around_one));
 }
 
 Tensor LlamaAttention::operator()(const Tensor& x, const LlamaPass& pass) const {
@@ -85,6 +88,7 @@ Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
   }();
   ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
                                                config_.num_heads, pass.documents);
+  if (config_.query_scalar > 0.0) options.scale = 1.0 / std::sqrt(config_.query_scalar);
   options.bias = pass.bias;
   options.is_causal = true;
   options.window_left = config_.window_of(layer_) - 1;
@@ -94,6 +98,7 @@ Tensor LlamaAttention::attend(const Tensor& x, const LlamaPass& pass) const {
 
 LlamaMlp::LlamaMlp(ExecutionContext& context, const ModelConfig& config, DType dtype)
     : Module(context),
+      activation_(config.activation),
       gate_(context, config.hidden_size, config.intermediate_size, dtype,
             projection(config, config.mlp_bias)),
       up_(context, config.hidden_size, config.intermediate_size, dtype,
@@ -106,7 +111,10 @@ LlamaMlp::LlamaMlp(ExecutionContext& context, const ModelConfig& config, DType d
 }
 
 Tensor LlamaMlp::operator()(const Tensor& x) const {
-  return call(x, [&](const Tensor& in) { return down_(ops::swiglu(gate_(in), up_(in))); });
+  return call(x, [&](const Tensor& in) {
+    if (activation_ == ActivationKind::kSilu) return down_(ops::swiglu(gate_(in), up_(in)));
+    return down_(ops::mul(ops::gelu(gate_(in), activation_ == ActivationKind::kGeluTanh), up_(in)));
+  });
 }
 
 LlamaBlock::LlamaBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Llama with its language-model head, and the decoders that differ from it in switches of the
-// config: Mistral, Qwen2 and Qwen3. Parameters are named as transformers' LlamaForCausalLM.
+// config: Mistral, Qwen2 and Qwen3. Gemma 3 has other blocks of the same parts. Parameters are
+// named as transformers' LlamaForCausalLM.
 //
 // Source: Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; grouped
 // queries as in Llama 3.1; windows as in Jiang et al., "Mistral
@@ -50,6 +51,7 @@ class LlamaMlp : public Module {
   Tensor operator()(const Tensor& x) const;
 
  private:
+  ActivationKind activation_;  ///< of the gate: silu, or one of the GELUs
   Linear gate_, up_, down_;
 };
 

@@ -40,7 +40,7 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
-  // Switches of Architecture::kLlama.
+  // Switches of Architecture::kLlama and kGemma3.
   bool attention_bias = false;         ///< of the q, k and v projections
   bool attention_output_bias = false;  ///< of the o projection
   bool mlp_bias = false;
@@ -49,9 +49,10 @@ struct ModelConfig {
   std::int64_t sliding_window = 0;
   std::vector<bool> windowed_layers;  ///< one each; empty: all, if sliding_window is not 0
   double rope_theta = 10000.0;
-  // Gemma 3: the rotation of windowed layers, and what queries are divided by the root of.
-  double local_rope_theta = 0.0;
-  double query_scalar = 0.0;
+  // Switches of Architecture::kGemma3 alone.
+  bool norms_around_one = false;            ///< RMS norms multiply by 1 + weight
+  double local_rope_theta = 0.0;            ///< of windowed layers
+  double query_scalar = 0.0;                ///< scores are divided by its root; 0: head_dim
   std::optional<RopeScaling> rope_scaling;  ///< none: "default"
   double embedding_dropout = 0.0;
   double attention_dropout = 0.0;
@@ -63,7 +64,7 @@ struct ModelConfig {
   std::vector<UnreadKey> unread_keys;
   std::vector<std::string> notes;
 
-  /// Whether a position sees itself and those before it alone, so that the model generates.
+  /// Returns whether a position sees itself and those before it alone, so that the model generates.
   bool is_causal() const;
   /// Positions that the model is made for: max_position_embeddings, or what the scaling of its RoPE
   /// makes of it.

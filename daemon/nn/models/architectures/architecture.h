@@ -41,7 +41,7 @@ class ModelArchitecture {
   virtual Architecture id() const = 0;
   /// At least one; the first is that of a config without a family.
   virtual std::span<const ArchitectureName> names() const = 0;
-  /// Whether a position sees itself and those before it alone, so that the model generates.
+  /// Returns whether a position sees itself and those before it alone, so that the model generates.
   virtual bool is_causal() const = 0;
 
   /// Reads everything of a config.json but what all architectures have (special tokens that are

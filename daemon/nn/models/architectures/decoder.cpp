@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "daemon/nn/models/architectures/architecture.h"
+#include "daemon/nn/models/architectures/decoder_parts.h"
 #include "daemon/nn/models/config_activation.h"
 #include "daemon/nn/models/llama.h"
 #include "daemon/nn/models/rope_config.h"
@@ -46,22 +47,6 @@ Family defaults_of(DecoderFamily family) {
 
 /// The window that transformers takes where a config has one but does not say how large it is.
 constexpr std::int64_t kDefaultWindow = 4096;
-
-/// layer_types: whether each layer has the window.
-std::vector<bool> parse_layer_types(const JsonReader& json, std::int64_t layers) {
-  const nlohmann::json& types = json.at("layer_types");
-  if (!types.is_array() || static_cast<std::int64_t>(types.size()) != layers)
-    json.fail("layer_types", fmt::format("is not a list of num_hidden_layers ({}) names", layers));
-  std::vector<bool> windowed;
-  for (const nlohmann::json& type : types) {
-    if (type != "full_attention" && type != "sliding_attention")
-      json.refuse("layer_types", fmt::format("has {}; full_attention and sliding_attention are "
-                                             "supported",
-                                             type.dump()));
-    windowed.push_back(type == "sliding_attention");
-  }
-  return windowed;
-}
 
 /// Which layers of a Qwen have the window, whose size is given even where it is switched off.
 void parse_switched_window(const JsonReader& json, ModelConfig& config) {
@@ -173,13 +158,10 @@ nlohmann::ordered_json window_or_null(const ModelConfig& c) {
 
 /// The layers are listed for transformers 5; 4 counts those before the first window.
 void write_switched_window(const ModelConfig& c, nlohmann::ordered_json& json) {
-  nlohmann::ordered_json types = nlohmann::ordered_json::array();
   std::int64_t before = c.num_layers;
   for (std::int64_t i = c.num_layers - 1; i >= 0; --i)
     if (c.window_of(i) > 0) before = i;
-  for (std::int64_t i = 0; i < c.num_layers; ++i)
-    types.push_back(c.window_of(i) > 0 ? "sliding_attention" : "full_attention");
-  json["layer_types"] = types;
+  json["layer_types"] = layer_types(c);
   json["max_window_layers"] = before;
   json["sliding_window"] = window_or_null(c);
   json["use_sliding_window"] = c.sliding_window > 0;
@@ -238,37 +220,10 @@ class DecoderArchitecture final : public ModelArchitecture {
     write_decoder(config, json);
   }
 
-  std::int64_t parameters(const ModelConfig& c) const override {
-    const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size, vocab = c.vocab_size;
-    const std::int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-    const std::int64_t attention =
-        hidden * (q + 2 * kv) + q * hidden + (c.attention_bias ? q + 2 * kv : 0) +
-        (c.attention_output_bias ? hidden : 0) + (c.qk_norm ? 2 * c.head_dim : 0);
-    const std::int64_t mlp = 3 * hidden * inner + (c.mlp_bias ? 2 * inner + hidden : 0);
-    return vocab * hidden + c.num_layers * (attention + mlp + 2 * hidden) + hidden;
-  }
+  std::int64_t parameters(const ModelConfig& c) const override { return decoder_parameters(c, 2); }
 
-  const HfNameRules& hf_names() const override {
-    static const HfNameRules rules{.base_prefix = "model.",
-                                   .headless_begins = {"embed_tokens.", "layers.", "norm."},
-                                   .tied_weights = {"model.embed_tokens.weight", "lm_head.weight"},
-                                   .is_ignored = is_ignored_of_decoders};
-    return rules;
-  }
-  void add_styles(StyleMaker& plan) const override {
-    plan.vocabulary("model.embed_tokens");
-    plan.positions("model.layers.*.input_layernorm");
-    plan.gathered("model.layers.*.self_attn");
-    plan.inner_columns("model.layers.*.self_attn.[qkv]_proj");
-    plan.rows("model.layers.*.self_attn.o_proj");
-    plan.positions("model.layers.*.post_attention_layernorm");
-    plan.gathered("model.layers.*.mlp");
-    plan.inner_columns("model.layers.*.mlp.gate_proj");
-    plan.inner_columns("model.layers.*.mlp.up_proj");
-    plan.rows("model.layers.*.mlp.down_proj");
-    plan.positions("model.norm");
-    plan.output("lm_head");
-  }
+  const HfNameRules& hf_names() const override { return decoder_names(); }
+  void add_styles(StyleMaker& plan) const override { add_decoder_styles(plan); }
   std::unique_ptr<Model> make(ExecutionContext& context, const ModelConfig& config,
                               DType dtype) const override {
     return std::make_unique<Llama>(context, config, dtype);
@@ -276,6 +231,61 @@ class DecoderArchitecture final : public ModelArchitecture {
 };
 
 }  // namespace
+
+std::vector<bool> parse_layer_types(const JsonReader& json, std::int64_t layers) {
+  const nlohmann::json& types = json.at("layer_types");
+  if (!types.is_array() || static_cast<std::int64_t>(types.size()) != layers)
+    json.fail("layer_types", fmt::format("is not a list of num_hidden_layers ({}) names", layers));
+  std::vector<bool> windowed;
+  for (const nlohmann::json& type : types) {
+    if (type != kWholeAttention && type != kWindowedAttention)
+      json.refuse("layer_types", fmt::format("has {}; full_attention and sliding_attention are "
+                                             "supported",
+                                             type.dump()));
+    windowed.push_back(type == kWindowedAttention);
+  }
+  return windowed;
+}
+
+nlohmann::ordered_json layer_types(const ModelConfig& c) {
+  nlohmann::ordered_json types = nlohmann::ordered_json::array();
+  for (std::int64_t i = 0; i < c.num_layers; ++i)
+    types.push_back(c.window_of(i) > 0 ? kWindowedAttention : kWholeAttention);
+  return types;
+}
+
+std::int64_t decoder_parameters(const ModelConfig& c, std::int64_t norms_of_layer) {
+  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size, vocab = c.vocab_size;
+  const std::int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  const std::int64_t attention =
+      hidden * (q + 2 * kv) + q * hidden + (c.attention_bias ? q + 2 * kv : 0) +
+      (c.attention_output_bias ? hidden : 0) + (c.qk_norm ? 2 * c.head_dim : 0);
+  const std::int64_t mlp = 3 * hidden * inner + (c.mlp_bias ? 2 * inner + hidden : 0);
+  return vocab * hidden + c.num_layers * (attention + mlp + norms_of_layer * hidden) + hidden;
+}
+
+const HfNameRules& decoder_names() {
+  static const HfNameRules rules{.base_prefix = "model.",
+                                 .headless_begins = {"embed_tokens.", "layers.", "norm."},
+                                 .tied_weights = {"model.embed_tokens.weight", "lm_head.weight"},
+                                 .is_ignored = is_ignored_of_decoders};
+  return rules;
+}
+
+void add_decoder_styles(StyleMaker& plan) {
+  plan.vocabulary("model.embed_tokens");
+  plan.positions("model.layers.*.input_layernorm");
+  plan.gathered("model.layers.*.self_attn");
+  plan.inner_columns("model.layers.*.self_attn.[qkv]_proj");
+  plan.rows("model.layers.*.self_attn.o_proj");
+  plan.positions("model.layers.*.post_attention_layernorm");
+  plan.gathered("model.layers.*.mlp");
+  plan.inner_columns("model.layers.*.mlp.gate_proj");
+  plan.inner_columns("model.layers.*.mlp.up_proj");
+  plan.rows("model.layers.*.mlp.down_proj");
+  plan.positions("model.norm");
+  plan.output("lm_head");
+}
 
 const ModelArchitecture& decoder_architecture() {
   static const DecoderArchitecture architecture;

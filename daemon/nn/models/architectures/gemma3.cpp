@@ -11,11 +11,10 @@
 #include <limits>
 
 #include "daemon/nn/models/architectures/architecture.h"
-#include "daemon/nn/models/causal_model.h"
+#include "daemon/nn/models/architectures/decoder_parts.h"
 #include "daemon/nn/models/config_activation.h"
+#include "daemon/nn/models/llama.h"
 #include "daemon/nn/models/rope_config.h"
-#include "daemon/nn/modules/embedding.h"
-#include "daemon/nn/rope_table.h"
 #include "daemon/tensor/ops/elementwise.h"
 #include "kernels/base/half.h"
 #include "planner/limits.h"
@@ -25,160 +24,9 @@ namespace {
 
 // --- The model
 
-/// An RMS norm whose weights say how far a channel's factor is from 1.
-class GemmaNorm : public Module {
- public:
-  GemmaNorm(ExecutionContext& context, std::int64_t width, DType dtype, double eps)
-      : Module(context),
-        weight_(register_parameter("weight", {width}, dtype, {Init::Kind::kZeros})),
-        eps_(eps) {}
-
-  Tensor operator()(const Tensor& x) const {
-    return call(
-        x, [&](const Tensor& in) { return ops::rms_norm(in, ops::add(weight_.value, 1.0), eps_); });
-  }
-  /// norm(x + residual) and the sum. An undefined x stands for zero.
-  ops::NormedSum operator()(const Tensor& x, const Tensor& residual) const {
-    const auto out = call(std::array{x, residual}, [&](const std::array<Tensor, 2>& in) {
-      const Tensor factor = ops::add(weight_.value, 1.0);
-      if (!in[0]) return std::array{ops::rms_norm(in[1], factor, eps_), in[1]};
-      const ops::NormedSum both = ops::add_rms_norm(in[0], in[1], factor, eps_);
-      return std::array{both.normed, both.sum};
-    });
-    return {out[0], out[1]};
-  }
-  bool positionwise() const override { return true; }
-  /// The second is undefined if the norm is called without.
-  std::span<const std::string_view> input_names() const override { return kStreamInputs; }
-
- private:
-  Parameter& weight_;
-  double eps_;
-};
-
-/// What every block of one forward pass is told.
+/// What every block of one forward pass is told: the two kinds of layers rotate differently.
 struct GemmaPass {
-  DropoutState dropout;
-  BatchDocuments documents;
-  Tensor bias;          ///< of attention_mask (mask_bias)
-  Tensor position_ids;  ///< undefined: position_offset + s
-  std::int64_t position_offset = 0;
-  RopeRows whole, windowed;  ///< of layers without and with a window
-  KvCaches caches = {};
-};
-
-Linear::Options gemma_projection(const ModelConfig& config, bool bias = false) {
-  return {.bias = bias,
-          .weight_init = {.kind = Init::Kind::kNormal,
-                          .std = static_cast<float>(config.initializer_range)}};
-}
-
-/// The query heads of one key-value head stay together.
-FeatureUnits gemma_query_units(const ModelConfig& config) {
-  return {.unit = config.head_dim, .bundle = config.num_heads / config.num_kv_heads};
-}
-
-Linear::Options gemma_query(const ModelConfig& config) {
-  Linear::Options options = gemma_projection(config, config.attention_bias);
-  options.out_units = gemma_query_units(config);
-  return options;
-}
-
-Linear::Options gemma_key_value(const ModelConfig& config) {
-  Linear::Options options = gemma_projection(config, config.attention_bias);
-  options.out_units = {.unit = config.head_dim,
-                       .whole_where_few = config.num_kv_heads != config.num_heads};
-  return options;
-}
-
-Linear::Options gemma_output(const ModelConfig& config) {
-  Linear::Options options = gemma_projection(config, config.attention_output_bias);
-  options.in_units = gemma_query_units(config);
-  return options;
-}
-
-class GemmaAttention : public Module {
- public:
-  GemmaAttention(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
-                 DType dtype)
-      : Module(context),
-        config_(config),
-        layer_(layer),
-        q_(context, config.hidden_size, config.num_heads * config.head_dim, dtype,
-           gemma_query(config)),
-        k_(context, config.hidden_size, config.num_kv_heads * config.head_dim, dtype,
-           gemma_key_value(config)),
-        v_(context, config.hidden_size, config.num_kv_heads * config.head_dim, dtype,
-           gemma_key_value(config)),
-        o_(context, config.num_heads * config.head_dim, config.hidden_size, dtype,
-           gemma_output(config)),
-        q_norm_(context, config.head_dim, dtype, config.norm_eps),
-        k_norm_(context, config.head_dim, dtype, config.norm_eps) {
-    register_module("q_proj", q_);
-    register_module("k_proj", k_);
-    register_module("v_proj", v_);
-    register_module("o_proj", o_);
-    register_module("q_norm", q_norm_);
-    register_module("k_norm", k_norm_);
-  }
-
-  Tensor operator()(const Tensor& x, const GemmaPass& pass) const {
-    return call(x, [&](const Tensor& in) { return attend(in, pass); });
-  }
-
- private:
-  Tensor attend(const Tensor& x, const GemmaPass& pass) const {
-    const RopeRows& rope = config_.window_of(layer_) > 0 ? pass.windowed : pass.whole;
-    const auto rotated = [&](const Linear& projection, const GemmaNorm& norm, std::int64_t heads) {
-      const Tensor split = split_features(projection(x), heads);
-      return ops::rope(heads_first(norm(split)), rope.cos, rope.sin, pass.position_ids,
-                       pass.position_offset);
-    };
-    const Tensor q = rotated(q_, q_norm_, config_.num_heads);
-    const KvCache::KeyValue kv = [&] {
-      const OutputMemory memory(x.context(), memory_of_keys(x, pass.caches));
-      return KvCache::KeyValue{rotated(k_, k_norm_, config_.num_kv_heads),
-                               split_heads(v_(x), config_.num_kv_heads)};
-    }();
-    ops::SdpaOptions options = attention_options(pass.dropout, config_.attention_dropout, layer_,
-                                                 config_.num_heads, pass.documents);
-    options.scale = 1.0 / std::sqrt(config_.query_scalar);
-    options.bias = pass.bias;
-    options.is_causal = true;
-    options.window_left = config_.window_of(layer_) - 1;
-    options.enable_gqa = config_.num_kv_heads != config_.num_heads;
-    return o_(merge_heads(cached_attention(q, kv, pass.caches, layer_, options)));
-  }
-
-  const ModelConfig& config_;
-  std::int64_t layer_;
-  Linear q_, k_, v_, o_;
-  GemmaNorm q_norm_, k_norm_;  ///< of each head
-};
-
-class GemmaMlp : public Module {
- public:
-  GemmaMlp(ExecutionContext& context, const ModelConfig& config, DType dtype)
-      : Module(context),
-        tanh_(config.activation == ActivationKind::kGeluTanh),
-        gate_(context, config.hidden_size, config.intermediate_size, dtype,
-              gemma_projection(config)),
-        up_(context, config.hidden_size, config.intermediate_size, dtype, gemma_projection(config)),
-        down_(context, config.intermediate_size, config.hidden_size, dtype,
-              gemma_projection(config)) {
-    register_module("gate_proj", gate_);
-    register_module("up_proj", up_);
-    register_module("down_proj", down_);
-  }
-
-  Tensor operator()(const Tensor& x) const {
-    return call(
-        x, [&](const Tensor& in) { return down_(ops::mul(ops::gelu(gate_(in), tanh_), up_(in))); });
-  }
-
- private:
-  bool tanh_;
-  Linear gate_, up_, down_;
+  LlamaPass whole, windowed;
 };
 
 /// x + norm(attention(norm(x))), then x + norm(mlp(norm(x))).
@@ -188,10 +36,13 @@ class GemmaBlock : public Module {
       : Module(context),
         attention_(context, config, layer, dtype),
         mlp_(context, config, dtype),
-        input_norm_(context, config.hidden_size, dtype, config.norm_eps),
-        post_attention_norm_(context, config.hidden_size, dtype, config.norm_eps),
-        pre_mlp_norm_(context, config.hidden_size, dtype, config.norm_eps),
-        post_mlp_norm_(context, config.hidden_size, dtype, config.norm_eps) {
+        windowed_(config.window_of(layer) > 0),
+        input_norm_(context, config.hidden_size, dtype, config.norm_eps, config.norms_around_one),
+        post_attention_norm_(context, config.hidden_size, dtype, config.norm_eps,
+                             config.norms_around_one),
+        pre_mlp_norm_(context, config.hidden_size, dtype, config.norm_eps, config.norms_around_one),
+        post_mlp_norm_(context, config.hidden_size, dtype, config.norm_eps,
+                       config.norms_around_one) {
     register_module("self_attn", attention_);
     register_module("mlp", mlp_);
     register_module("input_layernorm", input_norm_);
@@ -203,7 +54,8 @@ class GemmaBlock : public Module {
   ResidualStream operator()(const ResidualStream& stream, const GemmaPass& pass) const {
     const auto out = call(std::array{stream.x, stream.residual}, [&](const auto& inputs) {
       const ops::NormedSum in = input_norm_(inputs[0], inputs[1]);
-      const Tensor attended = post_attention_norm_(attention_(in.normed, pass));
+      const Tensor attended =
+          post_attention_norm_(attention_(in.normed, windowed_ ? pass.windowed : pass.whole));
       const ops::NormedSum mid = pre_mlp_norm_(attended, in.sum);
       return std::array{post_mlp_norm_(mlp_(mid.normed)), mid.sum};
     });
@@ -212,9 +64,10 @@ class GemmaBlock : public Module {
   std::span<const std::string_view> input_names() const override { return kStreamInputs; }
 
  private:
-  GemmaAttention attention_;
-  GemmaMlp mlp_;
-  GemmaNorm input_norm_, post_attention_norm_, pre_mlp_norm_, post_mlp_norm_;
+  LlamaAttention attention_;
+  LlamaMlp mlp_;
+  bool windowed_;
+  RmsNorm input_norm_, post_attention_norm_, pre_mlp_norm_, post_mlp_norm_;
 };
 
 /// Layers with a window have a rotation of their own, without scaling.
@@ -231,7 +84,7 @@ class Gemma3 : public CausalModel {
         token_embedding_(context, config.vocab_size, config.hidden_size, dtype,
                          static_cast<float>(config.initializer_range),
                          config.pad_token_id.value_or(-1)),
-        final_norm_(context, config.hidden_size, dtype, config.norm_eps),
+        final_norm_(context, config.hidden_size, dtype, config.norm_eps, config.norms_around_one),
         lm_head_(context, config.hidden_size, config.vocab_size, dtype,
                  projection_options(config, token_embedding_)),
         rope_(context, config),
@@ -280,27 +133,30 @@ class Gemma3 : public CausalModel {
       count = next;
       for (const KvCache* cache : caches) count = std::max(count, cache->length() + next);
     }
-    return {.dropout = dropout_state(context(), options),
-            .documents = {batch.document_ids, batch.document_rows},
-            .bias = mask_bias(batch.attention_mask),
-            .position_ids = positions,
-            .position_offset = start,
-            .whole = rope_.rows(count, count),
-            .windowed = windowed_rope_.rows(count, count),
-            .caches = caches};
+    const RopeRows whole = rope_.rows(count, count), windowed = windowed_rope_.rows(count, count);
+    GemmaPass pass{.whole = {.dropout = dropout_state(context(), options),
+                             .documents = {batch.document_ids, batch.document_rows},
+                             .bias = mask_bias(batch.attention_mask),
+                             .position_ids = positions,
+                             .position_offset = start,
+                             .cos = whole.cos,
+                             .sin = whole.sin,
+                             .caches = caches},
+                   .windowed = {}};
+    pass.windowed = pass.whole;
+    pass.windowed.cos = windowed.cos;
+    pass.windowed.sin = windowed.sin;
+    return pass;
   }
 
   Embedding token_embedding_;
   std::vector<std::unique_ptr<GemmaBlock>> blocks_;
-  GemmaNorm final_norm_;
+  RmsNorm final_norm_;
   OutputProjection lm_head_;
   RopeTable rope_, windowed_rope_;
 };
 
 // --- Its config.json
-
-constexpr const char* kWholeAttention = "full_attention";
-constexpr const char* kWindowedAttention = "sliding_attention";
 
 void parse_gemma_windows(const JsonReader& json, ModelConfig& config) {
   const std::int64_t window =
@@ -308,19 +164,7 @@ void parse_gemma_windows(const JsonReader& json, ModelConfig& config) {
   const std::int64_t pattern = json.size("sliding_window_pattern", 6);
   for (std::int64_t i = 0; i < config.num_layers; ++i)
     config.windowed_layers.push_back((i + 1) % pattern != 0);
-  if (json.has("layer_types")) {
-    const nlohmann::json& types = json.at("layer_types");
-    if (!types.is_array() || types.size() != config.windowed_layers.size())
-      json.fail("layer_types",
-                fmt::format("is not a list of num_hidden_layers ({}) names", config.num_layers));
-    for (std::size_t i = 0; i < types.size(); ++i) {
-      if (types[i] != kWholeAttention && types[i] != kWindowedAttention)
-        json.refuse("layer_types",
-                    fmt::format("has {}; full_attention and sliding_attention are supported",
-                                types[i].dump()));
-      config.windowed_layers[i] = types[i] == kWindowedAttention;
-    }
-  }
+  if (json.has("layer_types")) config.windowed_layers = parse_layer_types(json, config.num_layers);
   if (std::find(config.windowed_layers.begin(), config.windowed_layers.end(), true) !=
       config.windowed_layers.end())
     config.sliding_window = window;
@@ -340,6 +184,8 @@ void parse_gemma_rope(const JsonReader& json, ModelConfig& config) {
     if (!layers.has(kWholeAttention)) layers.fail(kWholeAttention, "is missing");
     whole["rope_parameters"] = layers.at(kWholeAttention);
     if (layers.has(kWindowedAttention)) {
+      if (!layers.at(kWindowedAttention).is_object())
+        layers.fail(kWindowedAttention, "is not an object");
       const JsonReader windowed(layers.at(kWindowedAttention),
                                 "rope_parameters.sliding_attention.");
       windowed.expect("rope_type", "default");
@@ -375,6 +221,7 @@ ModelConfig parse_gemma3(const JsonReader& json) {
   config.tie_word_embeddings = json.boolean("tie_word_embeddings", true);
   config.attention_bias = config.attention_output_bias = json.boolean("attention_bias", false);
   config.attention_dropout = json.probability("attention_dropout", 0.0);
+  config.qk_norm = config.norms_around_one = true;
   config.query_scalar = json.given_number("query_pre_attn_scalar", 256.0);
   if (!(config.query_scalar > 0.0)) json.fail("query_pre_attn_scalar", "is not positive");
   config.pad_token_id = 0;
@@ -393,10 +240,7 @@ void write_gemma3(const ModelConfig& c, nlohmann::ordered_json& json) {
       c.activation == ActivationKind::kGeluTanh ? "gelu_pytorch_tanh" : "gelu";
   json["hidden_size"] = c.hidden_size;
   json["intermediate_size"] = c.intermediate_size;
-  nlohmann::ordered_json types = nlohmann::ordered_json::array();
-  for (std::int64_t i = 0; i < c.num_layers; ++i)
-    types.push_back(c.window_of(i) > 0 ? kWindowedAttention : kWholeAttention);
-  json["layer_types"] = types;
+  json["layer_types"] = layer_types(c);
   json["max_position_embeddings"] = c.max_position_embeddings;
   json["num_attention_heads"] = c.num_heads;
   json["num_hidden_layers"] = c.num_layers;
@@ -431,38 +275,12 @@ class Gemma3Architecture final : public ModelArchitecture {
     write_gemma3(config, json);
   }
 
-  std::int64_t parameters(const ModelConfig& c) const override {
-    const std::int64_t hidden = c.hidden_size, q = c.num_heads * c.head_dim,
-                       kv = c.num_kv_heads * c.head_dim;
-    const std::int64_t biases = c.attention_bias ? q + 2 * kv + hidden : 0;
-    const std::int64_t attention = hidden * (q + 2 * kv) + q * hidden + biases + 2 * c.head_dim;
-    const std::int64_t mlp = 3 * hidden * c.intermediate_size;
-    return c.vocab_size * hidden + c.num_layers * (attention + mlp + 4 * hidden) + hidden;
-  }
-
-  const HfNameRules& hf_names() const override {
-    static const HfNameRules rules{
-        .base_prefix = "model.",
-        .headless_begins = {"embed_tokens.", "layers.", "norm."},
-        .tied_weights = {"model.embed_tokens.weight", "lm_head.weight"},
-        .is_ignored = [](const std::string& name) { return name.ends_with("inv_freq"); }};
-    return rules;
-  }
+  std::int64_t parameters(const ModelConfig& c) const override { return decoder_parameters(c, 4); }
+  const HfNameRules& hf_names() const override { return decoder_names(); }
   void add_styles(StyleMaker& plan) const override {
-    plan.vocabulary("model.embed_tokens");
-    plan.positions("model.layers.*.input_layernorm");
-    plan.gathered("model.layers.*.self_attn");
-    plan.inner_columns("model.layers.*.self_attn.[qkv]_proj");
-    plan.rows("model.layers.*.self_attn.o_proj");
-    plan.positions("model.layers.*.post_attention_layernorm");
+    add_decoder_styles(plan);
     plan.positions("model.layers.*.pre_feedforward_layernorm");
-    plan.gathered("model.layers.*.mlp");
-    plan.inner_columns("model.layers.*.mlp.gate_proj");
-    plan.inner_columns("model.layers.*.mlp.up_proj");
-    plan.rows("model.layers.*.mlp.down_proj");
     plan.positions("model.layers.*.post_feedforward_layernorm");
-    plan.positions("model.norm");
-    plan.output("lm_head");
   }
   std::unique_ptr<Model> make(ExecutionContext& context, const ModelConfig& config,
                               DType dtype) const override {
