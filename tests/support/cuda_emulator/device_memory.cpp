@@ -14,6 +14,8 @@ namespace meshloom::emulator {
 namespace {
 
 constexpr std::size_t kTotal = std::size_t{8} << 30;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+static_assert(kHugePage % Shadow::kChunkBytes == 0);
 
 std::size_t round_up_to(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -22,10 +24,10 @@ std::size_t round_up_to(std::size_t bytes, std::size_t unit) {
 }  // namespace
 
 DeviceMemory::DeviceMemory(int index) : index_(index), total_(kTotal), shadow_(kReserved) {
-  void* const data = ::mmap(nullptr, kReserved + Shadow::kChunkBytes, PROT_NONE,
+  void* const data = ::mmap(nullptr, kReserved + kHugePage, PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) throw std::bad_alloc();
-  begin_ = round_up_to(reinterpret_cast<std::uintptr_t>(data), Shadow::kChunkBytes);
+  begin_ = round_up_to(reinterpret_cast<std::uintptr_t>(data), kHugePage);
   testing::guard_fenced_range(index, reinterpret_cast<const std::byte*>(begin_), kReserved);
 }
 
@@ -45,12 +47,15 @@ std::byte* DeviceMemory::allocate(std::size_t bytes, Position position) {
   if (bytes > free()) return nullptr;
   const std::size_t offset = find_gap(taken);
   if (offset == kReserved) return nullptr;
+  auto* const data = reinterpret_cast<std::byte*>(begin_ + offset);
+  // Opening and closing the memory costs by page. A system that refuses has small ones.
+  ::madvise(data, taken, MADV_HUGEPAGE);
   next_ = std::max(next_, offset + taken);
   used_ += bytes;
   live_[offset] = {bytes, taken};
   shadow_.set_live(offset, bytes, true);
   shadow_.set_birth(offset, bytes, position);
-  return reinterpret_cast<std::byte*>(begin_ + offset);
+  return data;
 }
 
 bool DeviceMemory::release(std::byte* data) {

@@ -175,8 +175,8 @@ class FencedBackend final : public kernels::Backend {
   std::vector<MemoryUse> uses_of(const char* call, const std::vector<Access>& accesses) const;
   /// What is wrong with where a view lies, to stand behind its name; empty: nothing.
   std::string fault_of(const Access& access, const ByteRange& range) const;
-  /// Throws InternalError unless `host`, which the device copies while the host goes on, is
-  /// contiguous memory of kind kHost of this device.
+  /// Throws InternalError unless `host`, which the device copies while the host goes on, is memory
+  /// of kind kHost of this device.
   void check_pinned(const char* call, const TensorView& host) const;
 
   const Device device_;

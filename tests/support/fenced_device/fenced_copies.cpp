@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <xxhash.h>
 
-#include <cstring>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -13,7 +13,19 @@ namespace meshloom::testing {
 namespace {
 
 // Not a number in every floating dtype, so that whoever reads too early sees it.
-constexpr int kUnwritten = 0xFF;
+constexpr std::byte kUnwritten{0xFF};
+
+/// Memory of the host in row-major order. A copy between views of one dtype keeps the bits.
+std::vector<std::byte> dense_bytes(const TensorView& host) {
+  std::vector<std::byte> bytes(host.bytes());
+  kernels::cpu::cpu_backend().copy({}, make_view(bytes.data(), host.dtype, host.shape), host);
+  return bytes;
+}
+
+XXH64_hash_t hash_of(const TensorView& host) {
+  const std::vector<std::byte> bytes = dense_bytes(host);
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
 
 }  // namespace
 
@@ -33,9 +45,8 @@ void FencedBackend::copy_from_host(const kernels::KernelContext& context, const 
                                    const TensorView& host) {
   uses_of("copy_from_host", {host_reads("host", host)});
   // The memory may change once this returns: the queue has bytes of its own.
-  const auto bytes = std::make_shared<std::vector<std::byte>>(host.bytes());
+  const auto bytes = std::make_shared<std::vector<std::byte>>(dense_bytes(host));
   const TensorView dense = make_view(bytes->data(), host.dtype, host.shape);
-  kernels::cpu::cpu_backend().copy({context.threads, {}, &streams_.workspace()}, dense, host);
   submit(context, "copy_from_host", {writes("dst", dst)},
          [dst, dense, bytes](auto& cpu, auto& own) { cpu.copy_from_host(own, dst, dense); });
   ++streams_.counts().copies_from_host;
@@ -44,10 +55,10 @@ void FencedBackend::copy_from_host(const kernels::KernelContext& context, const 
 void FencedBackend::copy_from_host_async(const kernels::KernelContext& context,
                                          const TensorView& dst, const TensorView& host) {
   check_pinned("copy_from_host_async", host);
-  const XXH64_hash_t given = XXH3_64bits(host.data, host.bytes());
+  const XXH64_hash_t given = hash_of(host);
   submit(context, "copy_from_host_async", {writes("dst", dst), host_reads("host", host)},
          [=, device = device_](auto& cpu, auto& own) {
-           check_internal(XXH3_64bits(host.data, host.bytes()) == given,
+           check_internal(hash_of(host) == given,
                           "fenced device {}: copy_from_host_async: host memory was written before "
                           "the copy from it was done",
                           to_string(device));
@@ -70,7 +81,9 @@ void FencedBackend::copy_to_host_async(const kernels::KernelContext& context,
   check_pinned("copy_to_host_async", host);
   submit(context, "copy_to_host_async", {host_writes("host", host), reads("src", src)},
          [=](auto& cpu, auto& own) { cpu.copy_to_host(own, host, src); });
-  if (host.numel() > 0) std::memset(host.data, kUnwritten, host.bytes());
+  // Gaps between the elements are not the copy's.
+  std::vector<std::byte> unwritten(host.bytes(), kUnwritten);
+  kernels::cpu::cpu_backend().copy({}, host, make_view(unwritten.data(), host.dtype, host.shape));
   ++streams_.counts().copies_to_host;
 }
 

@@ -41,6 +41,8 @@ std::byte* FencedMemory::acquire(std::size_t bytes) {
                     to_string(device_), bytes, size().free, total_),
         "OUT_OF_MEMORY", {{"bytes", std::to_string(bytes)}});
   std::byte* const data = base_ + next_;
+  // Opening and closing the fence costs by page. A system that refuses has small ones.
+  ::madvise(data, taken, MADV_HUGEPAGE);
   live_.emplace(next_, next_ + taken);
   next_ += taken;
   highest_ = std::max(highest_, next_);

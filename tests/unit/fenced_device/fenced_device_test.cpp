@@ -12,6 +12,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -388,10 +389,40 @@ TEST_F(FencedDeviceTest, AsynchronousCopiesTakePinnedMemoryAlone) {
   const std::string text = "host is not memory of kind kHost";
   expect_refused([&] { device_.copy_from_host_async(first_, x, host_view(host)); }, text);
   expect_refused([&] { device_.copy_to_host_async(first_, host_view(host), x); }, text);
-  TensorView strided = pinned_.floats({4});
+  device_.copy_to_host_async(first_, pinned_.floats({4}), x);
+}
+
+TEST_F(FencedDeviceTest, AsynchronousCopiesLeaveGapsAlone) {
+  const TensorView x = memory_.floats({2, 3}), block = pinned_.floats({3, 4});
+  float* const values = block.as<float>();
+  // The columns of three rows, each of which has a gap behind its two elements and before them.
+  TensorView strided = make_view(values + 1, DType::kFloat32, {2, 3});
+  strided.strides = {1, 4};
+  std::iota(values, values + 12, 0.0f);
+  device_.copy_from_host_async(first_, x, strided);
+  const auto copied = mark(first_);
+  // The gaps are not copied, and may change.
+  values[0] = values[3] = -1.0f;
+  copied->wait();
+  EXPECT_EQ(values_of(first_, x), (std::vector<float>{1, 5, 9, 2, 6, 10}));
+  device_.copy_from_host_async(first_, x, strided);
+  copied->record(first_.stream);
+  values[10] = -1.0f;
+  expect_refused([&] { copied->wait(); }, "host memory was written before the copy");
+
+  std::fill_n(values, 12, -2.0f);
+  device_.fill(first_, x, 7.0);
   device_.copy_to_host_async(first_, strided, x);
-  strided.strides = {2};
-  expect_refused([&] { device_.copy_to_host_async(first_, strided, x); }, "host is not contiguous");
+  const auto arrived = mark(first_);
+  const auto is_element = [](int at) { return at % 4 == 1 || at % 4 == 2; };
+  for (int at = 0; at < 12; ++at) {
+    if (is_element(at))
+      EXPECT_TRUE(std::isnan(values[at])) << at;
+    else
+      EXPECT_EQ(values[at], -2.0f) << at;
+  }
+  arrived->wait();
+  for (int at = 0; at < 12; ++at) EXPECT_EQ(values[at], is_element(at) ? 7.0f : -2.0f) << at;
 }
 
 TEST_F(FencedDeviceTest, PinnedMemoryThatIsWrittenBeforeItsCopyIsRefused) {

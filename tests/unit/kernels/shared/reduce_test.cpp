@@ -28,7 +28,7 @@ std::vector<double> reference(ReduceOp op, const TestTensor& x, const Shape& y_s
                               double correction) {
   std::vector<std::vector<double>> groups(numel(y_shape));
   for (std::int64_t i = 0; i < x.numel(); ++i)
-    groups[output_of(i, x.view().shape, y_shape)].push_back(x.at(i));
+    groups[output_of(i, x.shape(), y_shape)].push_back(x.at(i));
   std::vector<double> out;
   for (const std::vector<double>& group : groups) {
     double sum = 0, top = -std::numeric_limits<double>::infinity(), squares = 0;
@@ -50,7 +50,7 @@ std::vector<double> reference(ReduceOp op, const TestTensor& x, const Shape& y_s
 
 TEST(Reduce, EverySetOfDims) {
   Rng rng(1);
-  const Shape shape{3, 2, 5, 17};
+  const Shape shape{5, 3, 7, 33};
   for (const DType dtype : kFloatDTypes) {
     for (const Layout layout : kAllLayouts) {
       if (layout != Layout::kDense && dtype != DType::kFloat32) continue;

@@ -5,7 +5,7 @@ namespace meshloom::kernels::test {
 namespace {
 
 std::vector<double> reference(const TestTensor& x, bool log) {
-  const std::int64_t n = x.view().shape.back();
+  const std::int64_t n = x.shape().back();
   std::vector<double> out(x.numel());
   for (std::int64_t r = 0; r < x.numel() / n; ++r) {
     double top = -std::numeric_limits<double>::infinity();
