@@ -131,7 +131,7 @@ struct AttentionGrads {
   TensorView grad_bias;
   /// [B,Hq,Sq,Dv], what forward gave, of q's dtype or float32. Libraries that compute delta
   /// themselves read it; without it they are not used.
-  TensorView o;
+  TensorView o{};
 };
 
 struct RopeOptions {

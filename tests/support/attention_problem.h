@@ -2,12 +2,11 @@
 // An attention problem that answers itself, on tensors of any class that has shape() and at().
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -30,10 +29,6 @@ struct AttentionProblem {
   Tensor bias{}, slopes{}, query_positions{}, key_positions{}, query_documents{}, key_documents{};
 
   std::int64_t head(std::int64_t h) const { return h / (n.hq / n.hkv); }
-  double at(const Tensor& t, std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t c) const {
-    const Shape& shape = t.shape();
-    return t.at(((b * shape[1] + h) * shape[2] + s) * shape[3] + c);
-  }
   std::int64_t query_position(std::int64_t i) const {
     return options.query_positions.defined() ? static_cast<std::int64_t>(query_positions.at(i)) : i;
   }
@@ -55,17 +50,19 @@ struct AttentionProblem {
     return ((b % shape[0] * shape[1] + h % shape[1]) * shape[2] + i % shape[2]) * shape[3] +
            j % shape[3];
   }
-  double score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
-    if (!visible(b, i, j)) return -kInfinity;
-    double sum = 0.0;
-    for (std::int64_t c = 0; c < n.d; ++c) sum += at(q, b, h, i, c) * at(k, b, head(h), j, c);
-    sum *= options.scale != 0.0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(n.d));
+  /// The score that softmax takes, of the product of query i and key j.
+  double score(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j,
+               double product) const {
+    double sum = product * scale();
     if (options.bias.defined()) sum += bias.at(bias_index(b, h, i, j));
     if (options.alibi_slopes.defined())
       sum -=
           slopes.at(h) *
           static_cast<double>(std::abs(query_position(i) + options.query_offset - key_position(j)));
     return sum;
+  }
+  double scale() const {
+    return options.scale != 0.0 ? options.scale : 1.0 / std::sqrt(static_cast<double>(n.d));
   }
   double keep(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
     if (options.dropout_p == 0.0f) return 1.0;
@@ -84,7 +81,27 @@ struct AttentionAnswers {
   std::vector<double> o, lse, delta, dq, dk, dv, dbias;
 };
 
-/// Forward and backward by textbook formulas in double on whole matrices.
+/// A tensor [B, H, S, C] in double, which is faster to ask than one that converts and has strides.
+template <typename Tensor>
+class DenseRows {
+ public:
+  explicit DenseRows(const Tensor& t) : heads_(t.shape()[1]), rows_(t.shape()[2]) {
+    width_ = t.shape()[3];
+    const std::int64_t count = t.shape()[0] * heads_ * rows_ * width_;
+    values_.reserve(count);
+    for (std::int64_t i = 0; i < count; ++i) values_.push_back(t.at(i));
+  }
+  const double* row(std::int64_t b, std::int64_t h, std::int64_t s) const {
+    return values_.data() + ((b * heads_ + h) * rows_ + s) * width_;
+  }
+
+ private:
+  std::int64_t heads_, rows_, width_ = 0;
+  std::vector<double> values_;
+};
+
+/// Forward and backward by textbook formulas in double on whole matrices. Of a key with weight 0
+/// nothing is added.
 template <typename Tensor>
 AttentionAnswers brute_force(const AttentionProblem<Tensor>& p) {
   const AttentionSizes& n = p.n;
@@ -96,56 +113,47 @@ AttentionAnswers brute_force(const AttentionProblem<Tensor>& p) {
   a.dk.resize(n.b * n.hkv * n.skv * n.d);
   a.dv.resize(n.b * n.hkv * n.skv * n.dv);
   a.dbias.resize(n.b * n.hq * n.sq * n.skv);
-  const double scale =
-      p.options.scale != 0.0 ? p.options.scale : 1.0 / std::sqrt(static_cast<double>(n.d));
+  const DenseRows q(p.q), k(p.k), v(p.v), grad_o(p.grad_o);
+  const auto product = [](const double* x, const double* y, std::int64_t count) {
+    return std::inner_product(x, x + count, y, 0.0);
+  };
+  const auto add = [](double* sums, double factor, const double* x, std::int64_t count) {
+    for (std::int64_t c = 0; c < count; ++c) sums[c] += factor * x[c];
+  };
   std::vector<double> w(n.skv);
   for (std::int64_t b = 0; b < n.b; ++b)
     for (std::int64_t h = 0; h < n.hq; ++h)
       for (std::int64_t i = 0; i < n.sq; ++i) {
         const std::int64_t row = (b * n.hq + h) * n.sq + i, g = p.head(h);
+        const double *const query = q.row(b, h, i), *const gradient = grad_o.row(b, h, i);
         double top = -kInfinity, sum = 0.0;
-        for (std::int64_t j = 0; j < n.skv; ++j) top = std::max(top, w[j] = p.score(b, h, i, j));
+        for (std::int64_t j = 0; j < n.skv; ++j) {
+          w[j] = p.visible(b, i, j) ? p.score(b, h, i, j, product(query, k.row(b, g, j), n.d))
+                                    : -kInfinity;
+          top = std::max(top, w[j]);
+        }
         for (std::int64_t j = 0; j < n.skv; ++j)
           sum += w[j] = std::isinf(w[j]) ? 0.0 : std::exp(w[j] - top);
         a.lse[row] = sum > 0.0 ? top + std::log(sum) : -kInfinity;
+        double* const o = a.o.data() + row * n.dv;
         for (std::int64_t j = 0; j < n.skv; ++j) {
-          if (sum > 0.0) w[j] /= sum;
-          for (std::int64_t c = 0; c < n.dv; ++c)
-            a.o[row * n.dv + c] += w[j] * p.keep(b, h, i, j) * p.at(p.v, b, g, j, c);
+          if (w[j] == 0.0) continue;
+          w[j] /= sum;
+          add(o, w[j] * p.keep(b, h, i, j), v.row(b, g, j), n.dv);
         }
-        for (std::int64_t c = 0; c < n.dv; ++c)
-          a.delta[row] += p.at(p.grad_o, b, h, i, c) * a.o[row * n.dv + c];
+        a.delta[row] = product(gradient, o, n.dv);
         for (std::int64_t j = 0; j < n.skv; ++j) {
+          if (w[j] == 0.0) continue;
           const double keep = p.keep(b, h, i, j);
           const std::int64_t key = (b * n.hkv + g) * n.skv + j;
-          double dp = 0.0;
-          for (std::int64_t c = 0; c < n.dv; ++c) {
-            dp += keep * p.at(p.grad_o, b, h, i, c) * p.at(p.v, b, g, j, c);
-            a.dv[key * n.dv + c] += w[j] * keep * p.at(p.grad_o, b, h, i, c);
-          }
-          const double ds = w[j] * (dp - a.delta[row]);
+          const double ds = w[j] * (keep * product(gradient, v.row(b, g, j), n.dv) - a.delta[row]);
           a.dbias[row * n.skv + j] = ds;
-          for (std::int64_t c = 0; c < n.d; ++c) {
-            a.dq[row * n.d + c] += scale * ds * p.at(p.k, b, g, j, c);
-            a.dk[key * n.d + c] += scale * ds * p.at(p.q, b, h, i, c);
-          }
+          add(a.dv.data() + key * n.dv, w[j] * keep, gradient, n.dv);
+          add(a.dq.data() + row * n.d, p.scale() * ds, k.row(b, g, j), n.d);
+          add(a.dk.data() + key * n.d, p.scale() * ds, query, n.d);
         }
       }
   return a;
-}
-
-/// Within tolerance * (1 + |want|) for all elements; infinities are equal.
-inline void expect_near(const std::vector<double>& got, const std::vector<double>& want,
-                        double tolerance, const char* what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (std::isinf(want[i])) {
-      ASSERT_EQ(got[i], want[i]) << what << " at " << i;
-      continue;
-    }
-    ASSERT_FALSE(std::isnan(got[i])) << what << " at " << i;
-    ASSERT_NEAR(got[i], want[i], tolerance * (1.0 + std::abs(want[i]))) << what << " at " << i;
-  }
 }
 
 }  // namespace meshloom::testing

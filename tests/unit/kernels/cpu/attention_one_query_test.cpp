@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/support/attention_problem.h"
+#include "tests/support/expect_near.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {

@@ -11,6 +11,7 @@
 #include "kernels/cpu/attention/attention_reference.h"
 #include "kernels/cpu/cpu_features.h"
 #include "tests/support/attention_problem.h"
+#include "tests/support/expect_near.h"
 #include "tests/unit/kernels/cpu/compute_fixture.h"
 
 namespace meshloom::kernels::cpu {
@@ -266,12 +267,14 @@ TEST(Attention, BruteForceGradientsMatchFiniteDifferences) {
 Problem key_block(const Problem& p, std::int64_t begin, std::int64_t end) {
   Problem block = p;
   const auto cut = [&](const HostTensor& t) {
-    HostTensor part(t.view().dtype, {t.shape()[0], t.shape()[1], end - begin, t.shape()[3]});
+    const Shape& shape = t.shape();
+    HostTensor part(t.view().dtype, {shape[0], shape[1], end - begin, shape[3]});
+    const meshloom::testing::DenseRows all(t);
     std::int64_t i = 0;
-    for (std::int64_t b = 0; b < t.shape()[0]; ++b)
-      for (std::int64_t h = 0; h < t.shape()[1]; ++h)
+    for (std::int64_t b = 0; b < shape[0]; ++b)
+      for (std::int64_t h = 0; h < shape[1]; ++h)
         for (std::int64_t s = begin; s < end; ++s)
-          for (std::int64_t c = 0; c < t.shape()[3]; ++c) part.set(i++, p.at(t, b, h, s, c));
+          for (std::int64_t c = 0; c < shape[3]; ++c) part.set(i++, all.row(b, h, s)[c]);
     return part;
   };
   block.k = cut(p.k);

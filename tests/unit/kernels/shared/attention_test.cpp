@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/support/attention_problem.h"
+#include "tests/support/expect_near.h"
 #include "tests/support/test_tensor.h"
 
 namespace meshloom::kernels::test {
