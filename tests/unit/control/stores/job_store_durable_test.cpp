@@ -182,6 +182,8 @@ TEST_F(JobStoreDurableTest, AFinalStateIsToldWhenARestartKnowsIt) {
   limit.reset();
   ASSERT_TRUE(test::eventually([&] { return store->get("a").state() == v1::JOB_STATE_SUCCEEDED; }));
   EXPECT_EQ(store->get("a").pending_state(), v1::JOB_STATE_UNSPECIFIED);
+  EXPECT_TRUE(test::eventually([&] { return store->events_after("a", revision).size() == 2; }))
+      << "what came later is told after it";
   EXPECT_EQ(store->get("a").step(), 1);
   EXPECT_TRUE(test::eventually([&] { return heard > 0; }));
   const auto events = store->events_after("a", revision);
