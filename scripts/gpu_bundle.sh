@@ -7,13 +7,13 @@
 # that ldd names for them but the C and C++ libraries; NVIDIA's come from beside PyTorch there. Fails, naming the file
 # and what is large in it, above 34 MB: that machine takes no more beside the tree.
 #
-#   --build-dir DIR   what was built (default: build/release, by scripts/test.sh with its one architecture)
+#   --build-dir DIR   what was built (default: build/cuda, which the preset cuda makes)
 #   --out FILE        the archive (default: build/gpu-bundle.tar.xz)
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname "$0")/common.sh"
 
-build=$repository/build/release out=$repository/build/gpu-bundle.tar.xz
+build=$repository/build/cuda out=$repository/build/gpu-bundle.tar.xz
 limit=34000000
 while [ $# -gt 0 ]; do
   case $1 in
