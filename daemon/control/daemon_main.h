@@ -6,10 +6,10 @@
 
 namespace meshloom::control {
 
-/// What main() of meshloomd does once the table of devices (kernels/backend_table.h) is filled, and
-/// its exit code: 0 after an orderly stop, 1 after a failure, 2 for a wrong command line or config.
-/// `add_devices` adds those that take time and threads to find: it is called once it is known that
-/// a rank is to start, after signals are set up for all threads to come.
+/// Runs one rank as a whole program, and returns its exit code: 0 after an orderly stop, 1 after a
+/// failure, 2 for a wrong command line or config. The table of devices (kernels/backend_table.h)
+/// holds the CPU by then; `add_devices` adds those that take time and threads to find: it is called
+/// once it is known that a rank is to start, after signals are set up for all threads to come.
 int daemon_main(int argc, char** argv, const std::function<void()>& add_devices = {});
 
 }  // namespace meshloom::control

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/leader.h"
 
-#include <algorithm>
-
 #include "daemon/control/daemon_options.h"
 #include "daemon/control/host/descriptor_limit.h"
 #include "daemon/control/host/host_info.h"
@@ -112,10 +110,9 @@ void Leader::add_services(const World& world) {
                         JobServiceImpl::default_watches(), &queue_);
   offer<DataServiceImpl>(
       admission_.folders(), admission_.tokenization(), stores_.uploads,
-      DataServiceImpl::Options{
-          .data_dir = data_dir,
-          .state_dir = stores_.state.root(),
-          .threads = world.self.threads() * std::max(1, world.hosts.memory.front().ranks)});
+      DataServiceImpl::Options{.data_dir = data_dir,
+                               .state_dir = stores_.state.root(),
+                               .threads = admission_.resources().threads_of_host()});
   offer<EvaluateServiceImpl>(EvaluationServices{.store = stores_.jobs,
                                                 .state = stores_.state,
                                                 .sources = sample_sources,
@@ -148,7 +145,6 @@ void Leader::add_services(const World& world) {
   // What the ranks work for: it lets go of them before the door is closed.
   services_.add(admission_);
   services_.add(sources_);
-  services_.add(admission_.sources());
   services_.add(scheduler_);
   services_.add(driver_);
   services_.add(runs_);

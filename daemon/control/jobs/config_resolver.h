@@ -44,18 +44,18 @@ class ConfigResolver {
   virtual bool has_device(const std::string& resolved) const = 0;
   /// A resolved config with other settings (train::resolve_settings), checked and filled in.
   virtual v1::RunConfig admit_settings(const v1::RunConfig& changed) = 0;
-  /// What an evaluation of the weights in `folder`, which run.model.name stands for, makes of its
-  /// config (train::resolve_evaluation_config), checked against the memory once the tokens of its
-  /// text are made (`text`).
+  /// Resolves the config of an evaluation of the weights in `folder`, which run.model.name stands
+  /// for (train::resolve_evaluation_config), checked against the memory once the tokens of its text
+  /// are made (`text`).
   virtual v1::RunConfig resolve_evaluation(const v1::RunConfig& given,
                                            const std::filesystem::path& folder,
                                            const train::TokenizedText& text) = 0;
-  /// What a step of a resolved job takes; the memory alone, and why in `warnings`, where there is
-  /// no more of an estimate.
+  /// Estimates what a step of a resolved job takes; the memory alone, and why in `warnings`, where
+  /// there is no more of an estimate.
   virtual v1::PlanEstimate estimate(const v1::RunConfig& resolved,
                                     std::vector<std::string>* warnings) = 0;
-  /// What a rank could compute per second by what was measured for this daemon's ranks, in the
-  /// dtype of a resolved config; 0 if it was not.
+  /// Returns the flops that a rank could compute per second by what was measured for this daemon's
+  /// ranks, in the dtype of a resolved config; 0 if it was not.
   virtual double measured_peak_flops(const v1::RunConfig& resolved) = 0;
 };
 

@@ -40,8 +40,11 @@ class LocalAdmission final : public DaemonService {
   LocalTokenization& tokenization() { return tokenization_; }
   LocalSourceLoader& sources() { return sources_; }
 
-  /// All that wait for files are let go. Does not wait.
-  void request_stop() override { calls_.stop(); }
+  /// All that wait for files or models are let go. Does not wait.
+  void request_stop() override {
+    calls_.stop();
+    sources_.request_stop();
+  }
   /// Threads that nobody waits for any more still use this.
   bool hanging() const { return calls_.running() > 0 || sources_.hanging(); }
 

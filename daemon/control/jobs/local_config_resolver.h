@@ -18,7 +18,8 @@
 
 namespace meshloom::control {
 
-/// What it is made of outlives it; it must not be destroyed while `calls` are running.
+/// Refers to what it is made of, which outlives it. It must not be destroyed while `calls` are
+/// running.
 class LocalConfigResolver final : public ConfigResolver {
  public:
   LocalConfigResolver(const JobStore& store, const StateDir& state, const LocalResources& resources,

@@ -12,7 +12,7 @@
 namespace meshloom::control {
 namespace {
 
-/// What a resolved config takes of the fullest rank.
+/// Returns how much a resolved config takes of the fullest rank.
 RankBytes rank_bytes(const v1::RunConfig& resolved, const nn::ModelConfig& model) {
   const planner::MemoryEstimate estimate = plan::estimate_job_memory(resolved, model);
   if (!train::has_device_memory(resolved.device())) return {estimate.total()};

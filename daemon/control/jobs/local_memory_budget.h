@@ -13,7 +13,7 @@
 
 namespace meshloom::control {
 
-/// What it is made of outlives it.
+/// Refers to what it is made of, which outlives it.
 class LocalMemoryBudget final : public MemoryBudget {
  public:
   LocalMemoryBudget(const JobStore& store, const LocalModelFolders& folders,

@@ -15,9 +15,9 @@ namespace meshloom::control {
 /// Whoever is refused a removal is told that this holds the model, the checkpoint or the plan.
 inline constexpr const char* kBeingMade = "a job or run that is being made";
 
-/// What implements ModelFolders, and model_config, looks at files by `calls`, on a thread that may
-/// be left behind there; the other methods do so on the calling thread. `resources` and `calls`
-/// outlive it.
+/// Looks at files by `calls`, on a thread that may be left behind there, in what implements
+/// ModelFolders and in model_config; the other methods do so on the calling thread. `resources` and
+/// `calls` outlive it.
 class LocalModelFolders final : public ModelFolders {
  public:
   LocalModelFolders(const LocalResources& resources, BoundedCalls& calls)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What requests are compared with: the ranks, hosts, devices and folders of this daemon.
+// LocalResources: the ranks, hosts, devices and folders of this daemon, with which requests are
+// compared.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -26,12 +28,15 @@ struct LocalResources {
   ModelStore* models = nullptr;                       ///< null: no job names one
   PlanStore* plans = nullptr;                         ///< null: no job names one
   std::int64_t token_cache_bytes = std::int64_t{64} << 30;
+
+  /// Threads of all ranks of rank 0's host, for what they wait for.
+  int threads_of_host() const { return threads * std::max(1, hosts.front().ranks); }
 };
 
-/// What a rank may use of its host, where that is least; 0: not known.
+/// Returns how much a rank may use of its host, where that is least; 0: not known.
 std::int64_t host_memory_of_rank(const std::vector<HostMemory>& hosts);
-/// What a rank may use of the memory that holds the tensors of a resolved config, where that is
-/// least; 0: not known.
+/// Returns how much a rank may use of the memory that holds the tensors of a resolved config, where
+/// that is least; 0: not known.
 std::int64_t tensor_memory_of_rank(const LocalResources& resources, const v1::RunConfig& resolved);
 
 }  // namespace meshloom::control

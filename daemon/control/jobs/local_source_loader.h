@@ -6,16 +6,15 @@
 #include <filesystem>
 
 #include "daemon/control/host/bounded_calls.h"
-#include "daemon/control/host/daemon_service.h"
 #include "daemon/control/jobs/local_memory_budget.h"
 #include "daemon/control/ranks/source_cache.h"
 #include "daemon/control/stores/state_dir.h"
 
 namespace meshloom::control {
 
-/// A load is under no limit of time, since models are large. What it is made of outlives it; it
-/// must not be destroyed while hanging() is true.
-class LocalSourceLoader final : public SourceLoader, public DaemonService {
+/// A load is under no limit of time, since models are large. Refers to what it is made of, which
+/// outlives it. Must not be destroyed while hanging() is true.
+class LocalSourceLoader final : public SourceLoader {
  public:
   /// `threads`: with which a model draws.
   LocalSourceLoader(const StateDir& state, LocalMemoryBudget& memory, int threads)
@@ -25,7 +24,7 @@ class LocalSourceLoader final : public SourceLoader, public DaemonService {
   /// which is remembered of a job's checkpoint, and Unavailable (STOPPING) after request_stop().
   Loaded load(const std::filesystem::path& folder) override;
   /// Whoever waits for a model is let go. Does not wait.
-  void request_stop() override { loads_.stop(); }
+  void request_stop() { loads_.stop(); }
   bool hanging() const { return loads_.running() > 0; }
 
  private:

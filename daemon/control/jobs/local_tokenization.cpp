@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/jobs/local_tokenization.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "daemon/train/config/chat_prompt.h"
@@ -18,12 +17,10 @@ train::TokenizedText LocalTokenization::tokenize(const v1::RunConfig& resolved,
                                                  const train::TextProgress& progress) {
   train::TokenCache cache(state_.tokens(),
                           static_cast<std::uint64_t>(resources_.token_cache_bytes));
-  // The ranks of the job wait meanwhile: the threads of all of them on this host are free.
-  const int threads = resources_.threads * std::max(1, resources_.hosts.front().ranks);
   const nn::ModelConfig config =
       train::load_declared_config(resolved.model(), resources_.data_dir, model).model;
   return train::tokenize_text(resolved, config.vocab_size, tokenizer, resources_.data_dir, cache,
-                              threads, progress);
+                              resources_.threads_of_host(), progress);
 }
 
 train::TokenizedText LocalTokenization::tokenize_reference(const v1::RunConfig& resolved,

@@ -11,8 +11,8 @@
 
 namespace meshloom::control {
 
-/// What a method returns is counted until it is let go. Any thread may call any method; each may
-/// take as long as a file system does, since a model's config says what its weights take.
+/// Counts memory until the hold that a method returns is let go. Any thread may call any method;
+/// each may take as long as a file system does, since a model's config says what its weights take.
 class MemoryBudget {
  public:
   virtual ~MemoryBudget() = default;

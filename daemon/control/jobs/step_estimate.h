@@ -12,8 +12,8 @@
 
 namespace meshloom::control {
 
-/// What a rank may use of the memory that holds its tensors, and of its host; 0: not known. They
-/// are the same memory on a CPU.
+/// Says how much a rank may use of the memory that holds its tensors, and of its host; 0: not
+/// known. They are the same memory on a CPU.
 struct MemoryShares {
   std::int64_t tensors = 0, host = 0;
 };

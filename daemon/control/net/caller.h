@@ -24,7 +24,7 @@ class Caller {
         given_name_(std::move(given_name)),
         run_token_(std::move(run_token)) {}
 
-  /// By which what one client may have at once is counted, since names cost nothing.
+  /// What one client may have at once is counted by it, since names cost nothing.
   const std::string& address() const { return address_; }
   /// The name that the caller has given itself, or "address:" and its address, which no chosen name
   /// can be. It tells clients apart and proves nothing. Throws InvalidArgument (CLIENT_INVALID)

@@ -95,8 +95,8 @@ class CallHost {
 /// What the handler of a callback method returns that is carried out where it is called, on one of
 /// the few threads on which gRPC runs reactions: handler(const Caller&) looks at memory alone and
 /// waits for nobody.
-/// Such a call is answered whatever others do. Also of a request above kRequestBytes, which is
-/// refused.
+/// Such a call is answered whatever others do, and refused where its request is above
+/// kRequestBytes.
 template <typename Handler>
 grpc::ServerUnaryReactor* answer_at_once(const char* method, grpc::CallbackServerContext& context,
                                          const google::protobuf::Message& request,

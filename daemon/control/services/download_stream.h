@@ -19,7 +19,7 @@
 
 namespace meshloom::control {
 
-/// Where the files of a checkpoint, an export or weights of a run are.
+/// Finds the files of a checkpoint, an export or weights of a run.
 class DownloadSources {
  public:
   struct Source {

@@ -30,7 +30,7 @@ class OperationWait final : public grpc::ServerUnaryReactor,
   void wait(std::int64_t timeout_ms);
   /// The first call counts. Any thread.
   void answer(const grpc::Status& status);
-  /// With the operation as it is now, which look() finds.
+  /// Answers with the operation as it is, which look() finds.
   template <typename Look>
   void answer_with(Look look);
   void OnCancel() override;

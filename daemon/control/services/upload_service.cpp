@@ -32,9 +32,8 @@ Hold UploadServiceImpl::lease_of(const Caller& caller, const v1::Upload& upload)
   return upload.run().empty() ? Hold() : runs_.hold_lease(caller, upload.run());
 }
 
-std::int64_t UploadServiceImpl::receive(grpc::ServerContext& context,
+std::int64_t UploadServiceImpl::receive(const Caller& caller, grpc::ServerContext& context,
                                         grpc::ServerReader<v1::WriteUploadRequest>& chunks) {
-  const Caller caller = caller_of(context);
   const std::string client = caller.name();
   // By address: names cost nothing.
   const Slots::Slot slot = slots_.take(caller.address());
@@ -67,7 +66,9 @@ std::int64_t UploadServiceImpl::receive(grpc::ServerContext& context,
 grpc::Status UploadServiceImpl::WriteUpload(grpc::ServerContext* context,
                                             grpc::ServerReader<v1::WriteUploadRequest>* chunks,
                                             v1::WriteUploadResponse* response) {
-  return guarded("WriteUpload", [&] { response->set_committed_bytes(receive(*context, *chunks)); });
+  return guarded("WriteUpload", *context, [&](const Caller& caller) {
+    response->set_committed_bytes(receive(caller, *context, *chunks));
+  });
 }
 
 grpc::Status UploadServiceImpl::GetUpload(grpc::ServerContext* context,

@@ -55,7 +55,7 @@ class UploadServiceImpl final : public UploadServiceBase, public ClientService {
   /// The lease of the run that it is for; it holds nothing if there is none, or the caller does not
   /// hold the run.
   Hold lease_of(const Caller& caller, const v1::Upload& upload) const;
-  std::int64_t receive(grpc::ServerContext& context,
+  std::int64_t receive(const Caller& caller, grpc::ServerContext& context,
                        grpc::ServerReader<v1::WriteUploadRequest>& chunks);
 
   UploadStore& store_;
