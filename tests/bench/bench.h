@@ -56,7 +56,7 @@ int run_matmul_bench(int argc, char** argv);
 /// Forward and backward at several sequence lengths.
 int run_attention_bench(int argc, char** argv);
 int run_attention_error_bench(int argc, char** argv);
-/// On any device that this process has.
+/// Runs on any device that this process has.
 int run_device_bench(int argc, char** argv);
 
 }  // namespace meshloom::bench

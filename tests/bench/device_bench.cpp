@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "kernels/backend_table.h"
+#include "kernels/base/integer_math.h"
 #include "kernels/base/philox.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/bench_device.h"
@@ -29,7 +32,7 @@ class DeviceBlock {
  public:
   DeviceBlock(SegmentSource& source, std::size_t bytes) : source_(source) {
     const std::size_t grain = source.granularity();
-    bytes_ = std::max<std::size_t>(1, (bytes + grain - 1) / grain) * grain;
+    bytes_ = round_up(std::max<std::size_t>(1, bytes), grain);
     data_ = source.acquire(bytes_);
   }
   ~DeviceBlock() { source_.release(data_, bytes_); }
@@ -117,7 +120,14 @@ class Bench final : public kernels::Workspace {
 class Blocks {
  public:
   explicit Blocks(Bench& bench) : bench_(bench) {}
-  ~Blocks() { bench_.wait(); }
+  /// A device that has failed keeps its memory, and whoever waited has told why.
+  ~Blocks() {
+    try {
+      bench_.wait();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+  }
   Blocks(const Blocks&) = delete;
   Blocks& operator=(const Blocks&) = delete;
   TensorView tensor(DType dtype, const Shape& shape) {
