@@ -134,9 +134,11 @@ class CublasLtPlan final : public MatmulPlan {
       set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, run.bias);
     if (shape_.epilogue == LibraryEpilogue::kBiasGeluTanhKept)
       set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, run.kept);
-    check_library(cublasLtMatmul(handle_, operation_, alpha, run.b, b_, run.a, a_, beta, run.y, y_,
-                                 run.y, y_, &kernel_, workspace, workspace_bytes_, stream),
-                  "matmul");
+    const cublasStatus_t status =
+        cublasLtMatmul(handle_, operation_, alpha, run.b, b_, run.a, a_, beta, run.y, y_, run.y, y_,
+                       &kernel_, workspace, workspace_bytes_, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) check_late(stream, "matmul");
+    check_library(status, "matmul");
   }
 
  private:
