@@ -11,6 +11,7 @@
 #include "kernels/base/log.h"
 #include "kernels/cuda/attention/sdpa_plan.h"
 #include "kernels/cuda/runtime/check.h"
+#include "kernels/cuda/runtime/current_device.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
@@ -168,7 +169,7 @@ class CudnnPlan final : public SdpaPlan {
 }  // namespace
 
 std::unique_ptr<SdpaPlan> create_sdpa_plan(int device, const SdpaShape& shape) {
-  check(cudaSetDevice(device), "cudaSetDevice");
+  use_device(device);
   auto plan = std::make_unique<CudnnPlan>(device, shape);
   const std::string refusal = plan->build();
   if (refusal.empty()) return plan;

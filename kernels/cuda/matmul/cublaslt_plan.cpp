@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/runtime/check.h"
+#include "kernels/cuda/runtime/current_device.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
@@ -214,7 +215,7 @@ class CublasLtPlan final : public MatmulPlan {
 }  // namespace
 
 std::unique_ptr<MatmulPlan> create_matmul_plan(int device, const MatmulShape& shape) {
-  check(cudaSetDevice(device), "cudaSetDevice");
+  use_device(device);
   auto plan = std::make_unique<CublasLtPlan>(device, shape);
   if (!plan->choose_kernel()) return nullptr;
   return plan;
