@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/host_views.h"
 #include "kernels/cuda/plan_cache.h"
+#include "kernels/cuda/runtime/call_log.h"
 #include "kernels/cuda/runtime/check.h"
 #include "kernels/cuda/scratch.h"
 
@@ -26,6 +27,7 @@ SdpaPlan* sdpa_plan(int device, const std::optional<SdpaShape>& shape) {
 void run_plan(const KernelContext& context, SdpaPlan& plan, const SdpaRun& run) {
   const std::span<std::byte> scratch =
       reserve_scratch(context, scratch_piece(plan.workspace_bytes()), "attention");
+  call_log().add("attention");
   plan.run(stream_of(context), run, scratch.data());
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/base/log.h"
 #include "kernels/cuda/attention/sdpa_plan.h"
 #include "kernels/cuda/runtime/check.h"
+#include "kernels/cuda/runtime/current_device.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
@@ -79,10 +80,13 @@ class CudnnPlan final : public SdpaPlan {
     if (shape_.backward)
       addresses.insert({{kGradO, run.grad_o}, {kDq, run.dq}, {kDk, run.dk}, {kDv, run.dv}});
     const std::lock_guard lock(library_.mutex);
-    check_library(cudnnSetStream(library_.handle, stream), "stream");
-    fe::error_t error = graph_.execute(library_.handle, addresses, workspace);
-    if (error.is_bad())
-      throw InternalError(fmt::format("cuDNN: attention: {}", error.get_message()));
+    const cudnnStatus_t status = cudnnSetStream(library_.handle, stream);
+    if (status != CUDNN_STATUS_SUCCESS) check_late(stream, "attention");
+    check_library(status, "stream");
+    const fe::error_t error = graph_.execute(library_.handle, addresses, workspace);
+    if (error.is_good()) return;
+    check_late(stream, "attention");
+    throw InternalError(fmt::format("cuDNN: attention: {}", error.get_message()));
   }
 
  private:
@@ -165,7 +169,7 @@ class CudnnPlan final : public SdpaPlan {
 }  // namespace
 
 std::unique_ptr<SdpaPlan> create_sdpa_plan(int device, const SdpaShape& shape) {
-  check(cudaSetDevice(device), "cudaSetDevice");
+  use_device(device);
   auto plan = std::make_unique<CudnnPlan>(device, shape);
   const std::string refusal = plan->build();
   if (refusal.empty()) return plan;

@@ -9,6 +9,7 @@
 #include "kernels/base/error.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/runtime/check.h"
+#include "kernels/cuda/runtime/current_device.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
@@ -134,9 +135,11 @@ class CublasLtPlan final : public MatmulPlan {
       set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, run.bias);
     if (shape_.epilogue == LibraryEpilogue::kBiasGeluTanhKept)
       set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, run.kept);
-    check_library(cublasLtMatmul(handle_, operation_, alpha, run.b, b_, run.a, a_, beta, run.y, y_,
-                                 run.y, y_, &kernel_, workspace, workspace_bytes_, stream),
-                  "matmul");
+    const cublasStatus_t status =
+        cublasLtMatmul(handle_, operation_, alpha, run.b, b_, run.a, a_, beta, run.y, y_, run.y, y_,
+                       &kernel_, workspace, workspace_bytes_, stream);
+    if (status != CUBLAS_STATUS_SUCCESS) check_late(stream, "matmul");
+    check_library(status, "matmul");
   }
 
  private:
@@ -212,7 +215,7 @@ class CublasLtPlan final : public MatmulPlan {
 }  // namespace
 
 std::unique_ptr<MatmulPlan> create_matmul_plan(int device, const MatmulShape& shape) {
-  check(cudaSetDevice(device), "cudaSetDevice");
+  use_device(device);
   auto plan = std::make_unique<CublasLtPlan>(device, shape);
   if (!plan->choose_kernel()) return nullptr;
   return plan;

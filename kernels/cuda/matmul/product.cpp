@@ -8,6 +8,7 @@
 #include "kernels/cuda/host_views.h"
 #include "kernels/cuda/matmul/bias_gelu_launch.h"
 #include "kernels/cuda/plan_cache.h"
+#include "kernels/cuda/runtime/call_log.h"
 #include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
@@ -208,6 +209,7 @@ void Product::run_library(const KernelContext& context, const ProductViews& view
     if (kept) run.kept = at(views.kept, loop_offset(views.kept, i));
     run.alpha = options_.alpha;
     run.beta = options_.beta;
+    call_log().add("matmul");
     plan_->run(stream_of(context), run, workspace);
   }
 }

@@ -52,6 +52,12 @@ void check(cudaError_t error, const char* what) {
     throw_cuda_error(error, what);
 }
 
+void check_late(cudaStream_t stream, const char* what) {
+  const cudaError_t error = cudaStreamQuery(stream);
+  if (error != cudaErrorNotReady) return check(error, what);
+  cudaGetLastError();  // the runtime keeps this as well
+}
+
 // Declared by device.h, which this file cannot include. `kernel` is a literal.
 void check_launch(cudaError_t error, const char* kernel) {
   call_log().add(kernel);

@@ -18,6 +18,10 @@ using meshloom::check;
 /// of this thread since its last wait (call_log.h); then the process cannot use the device again.
 void check(cudaError_t error, const char* what);
 
+/// For a call of a library, `what`, that says it failed: where the stream's earlier work is the
+/// cause, throws as `check` does. Does not wait.
+void check_late(cudaStream_t stream, const char* what);
+
 /// Calls `body`, where nothing may be thrown: at the end of what owns something of the device. What
 /// it throws goes to the log.
 template <class Body>
