@@ -12,6 +12,7 @@
 #include "kernels/cuda/runtime/call_log.h"
 #include "kernels/cuda/runtime/check.h"
 #include "kernels/cuda/runtime/pinned_ring.h"
+#include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
@@ -46,9 +47,8 @@ void for_each_run(const TensorView& view, Body&& body) {
 TensorView dense_on_device(const KernelContext& context, const TensorView& view,
                            const TensorView& host) {
   if (view.dtype == host.dtype && view.contiguous()) return view;
-  check_internal(context.workspace != nullptr,
-                 "cuda: a copy between host and device that converts or reorders has no workspace");
-  std::byte* const scratch = context.workspace->reserve(host.bytes()).data();
+  std::byte* const scratch =
+      reserve_scratch(context, host.bytes(), "copy between host and device").data();
   return make_view(scratch, host.dtype, view.shape, view.device);
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embedding_launch.h"
 #include "kernels/cuda/host_views.h"
+#include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
 
@@ -23,9 +24,10 @@ void CudaBackend::embedding_backward(const KernelContext& context, const TensorV
     throw Unimplemented(fmt::format(
         "embedding_backward of {} ids into {} rows on cuda, expected at most {} of each", count,
         dweight.size(0), kMostEmbeddingIds));
+  void* const scratch =
+      reserve_scratch(context, embedding_backward_scratch(count), "embedding_backward").data();
   launch_embedding_backward(device_view(dweight), device_view(dy), device_view(ids), padding_idx,
-                            context.workspace->reserve(embedding_backward_scratch(count)).data(),
-                            stream_of(context));
+                            scratch, stream_of(context));
 }
 
 }  // namespace meshloom::kernels::cuda

@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/host_views.h"
 #include "kernels/cuda/ids_launch.h"
+#include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
 
@@ -29,14 +30,16 @@ void CudaBackend::first_id_outside(const KernelContext& context, const TensorVie
   const std::int64_t n = ids.numel();
   launch_first_id_outside(found.as<std::int64_t>(), ids.as<const std::int64_t>(), n, limit,
                           allowed ? &*allowed : nullptr,
-                          context.workspace->reserve(ids_workspace(n)).data(), stream_of(context));
+                          reserve_scratch(context, ids_workspace(n), "first_id_outside").data(),
+                          stream_of(context));
 }
 
 void CudaBackend::count_ids(const KernelContext& context, const TensorView& count,
                             const TensorView& ids, std::int64_t id) {
   const std::int64_t n = ids.numel();
   launch_count_ids(count.as<std::int64_t>(), ids.as<const std::int64_t>(), n, id,
-                   context.workspace->reserve(ids_workspace(n)).data(), stream_of(context));
+                   reserve_scratch(context, ids_workspace(n), "count_ids").data(),
+                   stream_of(context));
 }
 
 }  // namespace meshloom::kernels::cuda

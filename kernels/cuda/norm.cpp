@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/host_views.h"
 #include "kernels/cuda/norm_launch.h"
+#include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
 
@@ -39,8 +40,8 @@ void CudaBackend::norm_backward(const KernelContext& context, const NormGrads& v
                                         .rstd = device_view(views.rstd),
                                         .accumulate_dx = views.accumulate_dx,
                                         .accumulate_params = views.accumulate_params};
-  const std::size_t bytes = norm_backward_scratch(arguments);
-  void* scratch = bytes > 0 ? context.workspace->reserve(bytes).data() : nullptr;
+  void* const scratch =
+      reserve_scratch(context, norm_backward_scratch(arguments), "norm_backward").data();
   launch_norm_backward(arguments, scratch, stream_of(context));
 }
 

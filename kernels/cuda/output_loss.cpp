@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/host_views.h"
 #include "kernels/cuda/runtime/check.h"
+#include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
@@ -67,8 +68,9 @@ void CudaBackend::output_loss_products(const KernelContext& context, const Outpu
     matmul(context, dweight, transposed(gradient), projection.hidden, adding(accumulate_params));
   if (!dbias.defined() || gradient.numel() == 0) return;
   const DeviceView plain = device_view(gradient);
-  launch_bias_grad(device_view(dbias), plain, accumulate_params,
-                   context.workspace->reserve(bias_grad_scratch(plain)).data(), stream_of(context));
+  void* const scratch =
+      reserve_scratch(context, bias_grad_scratch(plain), "output_loss_products").data();
+  launch_bias_grad(device_view(dbias), plain, accumulate_params, scratch, stream_of(context));
 }
 
 }  // namespace meshloom::kernels::cuda

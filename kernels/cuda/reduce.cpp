@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/host_views.h"
 #include "kernels/cuda/reduce_launch.h"
+#include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
@@ -16,9 +17,10 @@ std::vector<DeviceView> device_views(std::span<const TensorView> views) {
   return plain;
 }
 
-void* reserve_for(const KernelContext& context, const std::vector<DeviceView>& views) {
+void* reserve_for(const KernelContext& context, const std::vector<DeviceView>& views,
+                  const char* call) {
   const std::size_t bytes = tensors_workspace(views.data(), static_cast<int>(views.size()));
-  return bytes == 0 ? nullptr : context.workspace->reserve(bytes).data();
+  return reserve_scratch(context, bytes, call).data();
 }
 
 }  // namespace
@@ -27,7 +29,7 @@ void CudaBackend::reduce(const KernelContext& context, ReduceOp op, const Tensor
                          const TensorView& x, double correction) {
   if (y.numel() == 0) return;
   const DeviceView out = device_view(y), in = device_view(x);
-  void* const workspace = context.workspace->reserve(reduce_workspace(op, out, in)).data();
+  void* const workspace = reserve_scratch(context, reduce_workspace(op, out, in), "reduce").data();
   launch_reduce(op, out, in, correction, workspace, stream_of(context));
 }
 
@@ -35,14 +37,14 @@ void CudaBackend::sum_of_squares(const KernelContext& context, const TensorView&
                                  std::span<const TensorView> xs, bool accumulate) {
   const std::vector<DeviceView> views = device_views(xs);
   launch_sum_of_squares(out.as<float>(), views.data(), static_cast<int>(views.size()), accumulate,
-                        reserve_for(context, views), stream_of(context));
+                        reserve_for(context, views, "sum_of_squares"), stream_of(context));
 }
 
 void CudaBackend::first_nonfinite(const KernelContext& context, const TensorView& index,
                                   std::span<const TensorView> xs) {
   const std::vector<DeviceView> views = device_views(xs);
   launch_first_nonfinite(index.as<std::int64_t>(), views.data(), static_cast<int>(views.size()),
-                         reserve_for(context, views), stream_of(context));
+                         reserve_for(context, views, "first_nonfinite"), stream_of(context));
 }
 
 }  // namespace meshloom::kernels::cuda
