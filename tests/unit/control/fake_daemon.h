@@ -33,7 +33,7 @@ namespace meshloom::control {
 struct FakeDaemonOptions {
   std::function<void()> on_resolve = [] {};                ///< in the handler of SubmitJob
   std::int64_t most_upload_bytes = std::int64_t{1} << 30;  ///< of verbs in flight
-  WaitingMemory::Bounds waiting{};                        ///< of verbs and samples
+  WaitingMemory::Bounds waiting{};                         ///< of verbs and samples
   double sample_share = 1.0 / 3.0;                         ///< of the time, while a job trains
   StreamHost::Options watches{"watches of jobs", 64};
   StreamHost::Options downloads{"downloads", 8, 2};
