@@ -3,16 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <set>
 #include <string>
 
 #include "daemon/tensor/execution_context.h"
-#include "kernels/base/error.h"
 #include "kernels/cpu/simd/targets.h"
-#include "tests/support/kernel_refusals.h"
 
 namespace meshloom::kernels::test {
 namespace {
@@ -54,7 +50,6 @@ struct Digest {
 };
 
 std::unique_ptr<KernelDevice> g_device;
-std::set<std::string> g_refusals;
 Digest g_body, g_all;
 
 KernelDevice& device() {
@@ -62,43 +57,16 @@ KernelDevice& device() {
   return *g_device;
 }
 
-void skip_with(const std::string& text) { GTEST_SKIP() << text; }
-
-void refuse(const std::string& text) {
-  const std::vector<std::string>& expected = expected_refusals(backend().name());
-  g_refusals.insert(text);
-  if (std::find(expected.begin(), expected.end(), text) != expected.end())
-    skip_with(text);
-  else
-    ADD_FAILURE() << "refused, and not in tests/support/kernel_refusals.cpp: " << text;
-}
-
 void run(const KernelContext& context, const std::function<void(const KernelContext&)>& body) {
   g_body = {};
-  try {
-    body(context);
-  } catch (const Unimplemented& error) {
-    const std::string text = error.what();
-    if (text.find("is not built yet on") == std::string::npos) throw;
-    refuse(text);
-  }
+  body(context);
 }
 
 class KernelEnvironment final : public ::testing::Environment {
  public:
   void TearDown() override {
-    expect_all_refusals();
+    fmt::print("bits of all downloads on {}: {:016x}\n", backend().name(), g_all.value);
     g_device.reset();
-  }
-
- private:
-  static void expect_all_refusals() {
-    const std::string name = backend().name();
-    fmt::print("bits of all downloads on {}: {:016x}\n", name, g_all.value);
-    const auto& tests = *::testing::UnitTest::GetInstance();
-    if (tests.test_to_run_count() < tests.total_test_count()) return;
-    for (const std::string& text : expected_refusals(name))
-      EXPECT_TRUE(g_refusals.contains(text)) << "expected of " << name << " and not met: " << text;
   }
 };
 

@@ -28,9 +28,7 @@ KernelContext test_context();
 /// bits both times: the body makes what it writes, and draws no numbers from outside.
 void for_all_settings(const std::function<void(const KernelContext&)>& body);
 
-/// Runs `body` with test_context(). A call that the device does not offer (Unimplemented, "... is
-/// not built yet on ...") ends the body: the test counts as skipped with that text where
-/// kernel_refusals.h expects the text, and fails elsewhere.
+/// Runs `body` with test_context().
 void run_on_device(const std::function<void(const KernelContext&)>& body);
 
 /// Waits until all work is done, and throws what it threw.
@@ -42,8 +40,8 @@ std::shared_ptr<Storage> allocate_on_device(std::size_t bytes);
 /// What a tensor downloads, for the comparison of two runs.
 void note_download(std::span<const std::byte> bytes);
 
-/// Ends the device behind all tests, prints a digest of the bits of all downloads, which no order
-/// of work may change, and fails where a refusal is expected that did not come.
+/// Ends the device behind all tests, and prints a digest of the bits of all downloads, which no
+/// order of work may change.
 ::testing::Environment* make_kernel_environment();
 
 inline ::testing::Environment* const kKernelEnvironment =

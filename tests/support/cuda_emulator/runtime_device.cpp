@@ -53,6 +53,10 @@ int attribute_of(cudaDeviceAttr attribute) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   return runtime_call([&] {
+    // A driver of the same major version serves all its minor ones.
+    if (architecture().driver / 1000 < CUDART_VERSION / 1000)
+      throw FaultError(cudaErrorInsufficientDriver,
+                       "CUDA driver version is insufficient for CUDA runtime version");
     *count = architecture().devices;
     if (*count == 0) throw FaultError(cudaErrorNoDevice, "no CUDA-capable device is detected");
   });
