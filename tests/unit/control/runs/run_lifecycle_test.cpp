@@ -4,17 +4,12 @@
 #include <thread>
 
 #include "daemon/control/ranks/rank_error.h"
-#include "tests/unit/control/runs/stored_runs.h"
+#include "tests/unit/control/runs/whole_run.h"
 
 namespace meshloom::control {
 namespace {
 
-class NoWaits final : public RanksWaits {
- public:
-  v1::RanksWait wait_of(const std::string&) const override { return {}; }
-};
-
-class RunLifecycleTest : public StoredRunTest {
+class RunLifecycleTest : public WholeRunTest {
  protected:
   using Act = RunLifecycle::Act;
 
@@ -26,45 +21,13 @@ class RunLifecycleTest : public StoredRunTest {
   std::string why_not_open(std::int64_t epoch = 1) {
     return reason_of([&] { life_.lock().check_open(epoch); });
   }
-  v1::Run run() { return life_.lock().run(); }
-  v1::Run stored() { return store_.all().at("r").run(); }
-  v1::Operation submit(std::int64_t seq) {
-    v1::OptimStepRequest request;
-    request.mutable_id()->set_epoch(1);
-    request.mutable_id()->set_seq(seq);
-    return parts_.queue.submit(VerbQueue::Arrival(request));
-  }
   static std::exception_ptr lost() {
     return std::make_exception_ptr(RunLost(InternalError("rank 1 failed alone", "ODD")));
   }
-
-  RanksTurn turn_;
-  Operations operations_{1 << 20};
-  SampleScheduler scheduler_{executor_, 0.5, training_};
-  TransientUploads uploads_{folder_ / "uploads"};
-  NoWaits waits_;
-  RunContext context_{{.executor = executor_,
-                       .turn = turn_,
-                       .store = store_,
-                       .scheduler = scheduler_,
-                       .resolver = admission_,
-                       .folders = admission_,
-                       .tokenization = admission_,
-                       .budget = admission_,
-                       .state = dir_,
-                       .data_dir = folder_ / "data",
-                       .uploads = uploads_,
-                       .waits = waits_,
-                       .uptime = [] { return std::int64_t{0}; },
-                       .most_upload_bytes = 1 << 20},
-                      operations_,
-                      WaitingMemory({})};
-  RunParts parts_{context_, record().run()};
-  RunLifecycle life_{parts_, record()};
 };
 
 TEST_F(RunLifecycleTest, ARunThatNobodyDrivesEndsAtOnce) {
-  const std::string waiting = submit(1).name();
+  const std::string waiting = submit_step(1).name();
   EXPECT_EQ(why_not_open(), "");
   life_.close(std::nullopt);
   EXPECT_TRUE(life_.ended());
@@ -92,7 +55,7 @@ TEST_F(RunLifecycleTest, WhereItsLeaseEndsItIsSavedBeforeItsClientIsToldFromWhat
 TEST_F(RunLifecycleTest, WhatIsLostBeginsTheNextEpochFromTheNewestState) {
   make_ready();
   parts_.states.keep(state("a", 4));
-  const std::string waiting = submit(1).name();
+  const std::string waiting = submit_step(1).name();
   life_.lose(lost());
   EXPECT_EQ(life_.wait_for_next().act, Act::kMake);
   EXPECT_EQ(run().epoch(), 2);
@@ -111,8 +74,8 @@ TEST_F(RunLifecycleTest, WhatIsLostBeginsTheNextEpochFromTheNewestState) {
 
 TEST_F(RunLifecycleTest, ALostRunWaitsForTheAnswersOfWhatIsInFlight) {
   make_ready();
-  submit(1);
-  submit(2);
+  submit_step(1);
+  submit_step(2);
   EXPECT_EQ(life_.wait_for_next().act, Act::kStart);
   parts_.queue.add_in_flight(std::vector<VerbInFlight>(1));
   life_.lose(lost());

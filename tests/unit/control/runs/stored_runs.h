@@ -45,6 +45,11 @@ class StoredRunTest : public ::testing::Test {
     run.set_state(v1::RUN_STATE_QUEUED);
     run.set_epoch(1);
     run.set_next_seq(1);
+    v1::Mesh& mesh = *run.mutable_resolved()->mutable_mesh();
+    mesh.set_dp(1);
+    mesh.set_fsdp(1);
+    mesh.set_cp(1);
+    mesh.set_tp(1);
     return record;
   }
   /// With files in its folder.
