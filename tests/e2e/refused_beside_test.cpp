@@ -189,9 +189,8 @@ class RefusedBesideE2e : public DaemonTest {
       v1::GetJobResponse response;
       return jobs->GetJob(&context, request, &response).ok() && run.heartbeat().ok();
     });
-    // 100 ms on a host that is not busy with tests; calls that stand in a queue behind a storm take
-    // their whole deadline.
-    EXPECT_LT(answer, 3s);
+    // 100 ms on a host that is not busy with tests.
+    EXPECT_LT(answer, 1s);
     EXPECT_EQ(client({"status"}).exit_code, 0);
     EXPECT_GT(lists.refused() + estimates.refused(), 0) << "one client has its share of places";
   }
