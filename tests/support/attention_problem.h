@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An attention problem that answers itself, on tensors of any class that has shape() and at().
+// An attention problem that answers itself, on tensors of any class that has shape(), at() and
+// values().
 #pragma once
 
 #include <algorithm>
@@ -85,19 +86,14 @@ struct AttentionAnswers {
 template <typename Tensor>
 class DenseRows {
  public:
-  explicit DenseRows(const Tensor& t) : heads_(t.shape()[1]), rows_(t.shape()[2]) {
-    width_ = t.shape()[3];
-    const std::int64_t count = t.shape()[0] * heads_ * rows_ * width_;
-    values_.reserve(count);
-    for (std::int64_t i = 0; i < count; ++i) values_.push_back(t.at(i));
-  }
+  explicit DenseRows(const Tensor& t) : shape_(t.shape()), values_(t.values()) {}
   const double* row(std::int64_t b, std::int64_t h, std::int64_t s) const {
-    return values_.data() + ((b * heads_ + h) * rows_ + s) * width_;
+    return values_.data() + ((b * shape_[1] + h) * shape_[2] + s) * shape_[3];
   }
 
  private:
-  std::int64_t heads_, rows_, width_ = 0;
-  std::vector<double> values_;
+  const Shape shape_;
+  const std::vector<double> values_;
 };
 
 /// Forward and backward by textbook formulas in double on whole matrices. Of a key with weight 0
