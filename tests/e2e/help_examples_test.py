@@ -71,12 +71,13 @@ class Shell:
         for name in ("MESHLOOM_ADDRESS", "MESHLOOM_STATE_DIR", "MESHLOOM_RUN_TOKEN"):
             self.environment.pop(name, None)
 
-    def run(self, line):
+    def run(self, line, whole=False):
+        """`whole`: a --follow or a --watch is waited for, and not left after some seconds."""
         if line.startswith("export "):
             name, value = line.removeprefix("export ").split("=", 1)
             self.environment[name] = self.run(f"printf %s {value}").stdout
             return None
-        if "--follow" in line or "--watch" in line:
+        if not whole and ("--follow" in line or "--watch" in line):
             line = f"timeout --signal=INT {MOST_FOLLOWED} {line}"
         return subprocess.run(["bash", "-c", line], cwd=self.work, env=self.environment, capture_output=True, text=True,
                               errors="replace", stdin=subprocess.DEVNULL, timeout=TIME_LIMIT, check=False)
@@ -136,7 +137,7 @@ def main():
                     continue
                 for begin in [one for one in BEFORE if example.startswith(one)]:
                     for line in BEFORE.pop(begin):
-                        made = shell.run(line)
+                        made = shell.run(line, whole=True)
                         if made and made.returncode != 0:
                             sys.exit(f"{line}\n{made.stdout}{made.stderr}")
                 result = shell.run(example)
