@@ -46,12 +46,12 @@ class RunDriverTest : public WholeRunTest {
     life_.wake();
     return ends(step) && state_of(step) == v1::OPERATION_STATE_SUCCEEDED;
   }
-  /// Where commands fail the function throws, as a rank would tell it.
+  /// The function throws where a command is to fail, and the rank tells that error.
   void answer_by(Answering answering) {
     const std::lock_guard lock(mutex_);
     answering_ = std::move(answering);
   }
-  /// What the rank was asked to do, in its order: names of verbs, with what tells them apart.
+  /// The verbs that the rank was asked for, in their order, with what tells them apart.
   std::vector<std::string> asked() {
     const std::lock_guard lock(mutex_);
     return asked_;
