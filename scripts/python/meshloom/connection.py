@@ -31,6 +31,12 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
 ]
 
+# os.fork() of a process with a channel never returns with the grpcio 1.51 of Debian 13: it waits until the threads of an
+# event engine are idle, one of which polls without end (github.com/grpc/grpc/issues/31885). Channels use another poller.
+# gRPC reads the variable when the first channel is made.
+if grpc.__version__.startswith("1.51."):
+    os.environ.setdefault("GRPC_EXPERIMENTS", "-posix_event_engine_enable_polling")
+
 
 class Connection:
     """May be used by several threads. `retry_seconds`: how long calls are tried again while the daemon is not there."""
