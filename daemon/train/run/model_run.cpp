@@ -287,6 +287,8 @@ ForwardResults ModelRun::forward(const BatchCall& call) {
   const NoGradGuard no_grad(context_);
   parallel::DataParallel& data_parallel = state_->data_parallel();
   ForwardResults results{LogProbs(call.micro_batches.size()), 0.0};
+  DeferredChecks checks;
+  const Tensor loss = zeros(context_, {1}, DType::kFloat64);
   for (std::size_t k = 0; k < call.micro_batches.size(); ++k) {
     const TokenBatch& batch = call.micro_batches[k];
     if (call.before) call.before(k);
@@ -301,13 +303,15 @@ ForwardResults ModelRun::forward(const BatchCall& call) {
         return state_->model().token_losses(state_->place(batch), options);
       }));
     } else {
-      const HostValues loss = read_result(context_, DType::kFloat64, [&] {
-        return state_->model().loss(state_->place(batch), call.scale, options);
-      });
-      if (mesh_->leads_samples()) results.loss += loss.as<double>().front();
+      const DeferChecksGuard defer(context_, checks);
+      add_value(loss, state_->model().loss(state_->place(batch), call.scale, options));
     }
     data_parallel.end_forward();
   }
+  if (call.log_probs) return results;
+  // Ranks that share samples have the same sum, which counts once.
+  const HostValues sum = checks.read(loss, DType::kFloat64);
+  if (mesh_->leads_samples()) results.loss = sum.as<double>().front();
   return results;
 }
 

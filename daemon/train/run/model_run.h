@@ -126,8 +126,8 @@ class ModelRun {
   /// parameters, exports, samples, a description.
   ModelState& state() { return *state_; }
 
-  /// Waits for the device in every micro batch. A loss function is not asked, and weights count in
-  /// no loss.
+  /// Waits for the device once, at the end, or with log_probs in every micro batch. A loss function
+  /// is not asked, and weights count in no loss.
   ForwardResults forward(const BatchCall& call);
 
  private:

@@ -155,5 +155,25 @@ TEST_P(FencedMeshes, HaveTheBitsOfTheCpuAndWaitNoMoreThanTheyMust) {
 INSTANTIATE_TEST_SUITE_P(All, FencedMeshes, ::testing::ValuesIn(kMeshes),
                          [](const auto& test) { return std::string(test.param.name); });
 
+TEST_F(FencedRunTest, AValidationBatchWaitsOnce) {
+  v1::RunConfig two_micro_batches = config_of({});
+  two_micro_batches.mutable_training()->set_micro_batch_size(2);
+  std::vector<std::vector<double>> losses;
+  std::int64_t waits = 0;
+  const auto evaluate = [&](comm::ProcessGroup& world) {
+    ExecutionContext context(testing::context_of(world));
+    const auto job = create(world, context, two_micro_batches);
+    testing::fenced_device(0).reset_counts();
+    losses.emplace_back();
+    for (const LossSum& batch : job->evaluate(0, 2)) losses.back().push_back(batch.loss);
+    waits = testing::fenced_device(0).counts().waits;
+  };
+  testing::run_ranks(1, evaluate);
+  testing::run_fenced_ranks(1, evaluate);
+  EXPECT_EQ(waits, 2) << "of two batches of two micro batches";
+  ASSERT_EQ(losses[0].size(), 2u);
+  EXPECT_EQ(losses[1], losses[0]);
+}
+
 }  // namespace
 }  // namespace meshloom::train
