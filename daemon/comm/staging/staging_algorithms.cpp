@@ -70,9 +70,9 @@ class StagedCollective final : public Collective {
   }
   bool waits() const override { return !inner_ || inner_->waits(); }
   std::string about(int rank) const override {
-    return inner_ ? inner_->about(rank)
-                  : fmt::format("whose {} has not come to this call",
-                                to_string(group_->device.device));
+    return inner_
+               ? inner_->about(rank)
+               : fmt::format("its {} has not come to this call", to_string(group_->device.device));
   }
 
  private:

@@ -16,7 +16,8 @@ FencedBackend::FencedBackend(Device device, std::uint64_t seed)
 
 kernels::ComputeDescription FencedBackend::describe() const {
   kernels::ComputeDescription description = kernels::cpu::cpu_backend().describe();
-  description.compute_class.insert(0, "fenced_");
+  description.compute_class =
+      compute_class_.empty() ? "fenced_" + description.compute_class : compute_class_;
   description.hardware_class.insert(0, "fenced_");
   return description;
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -46,8 +47,12 @@ class FencedBackend final : public kernels::Backend {
 
   /// What follows comes in the order of this seed.
   void set_seed(std::uint64_t seed) { streams_.set_seed(seed); }
+  /// While it is stalled, asking an event brings the device no nearer to it; waits do.
+  void set_stalled(bool stalled) { streams_.set_stalled(stalled); }
   /// How much memory there is; 8 GiB without a call.
   void set_total_memory(std::int64_t bytes) { memory_.set_total(bytes); }
+  /// Gives the device's results a class of their own. Before anybody asks for its description.
+  void set_compute_class(std::string name) { compute_class_ = std::move(name); }
   /// Since the last reset.
   const FencedCounts& counts() { return streams_.counts(); }
   void reset_counts() { streams_.counts() = {}; }
@@ -180,6 +185,7 @@ class FencedBackend final : public kernels::Backend {
   void check_pinned(const char* call, const TensorView& host) const;
 
   const Device device_;
+  std::string compute_class_;  ///< empty: the CPU's with a prefix
   FencedMemory memory_;
   FencedStreams streams_;
   PinnedRanges pinned_;

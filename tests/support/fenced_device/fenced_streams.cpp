@@ -142,6 +142,7 @@ void FencedStreams::wait(const StreamMark& mark) {
 }
 
 void FencedStreams::move_on() {
+  if (stalled_) return;
   std::uint64_t left = random_() % 4;
   const std::exception_ptr error = run_until([&] { return left-- == 0; });
   if (error) std::rethrow_exception(error);

@@ -79,6 +79,8 @@ class FencedStreams {
   FencedCounts& counts() { return counts_; }
   kernels::Workspace& workspace() { return workspace_; }
   void set_seed(std::uint64_t seed) { random_.seed(seed); }
+  /// Lets move_on() do nothing, or as much as ever.
+  void set_stalled(bool stalled) { stalled_ = stalled; }
 
  private:
   struct Item;
@@ -100,6 +102,7 @@ class FencedStreams {
   VectorClock host_;            ///< what the host knows to be done
   std::uint64_t position_ = 0;  ///< items that the device was given
   std::mt19937_64 random_;
+  bool stalled_ = false;
   HeapWorkspace workspace_;
   FencedCounts counts_;
   std::vector<std::string> errors_;

@@ -297,7 +297,7 @@ TEST_F(FencedDeviceTest, AHostWriteEndsTheProcess) {
   device_.copy_from_host(first_, x, host_view(values));
   EXPECT_EQ(values_of(first_, x), values);
   EXPECT_EXIT({ *static_cast<volatile float*>(x.data) = 1.0f; }, ExitedWithCode(kFenceExitStatus),
-              "which only the device may touch");
+              "which only the device may touch\n.*unit_fenced_device.*\\[0x[0-9a-f]+\\]");
 }
 
 TEST_F(FencedDeviceTest, AFaultElsewhereIsNotTheGuards) {

@@ -324,5 +324,28 @@ TEST(Staging, TheDeadlineNamesTheRankThatIsMissing) {
       200ms);
 }
 
+TEST(Staging, TheDeadlineNamesTheDeviceThatDoesNotCome) {
+  run_staged(
+      2,
+      [](ProcessGroup& group, RankDevice& device, RankRuntime& runtime) {
+        const DeviceValues x(device, {1, 2});
+        auto& fenced = meshloom::testing::fenced_device(device.device().device.index);
+        fenced.set_stalled(group.rank() == 1);
+        runtime.bootstrap().barrier();
+        try {
+          group.all_reduce(x.view(), ReduceOp::kSum)->wait_host();
+          ADD_FAILURE() << "an all_reduce without the device of rank 1 came to an end";
+        } catch (const DeadlineExceeded& error) {
+          EXPECT_THAT(error.what(), HasSubstr("missing rank 1"));
+          if (group.rank() == 1) {
+            EXPECT_THAT(error.what(), HasSubstr("rank 1: its cuda:1 has not come to this call"));
+          }
+        }
+        fenced.set_stalled(false);
+        runtime.bootstrap().barrier();
+      },
+      200ms);
+}
+
 }  // namespace
 }  // namespace meshloom::comm
