@@ -22,6 +22,9 @@ for path in $output; do
     *) fail "$path does not belong into /usr" ;;
   esac
 done
+run ls "$prefix/bin"
+[ "$output" = $'meshloom\nmeshloomd' ] || fail "other programs than meshloom and meshloomd are installed"
+! grep -qF "fenced device" "$prefix/bin/meshloomd" || fail "meshloomd holds a device of the tests"
 for program in meshloom meshloomd; do
   run "$prefix/bin/$program" --version
   expect_status 0 "$program --version"
