@@ -137,8 +137,8 @@ TEST_P(DevicesE2e, AJobThatIsKilledGoesOnWithItsOwnBits) {
 INSTANTIATE_TEST_SUITE_P(Daemons, DevicesE2e,
                          ::testing::Values(DeviceDaemon{"meshloomd-fenced", true, 24},
                                            DeviceDaemon{"meshloomd-emulated", false, 8}),
-                         [](const auto& info) {
-                           return info.param.has_bits_of_cpu ? "Fenced" : "Emulated";
+                         [](const auto& test) {
+                           return test.param.has_bits_of_cpu ? "Fenced" : "Emulated";
                          });
 
 }  // namespace

@@ -7,12 +7,31 @@
 #include <fstream>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/support/scoped_variable.h"
 
 namespace meshloom::e2e {
 namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+
+/// A value of run.device, and what it must be answered by.
+struct WrongDevice {
+  const char* word;
+  const char* answer;  ///< a part of it
+};
+
+// On two devices that differ.
+constexpr WrongDevice kWrongDevices[] = {
+    {"gpu", "run.device: must be auto, cpu, cuda or cuda:N"},
+    {"cuda:-1", "run.device: must be auto, cpu, cuda or cuda:N"},
+    {"cuda:", "run.device: must be auto, cpu, cuda or cuda:N"},
+    {"cpu:0", "run.device: must be auto, cpu, cuda or cuda:N"},
+    {"cuda:2", "run.device: \"cuda:2\" needs device cuda:2 on the host of every rank"},
+    {"cuda:9", "run.device: \"cuda:9\" needs device cuda:9 on the host of every rank"},
+    {"cuda", "run.device: \"cuda\" needs devices of one class on all ranks"},
+    {"auto", "run.device: \"auto\" needs devices of one class on all ranks"},
+};
 
 class FencedE2e : public DaemonTest {
  protected:
@@ -105,6 +124,11 @@ TEST_F(FencedE2e, AJobThatIsKilledAndGoesOnHasTheBitsOfTheCpu) {
   submit_on("fsdp2", "auto", "cpu");
   ASSERT_TRUE(reaches("cpu", "succeeded")) << job("cpu").dump(2);
   EXPECT_EQ(job("cpu")["resolved"]["device"], "cpu");
+  const Arguments generate = {"generate", "--checkpoint", "checkpoints/cpu/step-24",
+                              "--prompt", "in",           "--max-tokens",
+                              "8",        "--seed",       "2"};
+  const auto expected_text = client(generate);
+  EXPECT_EQ(expected_text.exit_code, 0) << expected_text.errors;
   shut_down();
 
   start_on_devices();
@@ -112,16 +136,16 @@ TEST_F(FencedE2e, AJobThatIsKilledAndGoesOnHasTheBitsOfTheCpu) {
   submit_on("fsdp2", "auto", "fenced");
   EXPECT_EQ(job("fenced")["resolved"]["device"], "cuda");
   ASSERT_TRUE(reaches_step("fenced", 7)) << job("fenced").dump(2);
-  const Arguments generate = {"generate", "--checkpoint", "checkpoints/cpu/step-24",
-                              "--prompt", "in",           "--max-tokens",
-                              "8",        "--seed",       "2"};
   const auto drawn = client(generate);
   EXPECT_EQ(drawn.exit_code, 0) << drawn.errors;
+  EXPECT_EQ(drawn.output, expected_text.output);
   kill_everything();
   start_on_devices();
   ASSERT_TRUE(reaches("fenced", "succeeded")) << job("fenced").dump(2);
   EXPECT_EQ(client(generate).output, drawn.output);
 
+  const std::string manifest = read_file(state_ / "jobs/fenced/checkpoints/step-24/manifest.json");
+  EXPECT_EQ(Json::parse(manifest)["run_config"]["device"], "cuda");
   EXPECT_EQ(step_losses("fenced"), step_losses("cpu"));
   EXPECT_EQ(job("fenced")["last_validation"]["loss"], job("cpu")["last_validation"]["loss"]);
   const auto expected = weights_of("cpu"), found = weights_of("fenced");
@@ -173,24 +197,27 @@ TEST_F(FencedE2e, ParametersThatAreUploadedArriveOnTheDevice) {
   shut_down();
 }
 
-TEST_F(FencedE2e, DevicesThatAreNotThereAreRefusedWhileAJobTrains) {
+TEST_F(FencedE2e, DevicesThatAreRefusedChangeNoLossOfAJobThatTrains) {
+  const test::ScopedVariable differ("MESHLOOM_FENCED_DEVICES_DIFFER", "1");
   start_on_devices();
   TinyJob endless;
   endless.steps = 10'000'000;
-  endless.extra = "  device: cuda\n";
+  endless.extra = "  device: cuda:0\n";
   submit(endless, "long");
-  ASSERT_TRUE(reaches_step("long", 5));
-  for (const std::string wrong : {"gpu", "cuda:2", "cuda:-1", "cuda:", "cpu:0"}) {
+  ASSERT_TRUE(reaches_step("long", 3));
+  for (const WrongDevice& wrong : kWrongDevices) {
     TinyJob job = endless;
-    job.extra = fmt::format("  device: \"{}\"\n", wrong);
+    job.extra = fmt::format("  device: \"{}\"\n", wrong.word);
     const auto result = client({"job", "submit", write_job(job, "wrong.yaml"), "--name", "wrong"});
-    EXPECT_EQ(result.exit_code, 2) << wrong << ": " << result.errors;
-    EXPECT_THAT(result.errors, HasSubstr("run.device")) << wrong;
-    EXPECT_THAT(result.errors, HasSubstr(wrong));
+    EXPECT_EQ(result.exit_code, 2) << wrong.word << ": " << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr(wrong.answer));
   }
   const int step = job("long")["step"];
-  EXPECT_TRUE(reaches_step("long", step + 5));
-  cancel("long");
+  ASSERT_NO_FATAL_FAILURE(cancel("long"));
+  submit(endless, "undisturbed");
+  ASSERT_TRUE(reaches_step("undisturbed", step)) << job("undisturbed").dump(2);
+  ASSERT_NO_FATAL_FAILURE(cancel("undisturbed"));
+  expect_same_losses("long", "undisturbed");
   shut_down();
 }
 
