@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which code takes an attention call on a device: cuDNN where the rule allows it and it can, else
-// products around an own softmax.
+// own kernels.
 #include <limits>
 #include <utility>
 
 #include "kernels/cuda/attention/attention_delta_launch.h"
-#include "kernels/cuda/attention/products.h"
+#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/one_query.h"
 #include "kernels/cuda/attention/sdpa_plan.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/host_views.h"
@@ -52,7 +53,16 @@ void CudaBackend::attention(const KernelContext& context, const AttentionOutputs
     run.lse = out.lse.data;
     return run_plan(context, *plan, run);
   }
-  product_attention(*this, index_, context, out, in, options);
+  if (is_one_query(out, in, options)) return one_query_attention(context, out, in, options);
+  flash_attention(context, out, in, options);
+}
+
+void CudaBackend::attention_rows(const KernelContext& context, const AttentionOutputs& out,
+                                 const TensorView& q, std::span<const AttentionMemory> memories,
+                                 double scale) {
+  if (!dtype_is_floating(q.dtype))
+    not_built(fmt::format("attention_rows of {}", dtype_name(q.dtype)));
+  one_query_rows(context, out, q, memories, scale);
 }
 
 void CudaBackend::attention_backward(const KernelContext& context, const AttentionGrads& grads,
@@ -78,7 +88,7 @@ void CudaBackend::attention_backward(const KernelContext& context, const Attenti
     run.dv = grads.dv.data;
     return run_plan(context, *plan, run);
   }
-  product_attention_backward(*this, index_, context, grads, in, options);
+  flash_attention_backward(context, grads, in, options);
 }
 
 void CudaBackend::attention_delta(const KernelContext& context, const TensorView& delta,
