@@ -44,8 +44,8 @@ struct AnyTiles {
   }
 
   /// Rows of a head; zeros behind the last row and dim.
-  static __device__ void load(C* to, const HeadView& view, std::int64_t batch, std::int64_t head,
-                              const TileRows& rows) {
+  static __device__ __forceinline__ void load(C* to, const HeadView& view, std::int64_t batch,
+                                              std::int64_t head, const TileRows& rows) {
     const std::int64_t base =
         batch * view.strides.batch + head * view.strides.head + rows.first * view.strides.row;
     const int width = padded(view.dims);
@@ -59,7 +59,8 @@ struct AnyTiles {
   }
 
   /// scores = a b^T over `width` dims.
-  static __device__ void products(Scores& scores, const C* a, const C* b, int width) {
+  static __device__ __forceinline__ void products(Scores& scores, const C* a, const C* b,
+                                                  int width) {
     scores = {};
     for (int d = 0; d < width; d += kStep) {
       Vector<C> x[kRows], y[kColumns];
@@ -77,7 +78,7 @@ struct AnyTiles {
     }
   }
 
-  static __device__ void store_scores(C* to, const Scores& scores) {
+  static __device__ __forceinline__ void store_scores(C* to, const Scores& scores) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
 #pragma unroll
@@ -86,8 +87,9 @@ struct AnyTiles {
   }
 
   /// sums[row] += the sum over `count` of weights[row * row_step + i * step] * rows[i].
-  static __device__ void add_products(Sums& sums, const C* weights, int row_step, int step,
-                                      const C* rows, int count, int width) {
+  static __device__ __forceinline__ void add_products(Sums& sums, const C* weights, int row_step,
+                                                      int step, const C* rows, int count,
+                                                      int width) {
     for (int i = 0; i < count; ++i) {
       C weight[kRows];
 #pragma unroll
@@ -107,7 +109,8 @@ struct AnyTiles {
 
   /// Calls body(row of the tile, dim, sum) for what a thread has of `rows` rows.
   template <class Body>
-  static __device__ void for_sums(const Sums& sums, int rows, std::int64_t dims, Body&& body) {
+  static __device__ __forceinline__ void for_sums(const Sums& sums, int rows, std::int64_t dims,
+                                                  Body&& body) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int row = first_row() + r;
@@ -138,7 +141,6 @@ void for_any_tiles(std::int64_t dims, Body&& body) {
   if constexpr (std::is_same_v<C, double>) {
     body(AnyTiles<double, 1, 256>{});
   } else {
-    if (dims <= 64) return body(AnyTiles<float, 4, 64>{});
     if (dims <= 128) return body(AnyTiles<float, 4, 128>{});
     body(AnyTiles<float, 2, 256>{});
   }

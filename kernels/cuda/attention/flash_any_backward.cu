@@ -17,12 +17,13 @@ class AnyTilePair {
   static constexpr std::size_t kRowElements = static_cast<std::size_t>(S::kTile) * S::kStride;
   static constexpr std::size_t kBytes = 4 * S::kRowBytes + 2 * S::kScoreBytes;
 
-  struct Numbers {
-    Mark mark;
-    C lse, delta;
+  /// What is known of a tile's queries and keys.
+  struct Facts {
+    Mark query_marks[S::kTile], key_marks[S::kTile];
+    C lse[S::kTile], delta[S::kTile];
   };
 
-  __device__ AnyTilePair(const FlashBackward& call, C* shared, Numbers* numbers, Mark* key_marks)
+  __device__ AnyTilePair(const FlashBackward& call, C* shared, Facts& facts)
       : q(shared),
         grad_o(q + kRowElements),
         k(grad_o + kRowElements),
@@ -30,63 +31,62 @@ class AnyTilePair {
         p(v + kRowElements),
         ds(p + S::kTile * S::kScoreStride),
         call_(call),
-        numbers_(numbers),
-        key_marks_(key_marks) {}
+        facts_(facts) {}
 
-  __device__ void load_queries(std::int64_t batch, std::int64_t head, const TileRows& queries) {
+  __device__ __forceinline__ void load_queries(std::int64_t batch, std::int64_t head,
+                                               const TileRows& queries) {
     S::load(q, call_.q, batch, head, queries);
     S::load(grad_o, call_.grad_o, batch, head, queries);
+    load_query_marks<S::kTile>(facts_.query_marks, call_.rules, batch, queries);
     const int row = static_cast<int>(threadIdx.x);
-    if (row >= queries.count) return;
+    if (row >= S::kTile) return;
+    const bool known = row < queries.count;  // a query that is not there sees nothing
     const std::int64_t query = queries.first + row;
-    numbers_[row].mark = query_mark(call_.rules, batch, query);
-    numbers_[row].lse = load_number<C>(call_.lse, number_offset(call_.lse, batch, head, query));
-    numbers_[row].delta =
-        load_number<C>(call_.delta, number_offset(call_.delta, batch, head, query));
+    facts_.lse[row] =
+        known ? load_number<C>(call_.lse, number_offset(call_.lse, batch, head, query)) : kNone;
+    facts_.delta[row] =
+        known ? load_number<C>(call_.delta, number_offset(call_.delta, batch, head, query)) : C(0);
   }
 
-  __device__ void load_keys(std::int64_t batch, std::int64_t kv_head, const TileRows& keys) {
+  __device__ __forceinline__ void load_keys(std::int64_t batch, std::int64_t kv_head,
+                                            const TileRows& keys) {
     S::load(k, call_.k, batch, kv_head, keys);
     S::load(v, call_.v, batch, kv_head, keys);
-    if (static_cast<int>(threadIdx.x) < keys.count)
-      key_marks_[threadIdx.x] = key_mark(call_.rules, batch, keys.first + threadIdx.x);
+    load_key_marks<S::kTile>(facts_.key_marks, call_.rules, batch, keys);
   }
 
   /// Dropped probabilities and the gradients of the scores, zeros where nothing is seen.
-  __device__ void gradients(typename S::Scores& dropped, typename S::Scores& slopes,
-                            const HeadRules<C>& rules, const TileRows& queries,
-                            const TileRows& keys, Seen seen) {
+  __device__ __forceinline__ void gradients(typename S::Scores& dropped, typename S::Scores& slopes,
+                                            const HeadRules<C>& rules, const TileRows& queries,
+                                            const TileRows& keys, Seen seen) {
     S::products(dropped, q, k, S::padded(call_.q.dims));
     S::products(slopes, grad_o, v, S::padded(call_.v.dims));
+    const unsigned kept = kept_bits<S::kRows * S::kColumns>(
+        rules, [&](int e) { return facts_.query_marks[S::first_row() + e / S::kColumns]; },
+        [&](int e) { return facts_.key_marks[S::column(e % S::kColumns) % S::kTile]; });
 #pragma unroll
     for (int r = 0; r < S::kRows; ++r) {
       const int row = S::first_row() + r;
-      const bool known = row < queries.count;
-      const Mark mark = known ? numbers_[row].mark : Mark{0, 0};
-      const C lse = known ? numbers_[row].lse : kNone;
-      const C delta = known ? numbers_[row].delta : C(0);
-      DropoutDraws draws;
+      const Mark mark = facts_.query_marks[row];
+      const C lse = facts_.lse[row], delta = facts_.delta[row];
 #pragma unroll
       for (int c = 0; c < S::kColumns; ++c) {
         const int j = S::column(c);
         C& probability = dropped.at[r][c];
         C& slope = slopes.at[r][c];
-        C score = probability * static_cast<C>(call_.scale);
-        if (!known || j >= keys.count || lse == kNone ||
-            (seen == Seen::kPartly && !rules.sees(mark, key_marks_[j]))) {
-          probability = slope = 0;
-          continue;
+        C score = kNone;
+        if (j < keys.count && lse != kNone &&
+            (seen == Seen::kAll || rules.sees(mark, facts_.key_marks[j]))) {
+          score = probability * static_cast<C>(call_.scale);
+          if (rules.adds())
+            score += rules.added(queries.first + row, mark, keys.first + j, facts_.key_marks[j]);
         }
-        if (rules.adds())
-          score += rules.added(queries.first + row, mark, keys.first + j, key_marks_[j]);
-        if (score == kNone) {
-          probability = slope = 0;
-          continue;
-        }
-        const C keep = rules.drops() ? rules.keep(draws, mark, key_marks_[j]) : C(1);
-        const C whole = exp(score - lse);
+        const C whole = score == kNone ? C(0) : exp(score - lse);
+        const C keep = rules.drops()
+                           ? ((kept >> (r * S::kColumns + c) & 1) != 0 ? rules.kept_factor() : C(0))
+                           : C(1);
         probability = whole * keep;
-        slope = whole * (keep * slope - delta);
+        slope = score == kNone ? C(0) : whole * (keep * slope - delta);
       }
     }
   }
@@ -96,20 +96,19 @@ class AnyTilePair {
 
  private:
   const FlashBackward& call_;
-  Numbers* numbers_;
-  Mark* key_marks_;
+  Facts& facts_;
 };
 
-#define MESHLOOM_TILE_PAIR(pair)                                        \
-  MESHLOOM_DYNAMIC_SHARED(shared, typename S::Value);                   \
-  MESHLOOM_SHARED(numbers, typename AnyTilePair<S>::Numbers[S::kTile]); \
-  MESHLOOM_SHARED(key_marks, Mark[S::kTile]);                           \
-  AnyTilePair<S> pair(call, shared, numbers, key_marks)
+#define MESHLOOM_TILE_PAIR(pair)                          \
+  MESHLOOM_DYNAMIC_SHARED(shared, typename S::Value);     \
+  MESHLOOM_SHARED(facts, typename AnyTilePair<S>::Facts); \
+  AnyTilePair<S> pair(call, shared, facts)
 
 template <class S>
-__device__ void write_sums(const HeadView& to, const typename S::Sums& sums, std::int64_t batch,
-                           std::int64_t head, const TileRows& rows, typename S::Value factor,
-                           bool accumulate) {
+__device__ __forceinline__ void write_sums(const HeadView& to, const typename S::Sums& sums,
+                                           std::int64_t batch, std::int64_t head,
+                                           const TileRows& rows, typename S::Value factor,
+                                           bool accumulate) {
   using C = typename S::Value;
   const std::int64_t base =
       batch * to.strides.batch + head * to.strides.head + rows.first * to.strides.row;
@@ -121,7 +120,7 @@ __device__ void write_sums(const HeadView& to, const typename S::Sums& sums, std
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads)
+__global__ void __launch_bounds__(S::kThreads, 1)
     any_key_gradients(const __grid_constant__ FlashBackward call) {
   using C = typename S::Value;
   MESHLOOM_TILE_PAIR(pair);
@@ -160,7 +159,7 @@ __global__ void __launch_bounds__(S::kThreads)
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads)
+__global__ void __launch_bounds__(S::kThreads, 1)
     any_query_gradients(const __grid_constant__ FlashBackward call) {
   using C = typename S::Value;
   MESHLOOM_TILE_PAIR(pair);
@@ -229,7 +228,7 @@ class BiasGradient {
     batch_ = rest / tiles_.heads;
   }
 
-  __device__ void run() {
+  __device__ __forceinline__ void run() {
     const HeadStrides& strides = call_.grad_bias_strides;
     const FlashSizes& sizes = call_.sizes;
     for (std::int64_t b = batch_; b < (strides.batch == 0 ? sizes.batch : batch_ + 1); ++b)
@@ -243,8 +242,8 @@ class BiasGradient {
   }
 
  private:
-  __device__ void add_tile(std::int64_t batch, std::int64_t head, std::int64_t query_tile,
-                           std::int64_t key_tile) {
+  __device__ __forceinline__ void add_tile(std::int64_t batch, std::int64_t head,
+                                           std::int64_t query_tile, std::int64_t key_tile) {
     const FlashSizes& sizes = call_.sizes;
     const TileRows queries = tile_rows(query_tile, S::kTile, sizes.queries);
     const TileRows keys = tile_rows(key_tile, S::kTile, sizes.keys);
@@ -263,7 +262,7 @@ class BiasGradient {
   }
 
   // Rows and columns of a tile that are one element are added up in their order.
-  __device__ void write() {
+  __device__ __forceinline__ void write() {
     S::store_scores(pair_.ds, sums_);
     __syncthreads();
     const HeadStrides& strides = call_.grad_bias_strides;
@@ -282,7 +281,7 @@ class BiasGradient {
     }
   }
 
-  static __device__ int rows_left(std::int64_t tile, std::int64_t total) {
+  static __device__ __forceinline__ int rows_left(std::int64_t tile, std::int64_t total) {
     return tile_rows(tile, S::kTile, total).count;
   }
 
@@ -294,25 +293,16 @@ class BiasGradient {
 };
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads)
+__global__ void __launch_bounds__(S::kThreads, 1)
     any_bias_gradient(const __grid_constant__ FlashBackward call) {
   MESHLOOM_TILE_PAIR(pair);
   BiasGradient<S>(call, pair).run();
 }
 
-template <class Body>
-void for_call_tiles(const FlashBackward& call, Body&& body) {
-  const std::int64_t dims = call.q.dims > call.v.dims ? call.q.dims : call.v.dims;
-  if (call.q.dtype == DType::kFloat64)
-    for_any_tiles<double>(dims, body);
-  else
-    for_any_tiles<float>(dims, body);
-}
-
 }  // namespace
 
 void launch_any_backward(const FlashBackward& call, cudaStream_t stream) {
-  for_call_tiles(call, [&](auto tiles) {
+  const auto launch_tiles = [&](auto tiles) {
     using S = decltype(tiles);
     const FlashSizes& sizes = call.sizes;
     const auto blocks = [&](std::int64_t rows, std::int64_t heads) {
@@ -322,15 +312,25 @@ void launch_any_backward(const FlashBackward& call, cudaStream_t stream) {
            AnyTilePair<S>::kBytes, stream, call);
     launch(any_query_gradients<S>, blocks(sizes.queries, sizes.heads), dim3(S::kThreads),
            AnyTilePair<S>::kBytes, stream, call);
-  });
+  };
+  const std::int64_t dims = call.q.dims > call.v.dims ? call.q.dims : call.v.dims;
+  if (call.q.dtype == DType::kFloat64)
+    for_any_tiles<double>(dims, launch_tiles);
+  else
+    for_any_tiles<float>(dims, launch_tiles);
 }
 
 void launch_bias_gradient(const FlashBackward& call, cudaStream_t stream) {
-  for_call_tiles(call, [&](auto tiles) {
+  const auto launch_tiles = [&](auto tiles) {
     using S = decltype(tiles);
     launch(any_bias_gradient<S>, dim3(static_cast<unsigned>(BiasTiles(call, S::kTile).blocks)),
            dim3(S::kThreads), AnyTilePair<S>::kBytes, stream, call);
-  });
+  };
+  // The tiles of the largest heads do for all: biases are rare.
+  if (call.q.dtype == DType::kFloat64)
+    for_any_tiles<double>(kMostHeadDims, launch_tiles);
+  else
+    launch_tiles(AnyTiles<float, 2, kMostHeadDims>{});
 }
 
 }  // namespace meshloom::kernels::cuda

@@ -12,12 +12,13 @@ class AnyForward {
   static constexpr C kNone = -std::numeric_limits<C>::infinity();
   static constexpr std::size_t kBytes = 3 * S::kRowBytes + S::kScoreBytes;
 
-  __device__ AnyForward(const FlashForward& call, C* shared, Mark* key_marks)
+  __device__ AnyForward(const FlashForward& call, C* shared, Mark* query_marks, Mark* key_marks)
       : call_(call),
         q_(shared),
         k_(q_ + S::kTile * S::kStride),
         v_(k_ + S::kTile * S::kStride),
         p_(v_ + S::kTile * S::kStride),
+        query_marks_(query_marks),
         key_marks_(key_marks),
         tiles_((call.sizes.queries + S::kTile - 1) / S::kTile),
         head_(static_cast<std::int64_t>(blockIdx.x) / tiles_ % call.sizes.heads),
@@ -26,14 +27,11 @@ class AnyForward {
                            call.sizes.queries)),
         rules_(call.rules, batch_, head_) {}
 
-  __device__ void run() {
+  __device__ __forceinline__ void run() {
     S::load(q_, call_.q, batch_, head_, queries_);
+    load_query_marks<S::kTile>(query_marks_, call_.rules, batch_, queries_);
 #pragma unroll
-    for (int r = 0; r < S::kRows; ++r) {
-      top_[r] = kNone;
-      const int row = S::first_row() + r;
-      if (row < queries_.count) marks_[r] = query_mark(call_.rules, batch_, queries_.first + row);
-    }
+    for (int r = 0; r < S::kRows; ++r) top_[r] = kNone;
     const std::int64_t key_tiles = (call_.sizes.keys + S::kTile - 1) / S::kTile;
     for (std::int64_t tile = 0; tile < key_tiles; ++tile) {
       const TileRows keys = tile_rows(tile, S::kTile, call_.sizes.keys);
@@ -44,38 +42,43 @@ class AnyForward {
   }
 
  private:
-  __device__ void add_keys(const TileRows& keys, Seen seen) {
+  __device__ __forceinline__ void add_keys(const TileRows& keys, Seen seen) {
     const std::int64_t kv_head = head_ / (call_.sizes.heads / call_.sizes.kv_heads);
     __syncthreads();  // the tile before may still be read
     S::load(k_, call_.k, batch_, kv_head, keys);
     S::load(v_, call_.v, batch_, kv_head, keys);
-    if (static_cast<int>(threadIdx.x) < keys.count)
-      key_marks_[threadIdx.x] = key_mark(call_.rules, batch_, keys.first + threadIdx.x);
+    load_key_marks<S::kTile>(key_marks_, call_.rules, batch_, keys);
     __syncthreads();
     typename S::Scores scores;
     S::products(scores, q_, k_, S::padded(call_.q.dims));
+    const unsigned kept = kept_bits<S::kRows * S::kColumns>(
+        rules_, [&](int e) { return query_marks_[S::first_row() + e / S::kColumns]; },
+        [&](int e) { return key_marks_[S::column(e % S::kColumns) % S::kTile]; });
 #pragma unroll
-    for (int r = 0; r < S::kRows; ++r) softmax_row(scores.at[r], r, keys, seen);
+    for (int r = 0; r < S::kRows; ++r)
+      softmax_row(scores.at[r], r, keys, seen, kept >> r * S::kColumns);
     S::store_scores(p_, scores);
     __syncwarp();  // a row's probabilities are read by the half of a warp that wrote them
     S::add_products(sums_, p_, S::kScoreStride, 1, v_, keys.count, S::padded(call_.v.dims));
   }
 
   // Scores become probabilities over exp(top), and what is there is scaled to the new top.
-  __device__ void softmax_row(C (&scores)[S::kColumns], int r, const TileRows& keys, Seen seen) {
+  __device__ __forceinline__ void softmax_row(C (&scores)[S::kColumns], int r, const TileRows& keys,
+                                              Seen seen, unsigned kept) {
     const std::int64_t query = queries_.first + S::first_row() + r;
     const bool known = S::first_row() + r < queries_.count;
+    const Mark mark = query_marks_[S::first_row() + r];
     C top = top_[r];
 #pragma unroll
     for (int c = 0; c < S::kColumns; ++c) {
       const int j = S::column(c);
       const bool reads = known && j < keys.count;
-      if (!reads || (seen == Seen::kPartly && !rules_.sees(marks_[r], key_marks_[j]))) {
+      if (!reads || (seen == Seen::kPartly && !rules_.sees(mark, key_marks_[j]))) {
         scores[c] = kNone;
         continue;
       }
       scores[c] *= static_cast<C>(call_.scale);
-      if (rules_.adds()) scores[c] += rules_.added(query, marks_[r], keys.first + j, key_marks_[j]);
+      if (rules_.adds()) scores[c] += rules_.added(query, mark, keys.first + j, key_marks_[j]);
       top = MaxOf{}(top, scores[c]);
     }
     top = reduce_across(top, MaxOf{});
@@ -87,18 +90,16 @@ class AnyForward {
     for (int s = 0; s < S::kSlices; ++s)
 #pragma unroll
       for (int j = 0; j < S::kStep; ++j) sums_.at[r][s][j] *= factor;
-    DropoutDraws draws;
 #pragma unroll
     for (int c = 0; c < S::kColumns; ++c) {
       const C p = scores[c] == kNone ? C(0) : exp(scores[c] - base);
       sum_[r] += p;
       scores[c] = p;
-      if (rules_.drops() && p != C(0))
-        scores[c] *= rules_.keep(draws, marks_[r], key_marks_[S::column(c)]);
+      if (rules_.drops()) scores[c] = (kept >> c & 1) != 0 ? p * rules_.kept_factor() : C(0);
     }
   }
 
-  __device__ void finish() {
+  __device__ __forceinline__ void finish() {
     C factor[S::kRows], before[S::kRows];
 #pragma unroll
     for (int r = 0; r < S::kRows; ++r) {
@@ -132,21 +133,21 @@ class AnyForward {
 
   const FlashForward& call_;
   C *q_, *k_, *v_, *p_;
-  Mark* key_marks_;
+  Mark *query_marks_, *key_marks_;
   std::int64_t tiles_, head_, batch_;
   TileRows queries_;
   HeadRules<C> rules_;
-  Mark marks_[S::kRows] = {};
   C top_[S::kRows], sum_[S::kRows] = {};
   typename S::Sums sums_ = {};
 };
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads)
+__global__ void __launch_bounds__(S::kThreads, 1)
     any_forward(const __grid_constant__ FlashForward call) {
   MESHLOOM_DYNAMIC_SHARED(shared, typename S::Value);
+  MESHLOOM_SHARED(query_marks, Mark[S::kTile]);
   MESHLOOM_SHARED(key_marks, Mark[S::kTile]);
-  AnyForward<S>(call, shared, key_marks).run();
+  AnyForward<S>(call, shared, query_marks, key_marks).run();
 }
 
 }  // namespace

@@ -32,8 +32,9 @@ struct Bfloat16Tiles {
   /// Begins to load kCount rows of a head, zeros behind the last row and dim. The caller waits for
   /// its copies and meets the block before it reads.
   template <int kCount>
-  static __device__ void load(__nv_bfloat16* to, const HeadView& view, std::int64_t batch,
-                              std::int64_t head, const TileRows& rows) {
+  static __device__ __forceinline__ void load(__nv_bfloat16* to, const HeadView& view,
+                                              std::int64_t batch, std::int64_t head,
+                                              const TileRows& rows) {
     const auto* from = static_cast<const __nv_bfloat16*>(view.data) + batch * view.strides.batch +
                        head * view.strides.head + rows.first * view.strides.row;
     if (view.vectors) {

@@ -16,11 +16,13 @@ class Bfloat16Forward {
   static constexpr int kParts = kMost / 8;
   static constexpr std::size_t kBytes = sizeof(__nv_bfloat16) * S::kStride * (S::kRows + 2 * kKeys);
 
-  __device__ Bfloat16Forward(const FlashForward& call, __nv_bfloat16* shared, Mark* key_marks)
+  __device__ Bfloat16Forward(const FlashForward& call, __nv_bfloat16* shared, Mark* query_marks,
+                             Mark* key_marks)
       : call_(call),
         q_(shared),
         k_(q_ + S::kRows * S::kStride),
         v_(k_ + kKeys * S::kStride),
+        query_marks_(query_marks),
         key_marks_(key_marks),
         query_tiles_((call.sizes.queries + S::kRows - 1) / S::kRows),
         key_tiles_((call.sizes.keys + kKeys - 1) / kKeys),
@@ -32,11 +34,9 @@ class Bfloat16Forward {
                            S::kRows, call.sizes.queries)),
         rules_(call.rules, batch_, head_) {}
 
-  __device__ void run() {
+  __device__ __forceinline__ void run() {
     S::template load<S::kRows>(q_, call_.q, batch_, head_, queries_);
-    for (int i = 0; i < 2; ++i)
-      if (row(i) < queries_.count)
-        marks_[i] = query_mark(call_.rules, batch_, queries_.first + row(i));
+    load_query_marks<S::kRows>(query_marks_, call_.rules, batch_, queries_);
     std::int64_t tile = next_seen(0);
     if (tile < key_tiles_) S::template load<kKeys>(k_, call_.k, batch_, kv_head_, keys_of(tile));
     end_copy_group();
@@ -47,8 +47,7 @@ class Bfloat16Forward {
       __syncthreads();  // the keys have come, the values before them have been read
       S::template load<kKeys>(v_, call_.v, batch_, kv_head_, keys);
       end_copy_group();
-      if (static_cast<int>(threadIdx.x) < keys.count)
-        key_marks_[threadIdx.x] = key_mark(call_.rules, batch_, keys.first + threadIdx.x);
+      load_key_marks<kKeys>(key_marks_, call_.rules, batch_, keys);
       float scores[kTiles][4];
       S::products(scores, q_ + S::warp_row() * S::kStride, k_, static_cast<int>(call_.q.dims));
       wait_for_copies<0>();
@@ -70,7 +69,7 @@ class Bfloat16Forward {
   }
 
   // The first tile from `tile` on that is seen, and how much of it in seen_.
-  __device__ std::int64_t next_seen(std::int64_t tile) {
+  __device__ __forceinline__ std::int64_t next_seen(std::int64_t tile) {
     for (; tile < key_tiles_; ++tile) {
       seen_ = tile_seen(call_.sizes, call_.rules, batch_, queries_, keys_of(tile));
       if (seen_ != Seen::kNone) break;
@@ -81,6 +80,9 @@ class Bfloat16Forward {
   // Scores become dropped probabilities over exp(top), and what is there is scaled to the new top.
   __device__ __forceinline__ void softmax(float (&scores)[kTiles][4], const TileRows& keys,
                                           Seen seen) {
+    const unsigned kept = kept_bits<kTiles * 4>(
+        rules_, [&](int e) { return query_marks_[row(e / 2 % 2)]; },
+        [&](int e) { return key_marks_[e / 4 * 8 + S::lane_column() + e % 2]; });
     float top[2] = {top_[0], top_[1]};
     const bool whole = seen == Seen::kAll && keys.count == kKeys;
 #pragma unroll
@@ -90,14 +92,15 @@ class Bfloat16Forward {
         const int j = n * 8 + S::lane_column() + i % 2;
         float& score = scores[n][i];
         score *= call_.scale;
-        if (!whole && (j >= keys.count || row(i / 2) >= queries_.count ||
-                       (seen == Seen::kPartly && !rules_.sees(marks_[i / 2], key_marks_[j])))) {
+        if (!whole &&
+            (j >= keys.count || row(i / 2) >= queries_.count ||
+             (seen == Seen::kPartly && !rules_.sees(query_marks_[row(i / 2)], key_marks_[j])))) {
           score = kNone;
           continue;
         }
         if (rules_.adds() && row(i / 2) < queries_.count)
-          score += rules_.added(queries_.first + row(i / 2), marks_[i / 2], keys.first + j,
-                                key_marks_[j]);
+          score += rules_.added(queries_.first + row(i / 2), query_marks_[row(i / 2)],
+                                keys.first + j, key_marks_[j]);
         top[i / 2] = MaxOf{}(top[i / 2], score);
       }
     float base[2];
@@ -115,7 +118,6 @@ class Bfloat16Forward {
         sums_[part][2 * i + 1] *= factor;
       }
     }
-    DropoutDraws draws[2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n)
 #pragma unroll
@@ -123,9 +125,8 @@ class Bfloat16Forward {
         const float p = __expf(scores[n][i] - base[i / 2]);
         sum_[i / 2] += p;
         scores[n][i] = p;
-        if (rules_.drops() && p != 0.0f)
-          scores[n][i] *= rules_.keep(draws[i / 2], marks_[i / 2],
-                                      key_marks_[n * 8 + S::lane_column() + i % 2]);
+        if (rules_.drops())
+          scores[n][i] = (kept >> (n * 4 + i) & 1) != 0 ? p * rules_.kept_factor() : 0.0f;
       }
   }
 
@@ -155,22 +156,22 @@ class Bfloat16Forward {
 
   const FlashForward& call_;
   __nv_bfloat16 *q_, *k_, *v_;
-  Mark* key_marks_;
+  Mark *query_marks_, *key_marks_;
   std::int64_t query_tiles_, key_tiles_, head_, batch_, kv_head_;
   TileRows queries_;
   HeadRules<float> rules_;
   Seen seen_ = Seen::kNone;
-  Mark marks_[2] = {};
   float top_[2] = {kNone, kNone}, sum_[2] = {};
   float sums_[kParts][4] = {};
 };
 
 template <int kMost>
-__global__ void __launch_bounds__(Bfloat16Tiles<kMost>::kThreads)
+__global__ void __launch_bounds__(Bfloat16Tiles<kMost>::kThreads, 1)
     bfloat16_forward(const __grid_constant__ FlashForward call) {
   MESHLOOM_DYNAMIC_SHARED(shared, __nv_bfloat16);
+  MESHLOOM_SHARED(query_marks, Mark[Bfloat16Tiles<kMost>::kRows]);
   MESHLOOM_SHARED(key_marks, Mark[Bfloat16Forward<kMost>::kKeys]);
-  Bfloat16Forward<kMost>(call, shared, key_marks).run();
+  Bfloat16Forward<kMost>(call, shared, query_marks, key_marks).run();
 }
 
 }  // namespace

@@ -86,11 +86,6 @@ __device__ __forceinline__ Seen tile_seen(const FlashSizes& sizes, const ScoreRu
   return all ? Seen::kAll : Seen::kPartly;
 }
 
-/// Not inlined: ten rounds for each element of a fragment would be most of a kernel's code.
-static __device__ __noinline__ PhiloxBlock drawn_block(PhiloxStream random, std::uint64_t block) {
-  return random.block(block);
-}
-
 /// Draws of dropout, kept for the four keys in a row that have them together.
 struct DropoutDraws {
   bool any = false;
@@ -136,21 +131,25 @@ class HeadRules {
     return sum;
   }
 
-  /// What dropout multiplies a probability by.
-  __device__ __forceinline__ C keep(DropoutDraws& draws, const Mark& query, const Mark& key) const {
+  /// Whether dropout keeps the probability of `key`. Ten rounds of multiplications: kernels ask
+  /// in a loop that is not unrolled, and keep a bit for each element of their fragments.
+  __device__ __forceinline__ bool keeps(DropoutDraws& draws, const Mark& query,
+                                        const Mark& key) const {
     const std::uint64_t index = (first_drawn_ + static_cast<std::uint64_t>(query.position)) *
                                     static_cast<std::uint64_t>(rules_.total_keys) +
                                 static_cast<std::uint64_t>(key.position);
     if (!draws.any || index / 4 != draws.block) {
       draws.any = true;
       draws.block = index / 4;
-      draws.values = drawn_block(rules_.random, draws.block);
+      draws.values = rules_.random.block(draws.block);
     }
     const unsigned word = static_cast<unsigned>(index % 4);
     const std::uint32_t low = word == 0 ? draws.values[0] : draws.values[1];
     const std::uint32_t high = word == 2 ? draws.values[2] : draws.values[3];
-    return philox_uniform(word < 2 ? low : high) >= rules_.dropout_p ? kept_ : C(0);
+    return philox_uniform(word < 2 ? low : high) >= rules_.dropout_p;
   }
+  /// What a probability that is kept is multiplied by.
+  __device__ __forceinline__ C kept_factor() const { return kept_; }
 
  private:
   const ScoreRules& rules_;
@@ -159,6 +158,38 @@ class HeadRules {
   std::uint64_t first_drawn_;
   C kept_;
 };
+
+/// Bit e is set where dropout keeps element e of a thread's fragment, for e below kCount;
+/// query_of(e) and key_of(e) give marks. All are set without dropout.
+template <int kCount, class C, class QueryOf, class KeyOf>
+__device__ __forceinline__ unsigned kept_bits(const HeadRules<C>& rules, QueryOf&& query_of,
+                                              KeyOf&& key_of) {
+  static_assert(kCount <= 32);
+  if (!rules.drops()) return ~0u;
+  unsigned bits = 0;
+  DropoutDraws draws;
+#pragma unroll 1
+  for (int e = 0; e < kCount; ++e)
+    if (rules.keeps(draws, query_of(e), key_of(e))) bits |= 1u << e;
+  return bits;
+}
+
+/// Marks of a tile's queries, or keys, for the whole block; those that are not there get zeros.
+template <int kCount, class MarkOf>
+__device__ __forceinline__ void load_marks(Mark* marks, const TileRows& rows, MarkOf&& mark_of) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < kCount) marks[i] = i < rows.count ? mark_of(rows.first + i) : Mark{0, 0};
+}
+template <int kCount>
+__device__ __forceinline__ void load_query_marks(Mark* marks, const ScoreRules& rules,
+                                                 std::int64_t batch, const TileRows& rows) {
+  load_marks<kCount>(marks, rows, [&](std::int64_t at) { return query_mark(rules, batch, at); });
+}
+template <int kCount>
+__device__ __forceinline__ void load_key_marks(Mark* marks, const ScoreRules& rules,
+                                               std::int64_t batch, const TileRows& rows) {
+  load_marks<kCount>(marks, rows, [&](std::int64_t at) { return key_mark(rules, batch, at); });
+}
 
 __device__ __forceinline__ std::int64_t number_offset(const QueryNumbers& numbers,
                                                       std::int64_t batch, std::int64_t head,
