@@ -323,6 +323,58 @@ TEST(Attention, KeyBlocksThatAreCarriedEqualOne) {
   }
 }
 
+// A ring of ranks: each block of keys is one rank's, results are carried on and gradients add up.
+TEST(Attention, BlocksOfARingEqualOneBlockWithTheirGradients) {
+  AttentionCase c{"ring", {1, 2, 1, 20, 35, 24, 16}, [](AttentionProblem& p) {
+                    causal_dropout(p);
+                    p.options.query_offset = 15;
+                  }};
+  const AttentionProblem p = problem_of(c, DType::kFloat32);
+  const AttentionAnswers want = brute_force(p);
+  for (const std::int64_t blocks : {1, 2, 3, 4})
+    run_on_device([&](const KernelContext& context) {
+      SCOPED_TRACE(fmt::format("{} blocks", blocks));
+      const TestTensor o({1, 2, 20, 16}, DType::kFloat32), lse({1, 2, 20}, DType::kFloat32),
+          delta({1, 2, 20}, DType::kFloat32);
+      const TestTensor dq = zeros(p.q.shape(), DType::kFloat32),
+                       dk = zeros(p.k.shape(), DType::kFloat32),
+                       dv = zeros(p.v.shape(), DType::kFloat32);
+      const auto cut = [&](std::int64_t block) { return block * p.n.skv / blocks; };
+      const auto rows = [](const TensorView& all, std::int64_t begin, std::int64_t end) {
+        TensorView part = all;
+        part.data = all.as<float>() + begin * all.stride(2);
+        part.shape[2] = end - begin;
+        return part;
+      };
+      AttentionOptions options = p.options;
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        options.key_offset = cut(block);
+        backend().attention(context, {o, lse, block > 0}, key_block(p, cut(block), cut(block + 1)),
+                            options);
+      }
+      expect_near(o.values(), want.o, 5e-6, "o");
+      expect_near(lse.values(), want.lse, 2e-6, "lse");
+      backend().attention_delta(context, delta, p.grad_o, o);
+      for (std::int64_t block = blocks - 1; block >= 0; --block) {
+        options.key_offset = cut(block);
+        AttentionGrads grads;
+        grads.o = o;
+        grads.grad_o = p.grad_o;
+        grads.lse = lse;
+        grads.delta = delta;
+        grads.dq = dq;
+        grads.dk = rows(dk, cut(block), cut(block + 1));
+        grads.dv = rows(dv, cut(block), cut(block + 1));
+        grads.accumulate = true;
+        backend().attention_backward(context, grads, key_block(p, cut(block), cut(block + 1)),
+                                     options);
+      }
+      expect_near(dq.values(), want.dq, 2e-5, "dq");
+      expect_near(dk.values(), want.dk, 2e-5, "dk");
+      expect_near(dv.values(), want.dv, 2e-5, "dv");
+    });
+}
+
 TEST(Attention, GradientsAreAddedWhereAsked) {
   const AttentionProblem p =
       problem_of({"sums", {1, 2, 1, 20, 20, 16, 16}, causal}, DType::kFloat32);
