@@ -28,6 +28,7 @@ set(MESHLOOM_CUDA_KERNELS
   softmax.cu)
 set(MESHLOOM_CUDA_HOST
   attention/attention.cpp
+  attention/attention_table.cpp
   attention/flash.cpp
   attention/head_views.cpp
   attention/one_query.cpp

@@ -57,18 +57,6 @@ void run_rows(const KernelContext& context, const AttentionOutputs& out, const T
 
 }  // namespace
 
-bool is_one_query(const AttentionOutputs& out, const AttentionInputs& in,
-                  const AttentionOptions& options) {
-  if (in.q.size(2) != 1 || out.carry || options.query_positions.defined() ||
-      options.key_positions.defined() || options.query_documents.defined() ||
-      options.bias.defined() || options.alibi_slopes.defined() || options.dropout_p > 0.0f)
-    return false;
-  const std::int64_t first = options.key_offset - options.query_offset;
-  const std::int64_t last = first + in.k.size(2) - 1;
-  const std::int64_t right = options.is_causal ? 0 : options.window_right;
-  return (options.window_left < 0 || first >= -options.window_left) && (right < 0 || last <= right);
-}
-
 void one_query_attention(const KernelContext& context, const AttentionOutputs& out,
                          const AttentionInputs& in, const AttentionOptions& options) {
   check_heads(in);

@@ -8,9 +8,8 @@
 
 namespace meshloom::kernels::cuda {
 
-/// Whether a call has one query a batch row, which sees every key, and nothing changes its scores.
-bool is_one_query(const AttentionOutputs&, const AttentionInputs&, const AttentionOptions&);
-/// Such a call, with the bits that each of its rows has in one_query_rows.
+/// Attention of a call with one query a batch row, which sees every key and whose scores nothing
+/// changes; each row gets the bits that it has in one_query_rows.
 void one_query_attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&);
 /// What Backend::attention_rows does. Partial sums are in the workspace.
