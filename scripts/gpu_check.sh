@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Usage: scripts/gpu_check.sh --part right|fast [--device cuda|cuda-emulated] [--bundle FILE] [--build-dir DIR] [--out DIR]
+# Usage: scripts/gpu_check.sh --part right|fast|attention [--device cuda|cuda-emulated] [--bundle FILE] [--build-dir DIR] [--out DIR]
 #
 # Tries the CUDA backend on a GPU of this machine, with what scripts/gpu_bundle.sh has packed elsewhere and with the
 # libraries of NVIDIA that lie beside PyTorch. Each check has a limit of its own, and where one fails the rest goes on.
@@ -10,6 +10,8 @@
 #                   CPU, compute-sanitizer
 #   --part fast     how fast it is, in 6 minutes at most: GPT-2 124M and Llama 1B in bfloat16, products and attention over
 #                   their ceilings, PyTorch's GPT-2 eager and compiled
+#   --part attention  attention and generation, in 4 minutes at most: golden cases of all masks and models, cuDNN beside the own
+#                   kernels by length, tokens of generation over reading the weights once
 #   --device NAME   cuda (default), or cuda-emulated: the emulated device of the tests, at sizes that it can do
 #   --bundle FILE   default: build/gpu-bundle.tar.xz, where it is there
 #   --build-dir DIR   run what was built there instead (default for cuda-emulated: build/release)
@@ -21,7 +23,7 @@ set -euo pipefail
 part="" device=cuda bundle="" build="" out=${OUT:-$repository/build/gpu-check}
 while [ $# -gt 0 ]; do
   case $1 in
-    --part) part=${2:?"--part needs right or fast"} && shift ;;
+    --part) part=${2:?"--part needs right, fast or attention"} && shift ;;
     --device) device=${2:?"--device needs a name"} && shift ;;
     --bundle) bundle=$(realpath -m "${2:?"--bundle needs a file"}") && shift ;;
     --build-dir) build=$(realpath -m "${2:?"--build-dir needs a folder"}") && shift ;;
@@ -34,7 +36,8 @@ done
 case $part in
   right) budget=240 ;;
   fast) budget=360 ;;
-  *) usage_error "--part is \"$part\", expected right or fast" ;;
+  attention) budget=240 ;;
+  *) usage_error "--part is \"$part\", expected right, fast or attention" ;;
 esac
 case $device in
   cuda | cuda-emulated) ;;
@@ -242,6 +245,14 @@ run_fast() {
       check "PyTorch $mode, $batch" 60 torch python3 scripts/gpu/torch_gpt2.py --mode "$mode" --micro-batch "$batch" || true
     done
   done
+}
+
+run_attention() {
+  check "device" 15 device bash -c show_device || true
+  check "golden sdpa" 60 golden "$conformance" --device "$device" "$golden/sdpa" || true
+  check "golden model" 60 golden "$conformance" --device "$device" --filter '*#dp1' "$golden/model" || true
+  check "who computes what" 5 shapes "$bench" attention --plans || true
+  check "cuDNN and own kernels" 60 shapes "$bench" device --device "$device" --only attention "${bench_sizes[@]}" || true
 }
 
 bench_sizes=()

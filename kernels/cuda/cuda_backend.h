@@ -102,6 +102,8 @@ class CudaBackend final : public Backend {
   // --- attention/attention.cpp
   void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                  const AttentionOptions&) override;
+  void attention_rows(const KernelContext&, const AttentionOutputs&, const TensorView& q,
+                      std::span<const AttentionMemory>, double scale) override;
   void attention_backward(const KernelContext&, const AttentionGrads&, const AttentionInputs&,
                           const AttentionOptions&) override;
   void attention_delta(const KernelContext&, const TensorView& delta, const TensorView& grad_o,

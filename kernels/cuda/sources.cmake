@@ -6,7 +6,12 @@
 #                               has functions of its own for them
 set(MESHLOOM_CUDA_KERNELS
   attention/attention_delta.cu
-  attention/masked_softmax.cu
+  attention/flash_any_backward.cu
+  attention/flash_any_forward.cu
+  attention/flash_bfloat16_backward.cu
+  attention/flash_bfloat16_forward.cu
+  attention/one_query.cu
+  attention/spans.cu
   matmul/bias_gelu.cu
   copy.cu
   cross_entropy.cu
@@ -23,8 +28,10 @@ set(MESHLOOM_CUDA_KERNELS
   softmax.cu)
 set(MESHLOOM_CUDA_HOST
   attention/attention.cpp
-  attention/products.cpp
-  attention/score_pieces.cpp
+  attention/attention_table.cpp
+  attention/flash.cpp
+  attention/head_views.cpp
+  attention/one_query.cpp
   attention/sdpa_rule.cpp
   matmul/matmul.cpp
   matmul/matmul_layout.cpp

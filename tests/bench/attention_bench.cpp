@@ -7,6 +7,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/simd/targets.h"
+#include "tests/bench/attention_plans.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/context_attention.h"
 #include "tests/bench/kernel_timing.h"
@@ -25,6 +26,7 @@ struct AttentionOptions {
   bool json = false;
   int ranks = 0;
   std::string rotate = "pull";
+  bool plans = false;
 };
 
 // Queries, keys and values as one projection leaves them: [B, S, (Hq + 2 Hkv) D].
@@ -175,7 +177,10 @@ int run_attention_bench(int argc, char** argv) {
   app.add_option("--rotate", options.rotate, "Of --ranks: how keys travel")
       ->check(CLI::IsMember({"allgather", "alltoall", "pull", "ulysses"}))
       ->capture_default_str();
+  app.add_flag("--plans", options.plans,
+               "Print which code computes which call on a GPU, and why cuDNN does not");
   CLI11_PARSE(app, argc, argv);
+  if (options.plans) return print_attention_plans();
   const std::optional<DType> dtype = dtype_from_name(options.dtype);
   if (dtype != DType::kFloat32 && dtype != DType::kBFloat16)
     throw CLI::ValidationError("--dtype", "float32 or bfloat16");

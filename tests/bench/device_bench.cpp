@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -49,9 +50,9 @@ class DeviceBlock {
 };
 
 /// A device with a stream, a workspace that keeps what it grew to, and a clock of its own.
-class Bench final : public kernels::Workspace {
+class DeviceBench final : public kernels::Workspace {
  public:
-  Bench(Device device, double seconds)
+  DeviceBench(Device device, double seconds)
       : device_(device),
         seconds_(seconds),
         backend_(kernels::backend_for(device)),
@@ -72,12 +73,13 @@ class Bench final : public kernels::Workspace {
   kernels::Backend& backend() { return backend_; }
   kernels::KernelContext context() { return {{1}, stream_->get(), this}; }
 
-  /// Random numbers about 0, in a block that lives as long as `blocks`.
+  /// In a block that lives as long as `blocks`; random numbers about 0 where they are floating.
   TensorView tensor(std::vector<std::unique_ptr<DeviceBlock>>& blocks, DType dtype,
                     const Shape& shape) {
     blocks.push_back(std::make_unique<DeviceBlock>(
         *source_, static_cast<std::size_t>(numel(shape)) * dtype_size(dtype)));
     const TensorView view = make_view(blocks.back()->data(), dtype, shape, device_);
+    if (!dtype_is_floating(dtype)) return view;
     backend_.fill_normal(context(), view, PhiloxStream{1, blocks.size()}, 0, 0.0, 0.5);
     return view;
   }
@@ -120,7 +122,7 @@ class Bench final : public kernels::Workspace {
 /// Blocks that are given back after all work on them.
 class Blocks {
  public:
-  explicit Blocks(Bench& bench) : bench_(bench) {}
+  explicit Blocks(DeviceBench& bench) : bench_(bench) {}
   /// A device that has failed keeps its memory, and whoever waited has told why.
   ~Blocks() {
     try {
@@ -136,7 +138,7 @@ class Blocks {
   }
 
  private:
-  Bench& bench_;
+  DeviceBench& bench_;
   std::vector<std::unique_ptr<DeviceBlock>> blocks_;
 };
 
@@ -176,7 +178,7 @@ TensorView transposed(const TensorView& view) {
 }
 
 /// Operations a second.
-double product_rate(Bench& bench, const DeviceProduct& p) {
+double product_rate(DeviceBench& bench, const DeviceProduct& p) {
   Blocks blocks(bench);
   const auto given = [&](std::int64_t rows, std::int64_t columns, bool is_transposed) {
     return is_transposed ? transposed(blocks.tensor(DType::kBFloat16, {columns, rows}))
@@ -193,15 +195,17 @@ double product_rate(Bench& bench, const DeviceProduct& p) {
 }
 
 struct DeviceAttention {
-  const char* name;
+  std::string name;
   std::int64_t batch, heads, kv_heads, sequence, dims;
+  /// Positions are given, as they are counted anyway: on a GPU the own kernels compute it.
+  bool with_positions = false;
 };
 
 struct AttentionRates {
   double forward, backward;  ///< operations a second, of the causal half
 };
 
-AttentionRates attention_rates(Bench& bench, const DeviceAttention& p) {
+AttentionRates attention_rates(DeviceBench& bench, const DeviceAttention& p) {
   Blocks blocks(bench);
   const DType dtype = DType::kBFloat16;
   const Shape queries{p.batch, p.heads, p.sequence, p.dims};
@@ -221,6 +225,13 @@ AttentionRates attention_rates(Bench& bench, const DeviceAttention& p) {
   kernels::AttentionOptions options;
   options.is_causal = true;
   kernels::Backend& backend = bench.backend();
+  if (p.with_positions) {
+    std::vector<std::int64_t> counted(static_cast<std::size_t>(p.sequence));
+    std::iota(counted.begin(), counted.end(), 0);
+    options.query_positions = options.key_positions = blocks.tensor(DType::kInt64, {p.sequence});
+    backend.copy_from_host(bench.context(), options.query_positions,
+                           make_view(counted.data(), DType::kInt64, {p.sequence}));
+  }
   const double forward = bench.seconds_of([&] {
     backend.attention(bench.context(), {o, grads.lse}, inputs, options);
   });
@@ -233,8 +244,23 @@ AttentionRates attention_rates(Bench& bench, const DeviceAttention& p) {
   return {2.0 * product / forward, 5.0 * product / backward};
 }
 
+/// Heads of 64 and 128 at three lengths, 32K tokens of 16 heads each, by cuDNN and by the own
+/// kernels.
+std::vector<DeviceAttention> long_attentions(bool tiny) {
+  std::vector<DeviceAttention> all;
+  const std::vector<std::int64_t> lengths =
+      tiny ? std::vector<std::int64_t>{32} : std::vector<std::int64_t>{1024, 8192, 32768};
+  for (const std::int64_t dims :
+       tiny ? std::vector<std::int64_t>{16} : std::vector<std::int64_t>{64, 128})
+    for (const std::int64_t length : lengths)
+      for (const bool own : {false, true})
+        all.push_back({fmt::format("T {} D {} {}", length, dims, own ? "own" : "cuDNN"),
+                       tiny ? 1 : 32768 / length, tiny ? 2 : 16, tiny ? 1 : 16, length, dims, own});
+  return all;
+}
+
 /// Bytes a second, read and written.
-double copy_rate(Bench& bench, std::int64_t elements) {
+double copy_rate(DeviceBench& bench, std::int64_t elements) {
   Blocks blocks(bench);
   const TensorView from = blocks.tensor(DType::kFloat32, {elements});
   const TensorView to = blocks.tensor(DType::kFloat32, {elements});
@@ -259,24 +285,29 @@ int run_device_bench(int argc, char** argv) {
   CLI::App app{"Copies, products and attention in bfloat16 on a device, over its ceilings",
                "device"};
   add_device_option(app, options.device);
-  app.add_option("--only", options.only, "ceilings: no shapes of models")
-      ->check(CLI::IsMember({"ceilings"}));
+  app.add_option("--only", options.only,
+                 "ceilings: no shapes of models; attention: cuDNN and the own kernels, by length")
+      ->check(CLI::IsMember({"ceilings", "attention"}));
   app.add_flag("--tiny", options.tiny, "Shapes that an emulated device can do");
   app.add_option("--seconds", options.seconds, "Time per shape")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
 
-  Bench bench(open_bench_device(options.device), options.tiny ? 0.0 : options.seconds);
+  DeviceBench bench(open_bench_device(options.device), options.tiny ? 0.0 : options.seconds);
   const std::int64_t size = options.tiny ? 64 : 8192;
   const double copy = copy_rate(bench, options.tiny ? 1 << 14 : 1 << 28);
   const double ceiling = product_rate(bench, {"ceiling", size, size, size});
   double worst_product = 1e30, worst_attention = 1e30;
-  if (options.only.empty()) {
+  if (options.only != "ceilings") {
     std::vector<DeviceProduct> products = step_products();
     std::vector<DeviceAttention> attentions = {{"gpt2", 16, 12, 12, 1024, 64},
                                                {"llama", 4, 32, 8, 2048, 64}};
     if (options.tiny) {
       products = {{"tiny", 48, 40, 32}, {"tiny wgrad", 32, 40, 48, true, false, true}};
       attentions = {{"tiny", 1, 4, 2, 32, 16}};
+    }
+    if (options.only == "attention") {
+      products.clear();
+      attentions = long_attentions(options.tiny);
     }
     for (const DeviceProduct& p : products) {
       const double rate = product_rate(bench, p);
@@ -295,6 +326,8 @@ int run_device_bench(int argc, char** argv) {
   if (options.only.empty())
     fmt::print("; over it at least: products {:.2f}, attention {:.2f}", worst_product,
                worst_attention);
+  if (options.only == "attention")
+    fmt::print("; attention over it at least {:.2f}", worst_attention);
   fmt::print("\n");
   return 0;
 }

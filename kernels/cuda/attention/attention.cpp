@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which code takes an attention call on a device: cuDNN where the rule allows it and it can, else
-// products around an own softmax.
+// own kernels.
 #include <limits>
 #include <utility>
 
 #include "kernels/cuda/attention/attention_delta_launch.h"
-#include "kernels/cuda/attention/products.h"
+#include "kernels/cuda/attention/attention_table.h"
+#include "kernels/cuda/attention/flash.h"
+#include "kernels/cuda/attention/one_query.h"
 #include "kernels/cuda/attention/sdpa_plan.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/host_views.h"
@@ -17,11 +19,13 @@
 namespace meshloom::kernels::cuda {
 namespace {
 
-SdpaPlan* sdpa_plan(int device, const std::optional<SdpaShape>& shape) {
+// Null where cuDNN is not asked, or cannot.
+SdpaPlan* sdpa_plan(int device, const AttentionChoice& choice) {
   // Kept until the process ends: the driver may be gone when statics are destroyed.
   static auto* const plans = new PlanCache<std::pair<int, SdpaShape>, SdpaPlan>;
-  if (!shape) return nullptr;
-  return plans->find_or_create({device, *shape}, [&] { return create_sdpa_plan(device, *shape); });
+  if (choice.code != AttentionCode::kCudnn) return nullptr;
+  const SdpaShape& shape = *choice.sdpa.shape;
+  return plans->find_or_create({device, shape}, [&] { return create_sdpa_plan(device, shape); });
 }
 
 void run_plan(const KernelContext& context, SdpaPlan& plan, const SdpaRun& run) {
@@ -38,12 +42,13 @@ void CudaBackend::attention(const KernelContext& context, const AttentionOutputs
   if (out.lse.numel() == 0) return;
   if (!dtype_is_floating(in.q.dtype))
     not_built(fmt::format("attention of {}", dtype_name(in.q.dtype)));
-  if (in.k.size(2) == 0) {  // nothing is seen
+  const AttentionChoice choice = choose_attention(out, in, options);
+  if (choice.code == AttentionCode::kNone) {
     if (out.carry) return;
     fill(context, out.o, 0.0);
     return fill(context, out.lse, -std::numeric_limits<double>::infinity());
   }
-  if (SdpaPlan* plan = sdpa_plan(index_, sdpa_shape(out, in, options))) {
+  if (SdpaPlan* plan = sdpa_plan(index_, choice)) {
     SdpaRun run;
     run.q = in.q.data;
     run.k = in.k.data;
@@ -52,20 +57,31 @@ void CudaBackend::attention(const KernelContext& context, const AttentionOutputs
     run.lse = out.lse.data;
     return run_plan(context, *plan, run);
   }
-  product_attention(*this, index_, context, out, in, options);
+  if (choice.otherwise == AttentionCode::kOneQuery)
+    return one_query_attention(context, out, in, options);
+  flash_attention(context, out, in, options);
+}
+
+void CudaBackend::attention_rows(const KernelContext& context, const AttentionOutputs& out,
+                                 const TensorView& q, std::span<const AttentionMemory> memories,
+                                 double scale) {
+  if (!dtype_is_floating(q.dtype))
+    not_built(fmt::format("attention_rows of {}", dtype_name(q.dtype)));
+  one_query_rows(context, out, q, memories, scale);
 }
 
 void CudaBackend::attention_backward(const KernelContext& context, const AttentionGrads& grads,
                                      const AttentionInputs& in, const AttentionOptions& options) {
   if (!dtype_is_floating(in.q.dtype))
     not_built(fmt::format("attention_backward of {}", dtype_name(in.q.dtype)));
-  if (in.q.numel() == 0 || in.k.numel() == 0 || in.v.numel() == 0) {  // no products
+  const AttentionChoice choice = choose_attention(grads, in, options);
+  if (choice.code == AttentionCode::kNone) {
     if (grads.accumulate) return;
     for (const TensorView& gradient : {grads.dq, grads.dk, grads.dv})
       if (gradient.numel() > 0) fill(context, gradient, 0.0);
     return;
   }
-  if (SdpaPlan* plan = sdpa_plan(index_, sdpa_shape(grads, in, options))) {
+  if (SdpaPlan* plan = sdpa_plan(index_, choice)) {
     SdpaRun run;
     run.q = in.q.data;
     run.k = in.k.data;
@@ -78,7 +94,7 @@ void CudaBackend::attention_backward(const KernelContext& context, const Attenti
     run.dv = grads.dv.data;
     return run_plan(context, *plan, run);
   }
-  product_attention_backward(*this, index_, context, grads, in, options);
+  flash_attention_backward(context, grads, in, options);
 }
 
 void CudaBackend::attention_delta(const KernelContext& context, const TensorView& delta,

@@ -12,11 +12,15 @@ constexpr std::int64_t kDimStep = 8;
 constexpr std::int64_t kAddressStep = 16;  // bytes
 // A token of generation has one query and one key more each time: a plan for each would be made.
 constexpr std::int64_t kFewestQueries = 2;
+constexpr const char* kNoLayout = "rows that are not dense and at multiples of 16 bytes";
 
-bool plain(const AttentionOptions& options) {
-  return !options.query_positions.defined() && !options.key_positions.defined() &&
-         !options.bias.defined() && !options.alibi_slopes.defined() &&
-         !options.query_documents.defined() && options.dropout_p <= 0.0f;
+// What no plan has; null where the call has none of it.
+const char* extra_of(const AttentionOptions& options) {
+  if (options.query_positions.defined() || options.key_positions.defined()) return "positions";
+  if (options.query_documents.defined()) return "documents";
+  if (options.bias.defined()) return "a bias";
+  if (options.alibi_slopes.defined()) return "slopes";
+  return options.dropout_p > 0.0f ? "dropout" : nullptr;
 }
 
 // Steps of 16 bytes between rows, heads and batch rows, none of them repeated.
@@ -59,10 +63,20 @@ bool choose_mask(SdpaShape& shape, const AttentionOptions& options) {
   return shape.queries <= shape.keys;
 }
 
-std::optional<SdpaShape> common_shape(const AttentionInputs& in, const AttentionOptions& options) {
-  if (!plain(options)) return std::nullopt;
+// What of the inputs no plan is made for; null where there is nothing.
+const char* inputs_refusal(const AttentionInputs& in, const AttentionOptions& options) {
+  if (in.q.dtype != DType::kBFloat16) return "not bfloat16";
+  if (const char* extra = extra_of(options)) return extra;
+  if (in.q.numel() == 0 || in.k.numel() == 0) return "nothing to compute";
+  if (!fits(in.q.size(3)) || !fits(in.v.size(3)))
+    return "head dims that are no multiple of 8 up to 128";
+  return in.q.size(2) < kFewestQueries ? "one query" : nullptr;
+}
+
+SdpaChoice common_choice(const AttentionInputs& in, const AttentionOptions& options) {
+  if (const char* why = inputs_refusal(in, options)) return {std::nullopt, why};
   const auto q = layout_of(in.q), k = layout_of(in.k), v = layout_of(in.v);
-  if (!q || !k || !v) return std::nullopt;
+  if (!q || !k || !v) return {std::nullopt, kNoLayout};
   SdpaShape shape;
   shape.batch = in.q.size(0);
   shape.heads = in.q.size(1);
@@ -71,45 +85,51 @@ std::optional<SdpaShape> common_shape(const AttentionInputs& in, const Attention
   shape.keys = in.k.size(2);
   shape.dims = in.q.size(3);
   shape.dims_v = in.v.size(3);
-  if (in.q.numel() == 0 || in.k.numel() == 0 || !fits(shape.dims) || !fits(shape.dims_v) ||
-      shape.queries < kFewestQueries || !choose_mask(shape, options))
-    return std::nullopt;
+  if (!choose_mask(shape, options)) return {std::nullopt, "a mask of another form"};
   shape.scale = options.scale != 0.0 ? static_cast<float>(options.scale)
                                      : 1.0f / std::sqrt(static_cast<float>(shape.dims));
   shape.q = *q;
   shape.k = *k;
   shape.v = *v;
-  return shape;
+  return {shape, nullptr};
+}
+
+bool plain_numbers(const TensorView& lse) {
+  return lse.dtype == DType::kFloat32 && lse.contiguous();
 }
 
 }  // namespace
 
-std::optional<SdpaShape> sdpa_shape(const AttentionOutputs& out, const AttentionInputs& in,
-                                    const AttentionOptions& options) {
-  std::optional<SdpaShape> shape = common_shape(in, options);
+SdpaChoice choose_sdpa(const AttentionOutputs& out, const AttentionInputs& in,
+                       const AttentionOptions& options) {
+  if (out.carry) return {std::nullopt, "carried on"};
+  SdpaChoice choice = common_choice(in, options);
+  if (!choice.shape) return choice;
   const auto o = layout_of(out.o);
-  if (!shape || !o || out.carry || out.lse.dtype != DType::kFloat32 || !out.lse.contiguous())
-    return std::nullopt;
-  shape->o = *o;
-  return shape;
+  if (!o || !plain_numbers(out.lse)) return {std::nullopt, kNoLayout};
+  choice.shape->o = *o;
+  return choice;
 }
 
-std::optional<SdpaShape> sdpa_shape(const AttentionGrads& grads, const AttentionInputs& in,
-                                    const AttentionOptions& options) {
-  std::optional<SdpaShape> shape = common_shape(in, options);
-  if (!shape || grads.accumulate || grads.grad_bias.defined() || !grads.o.defined() ||
-      grads.lse.dtype != DType::kFloat32 || !grads.lse.contiguous())
-    return std::nullopt;
+SdpaChoice choose_sdpa(const AttentionGrads& grads, const AttentionInputs& in,
+                       const AttentionOptions& options) {
+  if (grads.accumulate) return {std::nullopt, "added to gradients"};
+  if (grads.grad_bias.defined()) return {std::nullopt, "a bias"};
+  if (!grads.o.defined()) return {std::nullopt, "o is not given"};
+  SdpaChoice choice = common_choice(in, options);
+  if (!choice.shape) return choice;
+  SdpaShape& shape = *choice.shape;
   const auto o = layout_of(grads.o), grad_o = layout_of(grads.grad_o), dq = layout_of(grads.dq),
              dk = layout_of(grads.dk), dv = layout_of(grads.dv);
-  if (!o || !grad_o || !dq || !dk || !dv) return std::nullopt;
-  shape->backward = true;
-  shape->o = *o;
-  shape->grad_o = *grad_o;
-  shape->dq = *dq;
-  shape->dk = *dk;
-  shape->dv = *dv;
-  return shape;
+  if (!o || !grad_o || !dq || !dk || !dv || !plain_numbers(grads.lse))
+    return {std::nullopt, kNoLayout};
+  shape.backward = true;
+  shape.o = *o;
+  shape.grad_o = *grad_o;
+  shape.dq = *dq;
+  shape.dk = *dk;
+  shape.dv = *dv;
+  return choice;
 }
 
 }  // namespace meshloom::kernels::cuda

@@ -35,10 +35,13 @@ struct SdpaShape {
   auto operator<=>(const SdpaShape&) const = default;
 };
 
-/// What cuDNN is asked for, or nothing where the rule says no. Lse and delta are contiguous then.
-std::optional<SdpaShape> sdpa_shape(const AttentionOutputs&, const AttentionInputs&,
-                                    const AttentionOptions&);
-std::optional<SdpaShape> sdpa_shape(const AttentionGrads&, const AttentionInputs&,
-                                    const AttentionOptions&);
+/// What cuDNN is asked for, or why it is not asked, in a few words of
+/// a table. Lse and delta are contiguous where it is asked.
+struct SdpaChoice {
+  std::optional<SdpaShape> shape;
+  const char* why_not = nullptr;
+};
+SdpaChoice choose_sdpa(const AttentionOutputs&, const AttentionInputs&, const AttentionOptions&);
+SdpaChoice choose_sdpa(const AttentionGrads&, const AttentionInputs&, const AttentionOptions&);
 
 }  // namespace meshloom::kernels::cuda

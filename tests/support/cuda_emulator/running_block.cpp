@@ -28,6 +28,7 @@ void prepare_threads(RunningBlock& block, uint3 index) {
     context = {
         {t % size.x, t / size.x % size.y, t / (size.x * size.y)}, index, size, block.launch->grid};
     block.threads[t] = {};
+    block.copies[t].clear();
     block.threads[t].stack = block.stacks.prepare(t, enter_thread);
   }
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/cuda_emulator/device/emulated_launch.h"
+#include "tests/support/cuda_emulator/device/emulated_tensor_core.h"
 #include "tests/support/cuda_emulator/device/emulated_warp.h"
 #include "tests/support/cuda_emulator/device_memory.h"
 #include "tests/support/cuda_emulator/fault.h"
@@ -36,6 +37,19 @@ struct Thread {
   int width = 0;
 };
 
+/// Copies into shared memory that a thread has begun. Counts begin with the block.
+struct ThreadCopies {
+  std::vector<AsyncCopy> begun;
+  std::size_t landed = 0;               ///< how many of them
+  std::vector<std::size_t> group_ends;  ///< how many had been begun when a group was ended
+
+  void clear() {
+    begun.clear();
+    landed = 0;
+    group_ends.clear();
+  }
+};
+
 struct RunningBlock {
   FiberStacks stacks;
   SharedMemory shared;
@@ -49,6 +63,7 @@ struct RunningBlock {
   // What belongs to the block:
   Epoch block_start = 0;
   std::array<Thread, kMostThreads> threads;
+  std::array<ThreadCopies, kMostThreads> copies;
   unsigned count = 0;
   unsigned current = 0;
   unsigned step = 1;  ///< to the thread that goes on: 1, or one back

@@ -8,6 +8,7 @@
 
 #include "tests/support/cuda_emulator/running_block.h"
 #include "tests/support/cuda_emulator/source_place.h"
+#include "tests/support/cuda_emulator/tensor_core.h"
 
 namespace meshloom::emulator {
 namespace {
@@ -76,7 +77,11 @@ std::uint64_t reduced(const Thread* warp, unsigned mask, WarpCall call) {
 unsigned complete(Thread* warp, unsigned mask) {
   const WarpCall call = warp[std::countr_zero(mask)].call;
   const bool shuffles = call >= WarpCall::kShuffle && call <= WarpCall::kShuffleDown;
-  const std::uint64_t all = shuffles || call == WarpCall::kSync ? 0 : reduced(warp, mask, call);
+  const bool reduces = call >= WarpCall::kBallot && call <= WarpCall::kMaxUnsigned;
+  const std::uint64_t all = reduces ? reduced(warp, mask, call) : 0;
+  if (call == WarpCall::kMultiply) multiply_fragments(warp);
+  if (call == WarpCall::kLoadMatrices) hand_out_matrices(warp, false);
+  if (call == WarpCall::kLoadTransposed) hand_out_matrices(warp, true);
   for (unsigned lane = 0; lane < kLanes; ++lane) {
     if ((mask >> lane & 1) == 0) continue;
     Thread& thread = warp[lane];

@@ -22,6 +22,9 @@ enum class WarpCall : std::uint8_t {
   kMaxSigned,
   kMinUnsigned,
   kMaxUnsigned,
+  kMultiply,
+  kLoadMatrices,
+  kLoadTransposed,
 };
 
 /// Meets the other lanes of `mask`. `argument` is the lane or the distance of a shuffle, in groups

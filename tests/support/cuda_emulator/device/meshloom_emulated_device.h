@@ -12,15 +12,18 @@
 
 #undef __forceinline__
 #undef __launch_bounds__
+#undef __noinline__
 #undef __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __noinline__ __attribute__((noinline))
 #define __grid_constant__
 
 #include "tests/support/cuda_emulator/device/emulated_atomics.h"
 #include "tests/support/cuda_emulator/device/emulated_block.h"
 #include "tests/support/cuda_emulator/device/emulated_launch.h"
 #include "tests/support/cuda_emulator/device/emulated_math.h"
+#include "tests/support/cuda_emulator/device/emulated_tensor_core.h"
 #include "tests/support/cuda_emulator/device/emulated_thread.h"
 #include "tests/support/cuda_emulator/device/emulated_warp.h"
 

@@ -39,10 +39,10 @@ Call call_of(std::int64_t queries, std::int64_t keys, std::int64_t dims = 64,
 }
 
 std::optional<SdpaShape> forward(const Call& call) {
-  return sdpa_shape(call.out, call.in, call.options);
+  return choose_sdpa(call.out, call.in, call.options).shape;
 }
 std::optional<SdpaShape> backward(const Call& call) {
-  return sdpa_shape(call.grads, call.in, call.options);
+  return choose_sdpa(call.grads, call.in, call.options).shape;
 }
 
 // What both passes say of the mask; nothing where the call is not cuDNN's.
@@ -213,6 +213,32 @@ TEST(SdpaRule, PlansOfDifferentCallsDiffer) {
     return forward(one);
   };
   EXPECT_EQ(*one_row(8), *one_row(4096));
+}
+
+std::string why_not(const Call& call) {
+  const char* why = choose_sdpa(call.out, call.in, call.options).why_not;
+  return why == nullptr ? "" : why;
+}
+
+TEST(SdpaRule, SaysWhyCudnnIsNotAsked) {
+  EXPECT_EQ(why_not(call_of(64, 64)), "");
+  Call call = call_of(64, 64);
+  call.options.dropout_p = 0.1f;
+  EXPECT_EQ(why_not(call), "dropout");
+  call = call_of(64, 64);
+  call.out.carry = true;
+  EXPECT_EQ(why_not(call), "carried on");
+  call = call_of(64, 64);
+  call.options.window_right = 3;
+  EXPECT_EQ(why_not(call), "a mask of another form");
+  EXPECT_EQ(why_not(call_of(1, 64)), "one query");
+  EXPECT_EQ(why_not(call_of(64, 64, 136)), "head dims that are no multiple of 8 up to 128");
+  call = call_of(64, 64);
+  call.in.q.dtype = DType::kFloat32;
+  EXPECT_EQ(why_not(call), "not bfloat16");
+  call = call_of(64, 64);
+  call.grads.accumulate = true;
+  EXPECT_STREQ(choose_sdpa(call.grads, call.in, call.options).why_not, "added to gradients");
 }
 
 }  // namespace

@@ -207,6 +207,75 @@ TEST(Attention, PlainCasesInFloat32) { check_cases(kPlainCases, DType::kFloat32)
 TEST(Attention, PlainCasesInBFloat16) { check_cases(kPlainCases, DType::kBFloat16); }
 TEST(Attention, OtherCasesInFloat32) { check_cases(kOtherCases, DType::kFloat32); }
 TEST(Attention, OtherCasesInBFloat16) { check_cases(kOtherCases, DType::kBFloat16); }
+std::int64_t drawn(std::mt19937& random, std::int64_t low, std::int64_t high) {
+  return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
+}
+bool one_in(std::mt19937& random, unsigned count) { return random() % count == 0; }
+
+// Increasing ids with jumps, as documents have, or positions of a rank that holds several pieces.
+TestTensor rising_ids(std::mt19937& random, const Shape& shape, unsigned most_step) {
+  TestTensor ids(shape, DType::kInt64);
+  std::int64_t id = 0;
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    if (i % shape[shape.size() - 1] == 0) id = drawn(random, 0, 3);
+    ids.set(i, static_cast<double>(id));
+    id += static_cast<std::int64_t>(random() % (most_step + 1));
+  }
+  return ids;
+}
+
+// Any mask with any other, on sizes around and beyond a tile's.
+void draw_options(AttentionProblem& p, std::mt19937& random) {
+  p.options.is_causal = one_in(random, 2);
+  if (one_in(random, 3)) p.options.window_left = drawn(random, 0, 40);
+  if (!p.options.is_causal && one_in(random, 3)) p.options.window_right = drawn(random, 0, 40);
+  if (one_in(random, 2)) p.options.query_offset = drawn(random, 0, p.n.skv);
+  if (one_in(random, 2)) p.options.key_offset = drawn(random, 0, 20);
+  if (one_in(random, 2)) {
+    p.query_positions = rising_ids(random, {p.n.sq}, 3);
+    p.key_positions = rising_ids(random, {p.n.skv}, 3);
+    p.options.query_positions = p.query_positions;
+    p.options.key_positions = p.key_positions;
+  }
+  if (one_in(random, 3)) {
+    p.query_documents = rising_ids(random, {p.n.b, p.n.sq}, 1);
+    p.key_documents = rising_ids(random, {p.n.b, p.n.skv}, 1);
+    p.options.query_documents = p.query_documents;
+    p.options.key_documents = p.key_documents;
+  }
+  if (one_in(random, 3)) dropout(p);
+  if (one_in(random, 4)) alibi(p);
+  if (one_in(random, 4)) {
+    const auto size = [&](std::int64_t n) { return one_in(random, 2) ? n : 1; };
+    bias_of(p, {size(p.n.b), size(p.n.hq), size(p.n.sq), size(p.n.skv)});
+  }
+}
+
+TEST(Attention, RandomMasksOnRandomSizes) {
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    std::mt19937 random(seed);
+    AttentionSizes n;
+    n.b = drawn(random, 1, 2);
+    n.hkv = drawn(random, 1, 2);
+    n.hq = n.hkv * drawn(random, 1, 3);
+    n.sq = drawn(random, 1, 70);
+    n.skv = drawn(random, 1, 100);
+    // Mostly small heads; sizes of each tile's kernel, odd ones among them.
+    const std::int64_t most = std::vector<std::int64_t>{32, 64, 120, 256}[seed % 4];
+    n.d = one_in(random, 2) ? most : drawn(random, 1, most);
+    n.dv = one_in(random, 2) ? n.d : drawn(random, 1, most);
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      SCOPED_TRACE(fmt::format("seed {} in {}: {} of {} heads, {} queries, {} keys, dims {} and {}",
+                               seed, dtype_name(dtype), n.hq, n.hkv, n.sq, n.skv, n.d, n.dv));
+      const AttentionProblem p =
+          problem_of({"random", n, [&](AttentionProblem& q) { draw_options(q, random); }}, dtype);
+      const AttentionAnswers want = brute_force(p);
+      run_on_device([&](const KernelContext& context) { check_case(context, p, want); });
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
 TEST(Attention, Float16) { check_cases({kPlainCases[3], kOtherCases[0]}, DType::kFloat16); }
 TEST(Attention, Float64) { check_cases({kPlainCases[3], kOtherCases[0]}, DType::kFloat64); }
 
@@ -252,6 +321,58 @@ TEST(Attention, KeyBlocksThatAreCarriedEqualOne) {
       expect_near(lse.values(), want.lse, 3e-5, "lse");
     });
   }
+}
+
+// A ring of ranks: each block of keys is one rank's, results are carried on and gradients add up.
+TEST(Attention, BlocksOfARingEqualOneBlockWithTheirGradients) {
+  AttentionCase c{"ring", {1, 2, 1, 20, 35, 24, 16}, [](AttentionProblem& p) {
+                    causal_dropout(p);
+                    p.options.query_offset = 15;
+                  }};
+  const AttentionProblem p = problem_of(c, DType::kFloat32);
+  const AttentionAnswers want = brute_force(p);
+  for (const std::int64_t blocks : {1, 2, 3, 4})
+    run_on_device([&](const KernelContext& context) {
+      SCOPED_TRACE(fmt::format("{} blocks", blocks));
+      const TestTensor o({1, 2, 20, 16}, DType::kFloat32), lse({1, 2, 20}, DType::kFloat32),
+          delta({1, 2, 20}, DType::kFloat32);
+      const TestTensor dq = zeros(p.q.shape(), DType::kFloat32),
+                       dk = zeros(p.k.shape(), DType::kFloat32),
+                       dv = zeros(p.v.shape(), DType::kFloat32);
+      const auto cut = [&](std::int64_t block) { return block * p.n.skv / blocks; };
+      const auto rows = [](const TensorView& all, std::int64_t begin, std::int64_t end) {
+        TensorView part = all;
+        part.data = all.as<float>() + begin * all.stride(2);
+        part.shape[2] = end - begin;
+        return part;
+      };
+      AttentionOptions options = p.options;
+      for (std::int64_t block = 0; block < blocks; ++block) {
+        options.key_offset = cut(block);
+        backend().attention(context, {o, lse, block > 0}, key_block(p, cut(block), cut(block + 1)),
+                            options);
+      }
+      expect_near(o.values(), want.o, 5e-6, "o");
+      expect_near(lse.values(), want.lse, 2e-6, "lse");
+      backend().attention_delta(context, delta, p.grad_o, o);
+      for (std::int64_t block = blocks - 1; block >= 0; --block) {
+        options.key_offset = cut(block);
+        AttentionGrads grads;
+        grads.o = o;
+        grads.grad_o = p.grad_o;
+        grads.lse = lse;
+        grads.delta = delta;
+        grads.dq = dq;
+        grads.dk = rows(dk, cut(block), cut(block + 1));
+        grads.dv = rows(dv, cut(block), cut(block + 1));
+        grads.accumulate = true;
+        backend().attention_backward(context, grads, key_block(p, cut(block), cut(block + 1)),
+                                     options);
+      }
+      expect_near(dq.values(), want.dq, 2e-5, "dq");
+      expect_near(dk.values(), want.dk, 2e-5, "dk");
+      expect_near(dv.values(), want.dv, 2e-5, "dv");
+    });
 }
 
 TEST(Attention, GradientsAreAddedWhereAsked) {
