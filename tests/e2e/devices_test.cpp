@@ -10,6 +10,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/support/source_folder.h"
@@ -84,6 +85,7 @@ class DevicesE2e : public DaemonTest, public ::testing::WithParamInterface<Devic
         EXPECT_EQ(job(name)["resolved"]["device"], device);
       }
   }
+  std::vector<std::string> texts_of(const Model& model, const std::string& device);
   std::map<std::string, std::string> weights_of(const std::string& name) const {
     std::map<std::string, std::string> files;
     const fs::path folder =
@@ -114,6 +116,40 @@ TEST_P(DevicesE2e, ThreeStepsAreThoseOfTheCpu) {
         EXPECT_NEAR(found.at(step), loss, part * std::abs(loss)) << course << " step " << step;
     }
   shut_down();
+}
+
+/// What generation gives of a model that was trained three steps on `device`: of two prompts at
+/// once, and of each alone.
+std::vector<std::string> DevicesE2e::texts_of(const Model& model, const std::string& device) {
+  const std::string name = fmt::format("{}-{}", model.name, device);
+  train(model, name, "float32", device, 3, 3);
+  EXPECT_TRUE(reaches(name, "succeeded", 120s)) << job(name).dump(2);
+  std::vector<std::string> texts;
+  for (const std::vector<std::string>& prompts :
+       {std::vector<std::string>{"in the", "a"}, {"in the"}, {"a"}}) {
+    Arguments generate = {"generate", "--job",         name,  "--max-tokens", "6", "--seed",
+                          "2",        "--temperature", "0.5", "--json"};
+    for (const std::string& prompt : prompts) {
+      generate.push_back("--prompt");
+      generate.push_back(prompt);
+    }
+    const auto drawn = client(generate);
+    EXPECT_EQ(drawn.exit_code, 0) << drawn.errors;
+    texts.push_back(drawn.output);
+  }
+  return texts;
+}
+
+TEST_P(DevicesE2e, TokensOfGenerationAreThoseOfTheCpu) {
+  for (const Model& model : {kGpt, kLlama}) {
+    program_ = "meshloomd";
+    start(1);
+    const std::vector<std::string> expected = texts_of(model, "cpu");
+    shut_down();
+    start_on_device();
+    EXPECT_EQ(texts_of(model, "cuda"), expected) << model.name;
+    shut_down();
+  }
 }
 
 TEST_P(DevicesE2e, AJobThatIsKilledGoesOnWithItsOwnBits) {
