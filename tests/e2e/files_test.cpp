@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -132,6 +133,28 @@ TEST_F(FilesE2e, AStateDirIsPrivateAndNotUsedWhenItIsGone) {
   EXPECT_EQ(fs::status(state_).permissions(), fs::perms::owner_all);
   fs::remove_all(state_);
   EXPECT_TRUE(holds(client({"job", "submit", write_job({})}).errors, "was removed or replaced"));
+}
+
+TEST_F(FilesE2e, WhatTheJournalCannotTakeIsToldByStatusUntilItCan) {
+  start(1);
+  TinyJob unsaved = endless();
+  unsaved.checkpoint_interval = 0;
+  submit(unsaved, "running");
+  ASSERT_TRUE(reaches_step("running", 2));
+  EXPECT_TRUE(client_json({"status"})["journal_trouble"].empty());
+  rlimit before{};
+  ASSERT_EQ(::prlimit(pids_[0], RLIMIT_FSIZE, nullptr, &before), 0);
+  const rlimit full{fs::file_size(state_ / "journal") + 1, before.rlim_max};
+  ASSERT_EQ(::prlimit(pids_[0], RLIMIT_FSIZE, &full, nullptr), 0);
+  EXPECT_EQ(client({"job", "cancel", "running"}).exit_code, 0) << "it has effect all the same";
+  const auto told = [&] { return client_json({"status"})["journal_trouble"].dump(); };
+  EXPECT_TRUE(eventually(10s, [&] { return holds(told(), "changes wait to be written"); }))
+      << told();
+  const auto status = client({"status"});
+  EXPECT_TRUE(holds(status.output, "journal: changes wait to be written")) << status.output;
+  ASSERT_EQ(::prlimit(pids_[0], RLIMIT_FSIZE, &before, nullptr), 0);
+  EXPECT_TRUE(eventually(10s, [&] { return told() == "[]"; })) << told();
+  EXPECT_TRUE(reaches("running", "cancelled"));
 }
 
 TEST_F(FilesE2e, NoTokensAreWrittenIntoTheStateFolder) {

@@ -2,6 +2,8 @@
 // On what the ranks listen.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "tests/e2e/daemon_fixture.h"
 #include "tests/support/source_folder.h"
 
@@ -86,8 +88,18 @@ TEST_F(ListenersE2e, OverSeveralHostsTheInterfaceMustBeNamed) {
             std::string::npos)
       << read_file(folder_ / "hosts.log");
   const auto named = start_on_two_hosts({"--mpi-interface", "lo"});
-  EXPECT_TRUE(eventually(20s, [&] { return std::filesystem::exists(state_ / "address"); }))
+  ASSERT_TRUE(eventually(20s, [&] { return std::filesystem::exists(state_ / "address"); }))
       << read_file(folder_ / "hosts.log");
+  address_ = read_file(state_ / "address");
+  address_.pop_back();
+  // MPI has listeners of its own.
+  const auto own = tcp_listeners(rank_pids().at(0));
+  EXPECT_EQ(std::count_if(own.begin(), own.end(),
+                          [](const std::string& listener) {
+                            return listener.find(kLoopback) != std::string::npos;
+                          }),
+            3)
+      << "for clients, ranks and heartbeats: " << ::testing::PrintToString(own);
 }
 
 }  // namespace

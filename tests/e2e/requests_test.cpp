@@ -5,7 +5,9 @@
 #include <fstream>
 
 #include "tests/e2e/daemon_fixture.h"
+#include "tests/e2e/run_client.h"
 #include "tests/e2e/wrong_requests.h"
+#include "tests/support/source_folder.h"
 #include "v1/rank_service.grpc.pb.h"
 
 namespace meshloom::e2e {
@@ -177,6 +179,43 @@ TEST_F(RequestsE2e, CallsThatAreGivenUpDoNoHarm) {
   EXPECT_EQ(job("endless")["state"], "running");
   EXPECT_EQ(client({"job", "cancel", "endless"}).exit_code, 0);
   EXPECT_TRUE(reaches("endless", "cancelled"));
+}
+
+TEST_F(RequestsE2e, AWaitForAnOperationEndsInItsTimeWhereTheClockIsSetBack) {
+  const std::filesystem::path moved = folder_ / "moved";
+  ::setenv("LD_PRELOAD", test::program("libmoved_clock.so").c_str(), 1);
+  ::setenv("MOVED_CLOCK", moved.c_str(), 1);
+  start(1);
+  for (const char* name : {"LD_PRELOAD", "MOVED_CLOCK"}) ::unsetenv(name);
+  TinyJob endless;
+  endless.steps = 10'000'000;
+  submit(endless, "holding");
+  ASSERT_TRUE(reaches("holding", "running"));
+  RunClient waiting(address_);
+  v1::RunSpec spec;
+  spec.mutable_config()->mutable_model()->set_preset("byte_gpt_tiny");
+  ASSERT_TRUE(waiting.submit(spec).ok());
+  waiting.waits = false;
+  const Outcome begun = waiting.save_state("s");
+  ASSERT_TRUE(begun.ok()) << begun.message;
+  const auto operations = v1::OperationService::NewStub(
+      grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+  v1::WaitOperationRequest wait;
+  wait.set_name(begun.operation.name());
+  wait.set_timeout_ms(1000);
+  for (const bool is_moved : {false, true}) {
+    if (is_moved) std::ofstream(moved) << "by an hour";
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + 15s);
+    v1::WaitOperationResponse response;
+    const auto begin = std::chrono::steady_clock::now();
+    const grpc::Status status = operations->WaitOperation(&context, wait, &response);
+    const auto time = std::chrono::steady_clock::now() - begin;
+    EXPECT_TRUE(status.ok()) << status.error_message() << (is_moved ? " of a moved clock" : "");
+    EXPECT_EQ(response.operation().state(), v1::OPERATION_STATE_WAITING);
+    EXPECT_GE(time, 900ms);
+    EXPECT_LT(time, 6s);
+  }
 }
 
 TEST_F(RequestsE2e, ARepeatedRequestIdGivesTheSameJobAlsoAfterARestart) {

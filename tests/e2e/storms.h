@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hostile clients: storms of unary calls, and strangers that send bytes without end.
+// Hostile clients: storms of unary calls, and strangers that send bytes without end; and others, by
+// which they are measured.
 #pragma once
 
+#include <fcntl.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
 
@@ -17,6 +20,7 @@
 #include <vector>
 
 #include "tests/support/loopback.h"
+#include "v1/job_service.grpc.pb.h"
 
 namespace meshloom::e2e {
 
@@ -26,6 +30,14 @@ inline std::shared_ptr<grpc::Channel> own_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+/// One connection from this address of the loopback, which the daemon takes for another client than
+/// those of 127.0.0.1.
+inline std::shared_ptr<grpc::Channel> channel_from(const char* from, int port) {
+  const int fd = test::connect_to_loopback(port, from).release();
+  ::fcntl(fd, F_SETFL, O_NONBLOCK);
+  return grpc::CreateInsecureChannelFromFd("127.0.0.1", fd);
 }
 
 /// The same call many times at once, fifty on a connection. What is still under way ends with it.
@@ -96,6 +108,16 @@ std::chrono::milliseconds longest_answer(int count, const Call& call) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return longest;
+}
+
+/// Whether the daemon tells of this job within 5 s.
+inline bool is_answered(v1::JobService::Stub& jobs, const std::string& name) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+  v1::GetJobRequest request;
+  request.set_name(name);
+  v1::GetJobResponse response;
+  return jobs.GetJob(&context, request, &response).ok();
 }
 
 /// Threads that connect to 127.0.0.1 and send zeros, again and again, as long as it exists.

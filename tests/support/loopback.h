@@ -2,6 +2,7 @@
 // A connection to a port of this host, by hand.
 #pragma once
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -11,14 +12,19 @@
 
 namespace meshloom::test {
 
-/// Connected to 127.0.0.1; without a socket if nobody listens there.
-inline base::UniqueFd connect_to_loopback(int port) {
+/// A socket that is connected to 127.0.0.1; none if nobody listens there. `from`: another address
+/// of the loopback, such as 127.0.0.2, by which servers take it for another client.
+inline base::UniqueFd connect_to_loopback(int port, const char* from = nullptr) {
   base::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  to.sin_port = htons(static_cast<std::uint16_t>(port));
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) fd.reset();
+  const auto refused_by = [&](auto call, const char* address, int of_port) {
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    name.sin_port = htons(static_cast<std::uint16_t>(of_port));
+    ::inet_pton(AF_INET, address, &name.sin_addr);
+    return call(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0;
+  };
+  if ((from != nullptr && refused_by(::bind, from, 0)) || refused_by(::connect, "127.0.0.1", port))
+    fd.reset();
   return fd;
 }
 

@@ -63,8 +63,8 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   /// Calls wake(), from any thread, whether the stream still exists or not. Whoever calls it holds
   /// nothing of the stream, so that none ends on a thread that is not its own.
   std::function<void()> waker() {
-    return [&host = host_, stream = this->weak_from_this()] {
-      host.post([stream] {
+    return [&host = host_, client = caller_.address(), stream = this->weak_from_this()] {
+      host.post(client, [stream] {
         if (const auto self = stream.lock()) self->wake();
       });
     };
@@ -153,7 +153,8 @@ class Stream : public grpc::ServerWriteReactor<Response>,
     const Response* next = write_next ? &outbox_.front() : nullptr;
     const grpc::Status status = end ? *status_ : grpc::Status::OK;
     lock.unlock();
-    if (make_more) host_.post([self = this->shared_from_this()] { self->run_produce(); });
+    if (make_more)
+      host_.post(caller_.address(), [self = this->shared_from_this()] { self->run_produce(); });
     if (next) this->StartWrite(next);
     if (idle) let_go();
     given_back.reset();

@@ -2,6 +2,7 @@
 #include "daemon/control/services/stream_host.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/base/log.h"
 
@@ -16,11 +17,11 @@ StreamHost::StreamHost(const Options& options)
 StreamHost::~StreamHost() { stop(); }
 
 void StreamHost::stop() {
-  std::deque<std::function<void()>> dropped;
+  std::vector<std::deque<std::function<void()>>> dropped;
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
-    dropped.swap(tasks_);
+    for (auto& [name, client] : clients_) dropped.push_back(std::exchange(client.tasks, {}));
   }
   tasks_changed_.notify_all();
   guests_changed_.notify_all();
@@ -34,24 +35,42 @@ void StreamHost::add(std::weak_ptr<Guest> guest) {
   guests_changed_.notify_all();
 }
 
-void StreamHost::post(std::function<void()> task) {
+void StreamHost::post(const std::string& client, std::function<void()> task) {
   const std::lock_guard lock(mutex_);
   if (ending_) return;
-  tasks_.push_back(std::move(task));
+  clients_[client].tasks.push_back(std::move(task));
   tasks_changed_.notify_one();
+}
+
+std::map<std::string, StreamHost::Client>::iterator StreamHost::next_client() {
+  const int most_of_one = options_.threads - options_.threads / 4;
+  auto next = clients_.end();
+  for (auto item = clients_.begin(); item != clients_.end(); ++item) {
+    if (item->second.tasks.empty() || item->second.running >= most_of_one) continue;
+    if (next == clients_.end() || item->second.served < next->second.served) next = item;
+  }
+  return next;
 }
 
 void StreamHost::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    tasks_changed_.wait(lock, [this] { return ending_ || !tasks_.empty(); });
+    auto client = clients_.end();
+    tasks_changed_.wait(lock,
+                        [&] { return ending_ || (client = next_client()) != clients_.end(); });
     if (ending_) return;
-    std::function<void()> task = std::move(tasks_.front());
-    tasks_.pop_front();
+    std::function<void()> task = std::move(client->second.tasks.front());
+    client->second.tasks.pop_front();
+    ++client->second.running;
+    client->second.served = ++begun_;
     lock.unlock();
     task();
     task = nullptr;  // a stream may end with it, which takes the lock of others
     lock.lock();
+    --client->second.running;
+    if (client->second.running == 0 && client->second.tasks.empty()) clients_.erase(client);
+    // One of this client's may have its turn now.
+    tasks_changed_.notify_one();
   }
 }
 

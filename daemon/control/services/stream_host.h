@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,7 +20,9 @@ namespace meshloom::control {
 
 /// gRPC runs the reactions of all streams of a process on a few threads, so that one that waits for
 /// a disk, a lock or a rank stops them all. What streams write is therefore made by threads of
-/// their host. All methods may be called from any thread.
+/// their host. Clients (Caller::address) take turns, and where there are four threads or more none
+/// has more than three quarters of them, so that work which takes long for one client does not keep
+/// the others waiting. All methods may be called from any thread.
 class StreamHost {
  public:
   using Clock = std::chrono::steady_clock;
@@ -44,14 +48,23 @@ class StreamHost {
   Slots& slots() { return slots_; }
   /// Watches the stream's writes as long as it lives.
   void add(std::weak_ptr<Guest> guest);
-  /// Runs on one of the host's threads, in order of calls. Must not throw. Dropped after stop().
-  void post(std::function<void()> task);
+  /// Runs on one of the host's threads, those of a client in order of calls. Must not throw.
+  /// Dropped after stop().
+  void post(const std::string& client, std::function<void()> task);
   /// Tasks that have not begun are dropped, one that has is waited for. The server of the streams
   /// must have been shut down.
   void stop();
 
  private:
+  struct Client {
+    std::deque<std::function<void()>> tasks;
+    int running = 0;
+    std::int64_t served = 0;  ///< when one of its tasks was begun last, by a count
+  };
+
   void work();
+  /// The next one with a task that may run; none if all are of clients with their share.
+  std::map<std::string, Client>::iterator next_client();
   void watch_writes();
 
   const Options options_;
@@ -59,7 +72,8 @@ class StreamHost {
   std::mutex mutex_;
   std::condition_variable tasks_changed_;
   std::condition_variable guests_changed_;
-  std::deque<std::function<void()>> tasks_;
+  std::map<std::string, Client> clients_;  ///< with a task each
+  std::int64_t begun_ = 0;
   std::vector<std::weak_ptr<Guest>> guests_;
   bool ending_ = false;
   std::vector<std::thread> threads_;

@@ -11,6 +11,7 @@
 
 #include "daemon/control/net/grpc_server.h"
 #include "tests/support/eventually.h"
+#include "tests/support/loopback.h"
 #include "tests/unit/control/status_info.h"
 #include "v1/worker_service.grpc.pb.h"
 
@@ -73,11 +74,7 @@ class CallHostTest : public ::testing::Test {
     return call;
   }
   int connect_from(const char* from) const {
-    const auto target = resolve_listen_address(fmt::format("127.0.0.1:{}", server_->port()), "to");
-    const auto source = resolve_listen_address(fmt::format("{}:0", from), "from");
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(::bind(fd, source.addresses[0].get(), source.addresses[0].size), 0);
-    EXPECT_EQ(::connect(fd, target.addresses[0].get(), target.addresses[0].size), 0);
+    const int fd = test::connect_to_loopback(server_->port(), from).release();
     ::fcntl(fd, F_SETFL, O_NONBLOCK);
     return fd;
   }
