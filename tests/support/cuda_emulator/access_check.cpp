@@ -156,7 +156,7 @@ void fault_conflict(const ThreadAccess& at, Conflict conflict, std::size_t byte,
 void check_in_chunk(const ThreadAccess& at, Shadow& shadow, std::size_t offset, bool shared) {
   RunningBlock& block = running_block();
   if (!shadow.all_live(offset, at.bytes)) {
-    fault_dead(at, shadow.live_bytes(offset, at.bytes));
+    fault_dead(at, shadow.same_bytes(offset, at.bytes, true));
     abandon_block();
   }
   const Toucher me{current_epoch(),
@@ -243,7 +243,7 @@ void check_range(DeviceMemory& memory, WorkHistory& history, const void* data, s
                                  access_text(access), bytes, data, history.current().text()));
   Shadow& shadow = memory.shadow();
   const std::size_t offset = memory.offset(data);
-  const std::size_t live = shadow.live_bytes(offset, bytes);
+  const std::size_t live = shadow.same_bytes(offset, bytes, true);
   if (live < bytes)
     throw_range(memory, history, cudaErrorIllegalAddress, "memory that is not allocated",
                 begin + live, access, "");

@@ -83,10 +83,11 @@ void DeviceMemory::change(const std::byte* data, std::size_t bytes, Position pos
 }
 
 void DeviceMemory::apply(Change& change) {
-  const std::size_t lives = shadow_.live_bytes(change.offset, change.bytes);
-  change.old_all_live = lives == change.bytes;
+  const bool first = shadow_.is_live(change.offset);
+  const bool all = shadow_.same_bytes(change.offset, change.bytes, first) == change.bytes;
+  change.old_all_live = all && first;
   change.old_live.clear();
-  if (!change.old_all_live) {
+  if (!all) {
     change.old_live.resize(change.bytes);
     for (std::size_t i = 0; i < change.bytes; ++i)
       change.old_live[i] = shadow_.is_live(change.offset + i);
