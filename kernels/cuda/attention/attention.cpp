@@ -17,7 +17,7 @@
 namespace meshloom::kernels::cuda {
 namespace {
 
-SdpaPlan* sdpa_plan(int device, const std::optional<SdpaShape>& shape) {
+std::shared_ptr<SdpaPlan> sdpa_plan(int device, const std::optional<SdpaShape>& shape) {
   // Kept until the process ends: the driver may be gone when statics are destroyed.
   static auto* const plans = new PlanCache<std::pair<int, SdpaShape>, SdpaPlan>;
   if (!shape) return nullptr;
@@ -43,7 +43,7 @@ void CudaBackend::attention(const KernelContext& context, const AttentionOutputs
     fill(context, out.o, 0.0);
     return fill(context, out.lse, -std::numeric_limits<double>::infinity());
   }
-  if (SdpaPlan* plan = sdpa_plan(index_, sdpa_shape(out, in, options))) {
+  if (const std::shared_ptr<SdpaPlan> plan = sdpa_plan(index_, sdpa_shape(out, in, options))) {
     SdpaRun run;
     run.q = in.q.data;
     run.k = in.k.data;
@@ -65,7 +65,7 @@ void CudaBackend::attention_backward(const KernelContext& context, const Attenti
       if (gradient.numel() > 0) fill(context, gradient, 0.0);
     return;
   }
-  if (SdpaPlan* plan = sdpa_plan(index_, sdpa_shape(grads, in, options))) {
+  if (const std::shared_ptr<SdpaPlan> plan = sdpa_plan(index_, sdpa_shape(grads, in, options))) {
     SdpaRun run;
     run.q = in.q.data;
     run.k = in.k.data;
