@@ -251,7 +251,7 @@ run_fast() {
 
 # The emulated device takes up to 20 s of CPU time for the kernels' tests.
 bench_sizes=() kernels_limit=60 golden_limit=45
-[ "$device" = cuda ] || bench_sizes=(--tiny) kernels_limit=90 golden_limit=60
+[ "$device" = cuda ] || bench_sizes=(--tiny) kernels_limit=90 golden_limit=120
 # Each part's logs are its own.
 rm -f "$out"/{device,ceilings,kernels,golden,train,sanitizer,shapes,torch}.log
 "run_$part"
