@@ -78,7 +78,7 @@ for file in "${files[@]}"; do
     continue
   fi
   summarise "$name" "$work/said" || {
-    grep -A 3 -E 'warning|[1-9][0-9]* bytes spill' "$work/said" || true
+    grep -B 2 -A 3 -E 'warning|[1-9][0-9]* bytes spill' "$work/said" || true
     failed=$((failed + 1))
   }
 done
