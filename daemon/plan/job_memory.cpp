@@ -6,6 +6,7 @@
 
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/traced_model.h"
+#include "kernels/base/device.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::plan {
@@ -66,12 +67,14 @@ planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
   const std::int64_t one_each =
       training.micro_batch_size() * std::int64_t{mesh.dp} * std::int64_t{mesh.fsdp};
   const bool stepped = training.global_batch_size() == 0;
+  const bool on_device = resolved.device().starts_with(kind_name(DeviceKind::kCuda));
   const planner::Workload work{stepped ? one_each : training.global_batch_size(),
                                training.micro_batch_size(),
                                training.seq_len(),
                                make_optimizer_state(resolved.optimizer()),
                                stepped,
-                               {training.frozen().begin(), training.frozen().end()}};
+                               {training.frozen().begin(), training.frozen().end()},
+                               on_device ? DeviceKind::kCuda : DeviceKind::kCpu};
   if (const auto reason = planner::why_invalid(model.shape(), mesh, plan, work))
     throw InvalidArgument("memory of a job: " + *reason, "INVALID_PLAN");
   const planner::LocalModel local = upper_model(model, mesh, plan, work);

@@ -99,16 +99,15 @@ OutputLossPlan CpuBackend::output_loss_plan(const TensorView& hidden, const Tens
   product.n = weight.size(1);
   product.k = rows;
   // If the products run in bfloat16, they want the logits' gradient in it as well.
-  if (hidden.dtype == DType::kBFloat16 &&
-      takes_bfloat16(choose_matmul_provider(cpu_class(), hidden.dtype, product))) {
+  const bool halves = hidden.dtype == DType::kBFloat16 &&
+                      takes_bfloat16(choose_matmul_provider(cpu_class(), hidden.dtype, product));
+  if (halves) {
     plan.gradient = DType::kBFloat16;
     plan.row = padded_row(plan.row);
-    const std::int64_t gradient_row = widest * static_cast<std::int64_t>(dtype_size(plan.gradient));
-    plan.block = rows_per_piece(rows, gradient_row, kLogitGradientBytes);
-    plan.chunk = rows_per_piece(plan.block, logits_row, kPassingLogitsBytes);
-  } else {
-    plan.block = plan.chunk = rows_per_piece(rows, logits_row, kLogitsBytes);
   }
+  const LossPieces pieces = host_loss_pieces(rows, logits_row, halves);
+  plan.block = pieces.block;
+  plan.chunk = pieces.chunk;
   return plan;
 }
 

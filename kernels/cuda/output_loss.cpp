@@ -43,7 +43,9 @@ OutputLossPlan CudaBackend::output_loss_plan(const TensorView& hidden, const Ten
   plan.gradient = hidden.dtype == DType::kBFloat16 ? hidden.dtype : plan.logits;
   if (hidden.size(0) == 0) return plan;
   const auto element = static_cast<std::int64_t>(dtype_size(plan.logits));
-  plan.block = plan.chunk = rows_per_piece(hidden.size(0), widest * element, kDeviceLogitsBytes);
+  const LossPieces pieces = device_loss_pieces(hidden.size(0), widest * element);
+  plan.block = pieces.block;
+  plan.chunk = pieces.chunk;
   return plan;
 }
 

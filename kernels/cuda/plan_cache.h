@@ -2,6 +2,8 @@
 // Plans of libraries, kept by what they were made for.
 #pragma once
 
+#include <cstddef>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,24 +11,44 @@
 
 namespace meshloom::kernels::cuda {
 
-/// Plans by key (`Key` has <). A plan is made once and lives as long as the cache, so that pointers
-/// to it stay good. For any thread.
+/// Plans by key (`Key` has <), at most so many: the one that was not asked for the longest goes.
+/// Generation and evaluation meet new shapes as long as a process lives, and a training step needs
+/// a few dozens. Whoever holds a plan keeps it. For any thread.
 template <class Key, class Plan>
 class PlanCache {
  public:
-  /// The plan of `key`, which `create` makes at the first call. Null where `create` returned null:
-  /// the library does not offer it, and is not asked again.
+  static constexpr std::size_t kMostPlans = 4096;
+
+  /// `most` is at least 1.
+  explicit PlanCache(std::size_t most = kMostPlans) : most_(most) {}
+
+  /// Returns the plan of `key`, which `create` makes where there is none. Null where `create`
+  /// returned null: the library does not offer it, which is remembered like a plan.
   template <class Create>
-  Plan* find_or_create(const Key& key, Create&& create) {
+  std::shared_ptr<Plan> find_or_create(const Key& key, Create&& create) {
     const std::lock_guard lock(mutex_);
-    if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
-    std::unique_ptr<Plan> plan = create();
-    return plans_.emplace(key, std::move(plan)).first->second.get();
+    const auto found = places_.find(key);
+    if (found != places_.end()) {
+      plans_.splice(plans_.begin(), plans_, found->second);
+      return found->second->second;
+    }
+    const std::shared_ptr<Plan> plan = create();
+    plans_.emplace_front(key, plan);
+    places_.emplace(key, plans_.begin());
+    if (plans_.size() > most_) {
+      places_.erase(plans_.back().first);
+      plans_.pop_back();
+    }
+    return plan;
   }
 
  private:
+  using Plans = std::list<std::pair<Key, std::shared_ptr<Plan>>>;
+
+  std::size_t most_;
   std::mutex mutex_;
-  std::map<Key, std::unique_ptr<Plan>> plans_;
+  Plans plans_;  ///< the one that was asked for last is the first
+  std::map<Key, typename Plans::iterator> places_;
 };
 
 }  // namespace meshloom::kernels::cuda

@@ -9,29 +9,28 @@
 namespace meshloom::planner {
 namespace {
 
-/// As tensor/ops/output_loss takes memory, in bfloat16 on a CPU that has its products: chunks of
-/// logits, two of them if the vocabulary is sharded and there are several, and gradients; and
-/// losses and sums of exponentials of the rows.
-std::int64_t loss_bytes(const ModelPass& pass, DType dtype) {
+/// Counts what tensor/ops/output_loss takes, in bfloat16 on a CPU that has its products or on a
+/// device: chunks of logits, two of them if the vocabulary is sharded and there are several, and
+/// gradients; and losses and sums of exponentials of the rows.
+std::int64_t loss_bytes(const ModelPass& pass, DType dtype, DeviceKind device) {
   constexpr std::int64_t kFloat = 4;
-  const std::int64_t row = pass.vocab * kFloat, sums = 2 * pass.loss_rows * kFloat;
-  const auto chunks = [&](std::int64_t rows) {
-    return (pass.vocab < pass.whole_vocab && rows < pass.loss_rows ? 2 : 1) * rows * row;
-  };
-  if (dtype != DType::kBFloat16)
-    return sums + chunks(kernels::rows_per_piece(pass.loss_rows, row, kernels::kLogitsBytes));
-  const std::int64_t block =
-      kernels::rows_per_piece(pass.loss_rows, row / 2, kernels::kLogitGradientBytes);
-  return sums + block * (row / 2) +
-         chunks(kernels::rows_per_piece(block, row, kernels::kPassingLogitsBytes));
+  if (pass.loss_rows == 0) return 0;
+  const std::int64_t row = pass.vocab * kFloat;
+  const bool halves = dtype == DType::kBFloat16;
+  const kernels::LossPieces pieces = device == DeviceKind::kCpu
+                                         ? kernels::host_loss_pieces(pass.loss_rows, row, halves)
+                                         : kernels::device_loss_pieces(pass.loss_rows, row);
+  const bool two = pass.vocab < pass.whole_vocab && pieces.chunk < pass.loss_rows;
+  return 2 * pass.loss_rows * kFloat + (two ? 2 : 1) * pieces.chunk * row +
+         (halves ? pieces.block * (row / 2) : 0);
 }
 
 }  // namespace
 
 ActivationEstimate estimate_activations(const ModelPass& pass, ActivationCheckpoint checkpointing,
-                                        DType dtype) {
+                                        DType dtype, DeviceKind device) {
   const TensorLives lives(pass, checkpointing, static_cast<std::int64_t>(dtype_size(dtype)),
-                          loss_bytes(pass, dtype));
+                          loss_bytes(pass, dtype, device));
   ActivationEstimate a{.behind_blocks = lives.behind_blocks(), .peak = lives.peak()};
   for (std::size_t r = 0; r < lives.runs().size(); ++r) {
     if (!pass.graph->runs[r].is_block) continue;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 #include "planner/estimate/model_pass.h"
 #include "planner/plan/activation_checkpoint.h"
@@ -19,8 +20,8 @@ struct ActivationEstimate {
 };
 
 /// By a walk through the graph, forward and backward: every tensor lives as long as forward holds
-/// it or backward needs it.
+/// it or backward needs it. The output loss is cut into pieces as kernels of `device` do.
 ActivationEstimate estimate_activations(const ModelPass& pass, ActivationCheckpoint checkpointing,
-                                        DType dtype);
+                                        DType dtype, DeviceKind device);
 
 }  // namespace meshloom::planner

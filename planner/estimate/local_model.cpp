@@ -191,7 +191,7 @@ LocalModel local_model(ModelGraphs& model, const MeshSizes& mesh, const Parallel
   const auto pass = std::make_shared<const ModelPass>(model_pass(graph, model.modules(), styled));
   LocalModel local = sized_model(model, styled, mesh, plan, work);
   local.rows = work.micro_batch * tokens_per_rank(mesh, work);
-  local.activations = estimate_activations(*pass, plan.checkpointing, plan.dtype);
+  local.activations = estimate_activations(*pass, plan.checkpointing, plan.dtype, work.device);
   local.pass = pass;
   return local;
 }

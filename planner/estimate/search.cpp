@@ -168,7 +168,8 @@ void Search::try_plan(const MeshSizes& mesh, const ParallelPlan& given, const Wo
   Pass& pass = pass_of(spread, work.micro_batch, tokens_per_rank(mesh, work));
   const auto [activations, is_new] = pass.activations.try_emplace(plan.checkpointing);
   if (is_new)
-    activations->second = estimate_activations(*pass.pass, plan.checkpointing, plan.dtype);
+    activations->second =
+        estimate_activations(*pass.pass, plan.checkpointing, plan.dtype, work.device);
   if (!spread.sized || spread.sized->mesh != mesh)
     spread.sized = sized_model(model_, spread.styled, mesh, plan, work);
   LocalModel& local = *spread.sized;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/device.h"
 #include "planner/estimate/model_shape.h"
 #include "planner/plan/mesh_sizes.h"
 #include "planner/plan/parallel_plan.h"
@@ -24,6 +25,8 @@ struct Workload {
   bool accumulates = false;
   /// Patterns of parameters that are not trained (covers_pattern).
   std::vector<std::string> frozen = {};
+  /// Where tensors lie and kernels run, which need not have the same memory in passing.
+  DeviceKind device = DeviceKind::kCpu;
 };
 
 /// Samples of a step on the rank that has most.

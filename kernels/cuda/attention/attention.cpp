@@ -2,6 +2,7 @@
 // Which code takes an attention call on a device: cuDNN where the rule allows it and it can, else
 // own kernels.
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "kernels/cuda/attention/attention_delta_launch.h"
@@ -20,7 +21,7 @@ namespace meshloom::kernels::cuda {
 namespace {
 
 // Null where cuDNN is not asked, or cannot.
-SdpaPlan* sdpa_plan(int device, const AttentionChoice& choice) {
+std::shared_ptr<SdpaPlan> sdpa_plan(int device, const AttentionChoice& choice) {
   // Kept until the process ends: the driver may be gone when statics are destroyed.
   static auto* const plans = new PlanCache<std::pair<int, SdpaShape>, SdpaPlan>;
   if (choice.code != AttentionCode::kCudnn) return nullptr;
@@ -48,7 +49,7 @@ void CudaBackend::attention(const KernelContext& context, const AttentionOutputs
     fill(context, out.o, 0.0);
     return fill(context, out.lse, -std::numeric_limits<double>::infinity());
   }
-  if (SdpaPlan* plan = sdpa_plan(index_, choice)) {
+  if (const std::shared_ptr<SdpaPlan> plan = sdpa_plan(index_, choice)) {
     SdpaRun run;
     run.q = in.q.data;
     run.k = in.k.data;
@@ -81,7 +82,7 @@ void CudaBackend::attention_backward(const KernelContext& context, const Attenti
       if (gradient.numel() > 0) fill(context, gradient, 0.0);
     return;
   }
-  if (SdpaPlan* plan = sdpa_plan(index_, choice)) {
+  if (const std::shared_ptr<SdpaPlan> plan = sdpa_plan(index_, choice)) {
     SdpaRun run;
     run.q = in.q.data;
     run.k = in.k.data;

@@ -83,7 +83,7 @@ class CudnnPlan final : public SdpaPlan {
     const cudnnStatus_t status = cudnnSetStream(library_.handle, stream);
     if (status != CUDNN_STATUS_SUCCESS) check_late(stream, "attention");
     check_library(status, "stream");
-    const fe::error_t error = graph_.execute(library_.handle, addresses, workspace);
+    fe::error_t error = graph_.execute(library_.handle, addresses, workspace);
     if (error.is_good()) return;
     check_late(stream, "attention");
     throw InternalError(fmt::format("cuDNN: attention: {}", error.get_message()));

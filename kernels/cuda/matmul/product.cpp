@@ -22,7 +22,7 @@ PlanCache<DevicePlan, MatmulPlan>& matmul_plans() {
   return *plans;
 }
 
-MatmulPlan* plan_of(int device, const MatmulShape& shape) {
+std::shared_ptr<MatmulPlan> plan_of(int device, const MatmulShape& shape) {
   return matmul_plans().find_or_create({device, shape},
                                        [&] { return create_matmul_plan(device, shape); });
 }

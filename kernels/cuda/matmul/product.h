@@ -2,6 +2,7 @@
 // One call of matmul on a device: how it is split between the library, copies and own kernels.
 #pragma once
 
+#include <memory>
 #include <span>
 
 #include "kernels/backend.h"
@@ -48,7 +49,7 @@ class Product {
   DType copied_as_ = DType::kFloat32;  // y in the scratch
   bool swapped_ = false;               // the library computes y's transpose
   MatmulShape shape_;
-  MatmulPlan* plan_ = nullptr;
+  std::shared_ptr<MatmulPlan> plan_;          ///< null while none fits
   bool own_bias_ = false, own_gelu_ = false;  // what is left of the epilogue
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/cuda_emulator/access_check.h"
 
+#include <emmintrin.h>
 #include <fmt/format.h>
 #include <link.h>
 
@@ -152,40 +153,93 @@ void fault_conflict(const ThreadAccess& at, Conflict conflict, std::size_t byte,
             other_text(conflict, cell, *block.history));
 }
 
-/// Checks bytes of one chunk.
+Toucher toucher(Access access, bool shared) {
+  const RunningBlock& block = running_block();
+  return {current_epoch(),
+          block.block_start,
+          block.launch_start,
+          static_cast<std::uint16_t>(block.current),
+          block.threads[block.current].sync,
+          shared,
+          access};
+}
+
+// Cells are compared and written by vectors, since each access has as many cells as bytes.
+__m128i load(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
+
+/// Whether so many bytes have one past: each cell is as the next one.
+template <std::size_t kBytes>
+bool are_equal(const Cell* cells) {
+  if constexpr (kBytes > 1) {
+    constexpr std::size_t kCompared = (kBytes - 1) * sizeof(Cell), kVector = sizeof(__m128i);
+    const auto* const one = reinterpret_cast<const char*>(cells);
+    const auto* const next = reinterpret_cast<const char*>(cells + 1);
+    const auto difference = [&](std::size_t at) { return load(one + at) ^ load(next + at); };
+    __m128i all = difference(kCompared - kVector);
+    for (std::size_t at = 0; at + kVector <= kCompared; at += kVector) all |= difference(at);
+    return _mm_movemask_epi8(_mm_cmpeq_epi8(all, _mm_setzero_si128())) == 0xffff;
+  }
+  return true;
+}
+
+template <std::size_t kBytes>
+void fill(Cell* cells, const Cell& cell) {
+  static_assert(sizeof(Cell) == sizeof(__m128i) + 4);
+  const __m128i first = load(&cell);
+  std::uint32_t last = 0;
+  __builtin_memcpy(&last, reinterpret_cast<const char*>(&cell) + sizeof first, sizeof last);
+  for (std::size_t i = 0; i < kBytes; ++i) {
+    auto* const to = reinterpret_cast<char*>(cells + i);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), first);
+    __builtin_memcpy(to + sizeof first, &last, sizeof last);
+  }
+}
+
+/// Checks the bytes of an access at once. False, with nothing noted: it is not aligned, or they are
+/// not live, or have several pasts, or there is a conflict.
+template <std::size_t kBytes>
+bool check_together(Shadow& shadow, std::size_t offset, Access access, bool shared) {
+  if (offset % kBytes != 0 || !shadow.all_live(offset, kBytes)) return false;
+  Cell* const cells = &shadow.cell(offset);
+  if (!are_equal<kBytes>(cells)) return false;
+  Cell cell = cells[0];
+  const Conflict conflict =
+      touch(cell, toucher(access, shared), *running_block().history, shadow.birth(offset));
+  if (conflict != Conflict::kNone) return false;
+  fill<kBytes>(cells, cell);
+  return true;
+}
+
+bool check_at_once(const ThreadAccess& at, Shadow& shadow, std::size_t offset, bool shared) {
+  switch (at.bytes) {
+    case 1: return check_together<1>(shadow, offset, at.access, shared);
+    case 2: return check_together<2>(shadow, offset, at.access, shared);
+    case 4: return check_together<4>(shadow, offset, at.access, shared);
+    case 8: return check_together<8>(shadow, offset, at.access, shared);
+    case 16: return check_together<16>(shadow, offset, at.access, shared);
+    default: return false;
+  }
+}
+
+/// Checks bytes of one chunk, one after another.
 void check_in_chunk(const ThreadAccess& at, Shadow& shadow, std::size_t offset, bool shared) {
   RunningBlock& block = running_block();
   if (!shadow.all_live(offset, at.bytes)) {
-    fault_dead(at, shadow.live_bytes(offset, at.bytes));
+    fault_dead(at, shadow.same_bytes(offset, at.bytes, true));
     abandon_block();
   }
-  const Toucher me{current_epoch(),
-                   block.block_start,
-                   block.launch_start,
-                   static_cast<std::uint16_t>(block.current),
-                   block.threads[block.current].sync,
-                   shared,
-                   at.access};
+  const Toucher me = toucher(at.access, shared);
   Cell* const cells = &shadow.cell(offset);
-  Cell before, after;
   for (std::size_t i = 0; i < at.bytes; ++i) {
-    // Most bytes of an access have the same past.
-    const bool same_granule = (offset + i) % Shadow::kGranule != 0;
-    if (i > 0 && same_granule && cells[i] == before) {
-      cells[i] = after;
-      continue;
-    }
-    before = cells[i];
     const Conflict conflict = touch(cells[i], me, *block.history, shadow.birth(offset + i));
-    if (conflict != Conflict::kNone) {
-      fault_conflict(at, conflict, i, cells[i]);
-      abandon_block();
-    }
-    after = cells[i];
+    if (conflict == Conflict::kNone) continue;
+    fault_conflict(at, conflict, i, cells[i]);
+    abandon_block();
   }
 }
 
 void check_in(const ThreadAccess& whole, Shadow& shadow, std::size_t offset, bool shared) {
+  if (check_at_once(whole, shadow, offset, shared)) return;
   ThreadAccess at = whole;
   for (std::size_t done = 0; done < whole.bytes; done += at.bytes) {
     at.address = static_cast<const std::byte*>(whole.address) + done;
@@ -223,7 +277,8 @@ void check_access(const void* address, std::size_t bytes, Access access, bool al
     fault_elsewhere(at);
     abandon_block();
   }
-  if (aligned && number % bytes != 0) {
+  // The size is a power of two.
+  if (aligned && (number & (bytes - 1)) != 0) {
     fault_misaligned(at);
     abandon_block();
   }
@@ -243,7 +298,7 @@ void check_range(DeviceMemory& memory, WorkHistory& history, const void* data, s
                                  access_text(access), bytes, data, history.current().text()));
   Shadow& shadow = memory.shadow();
   const std::size_t offset = memory.offset(data);
-  const std::size_t live = shadow.live_bytes(offset, bytes);
+  const std::size_t live = shadow.same_bytes(offset, bytes, true);
   if (live < bytes)
     throw_range(memory, history, cudaErrorIllegalAddress, "memory that is not allocated",
                 begin + live, access, "");

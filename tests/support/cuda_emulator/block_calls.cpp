@@ -20,7 +20,8 @@ void fail_ended(RunningBlock& block, Site site) {
 }
 
 bool differ(Site a, Site b) {
-  return a.line() != b.line() || std::string_view(a.file_name()) != b.file_name();
+  if (a.line() != b.line()) return true;
+  return a.file_name() != b.file_name() && std::string_view(a.file_name()) != b.file_name();
 }
 
 void fail_places(RunningBlock& block, unsigned other) {

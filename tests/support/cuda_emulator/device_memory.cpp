@@ -79,18 +79,14 @@ void DeviceMemory::unpoison(const std::byte* data, std::size_t bytes, Position p
 }
 
 void DeviceMemory::change(const std::byte* data, std::size_t bytes, Position position, bool live) {
-  if (bytes > 0) changes_.push_back({position, offset(data), bytes, live, {}, false, {}});
+  if (bytes > 0) changes_.push_back({position, offset(data), bytes, live, {}, {}});
 }
 
 void DeviceMemory::apply(Change& change) {
-  const std::size_t lives = shadow_.live_bytes(change.offset, change.bytes);
-  change.old_all_live = lives == change.bytes;
-  change.old_live.clear();
-  if (!change.old_all_live) {
-    change.old_live.resize(change.bytes);
-    for (std::size_t i = 0; i < change.bytes; ++i)
-      change.old_live[i] = shadow_.is_live(change.offset + i);
-  }
+  change.old_runs.clear();
+  bool live = true;
+  for (std::size_t done = 0; done < change.bytes; done += change.old_runs.back(), live = !live)
+    change.old_runs.push_back(shadow_.same_bytes(change.offset + done, change.bytes - done, live));
   shadow_.set_live(change.offset, change.bytes, change.live);
   change.old_births.clear();
   if (!change.live) return;
@@ -100,9 +96,13 @@ void DeviceMemory::apply(Change& change) {
 }
 
 void DeviceMemory::undo(Change& change) {
-  shadow_.set_live(change.offset, change.bytes, change.old_all_live);
-  for (std::size_t i = 0; i < change.old_live.size(); ++i)
-    if (change.old_live[i]) shadow_.set_live(change.offset + i, 1, true);
+  std::size_t at = change.offset;
+  bool live = true;
+  for (const std::size_t run : change.old_runs) {
+    shadow_.set_live(at, run, live);
+    at += run;
+    live = !live;
+  }
   for (std::size_t i = 0; i < change.old_births.size(); ++i)
     shadow_.set_birth(change.offset + i * Shadow::kGranule, 1, change.old_births[i]);
 }

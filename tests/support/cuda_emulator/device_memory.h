@@ -66,8 +66,7 @@ class DeviceMemory {
     std::size_t offset;
     std::size_t bytes;
     bool live;
-    std::vector<bool> old_live;  ///< empty: they were all as `old_all_live` says
-    bool old_all_live = false;
+    std::vector<std::size_t> old_runs;  ///< of bytes that were live and were not, by turns
     std::vector<Position> old_births;
   };
 

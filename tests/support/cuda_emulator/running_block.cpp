@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <numeric>
 
@@ -16,6 +17,7 @@ void enter_thread() {
   RunningBlock& block = running_block();
   block.launch->invoke(block.launch->arguments);
   block.threads[block.current].status = Thread::Status::kDone;
+  block.warps[block.current / kWarpLanes].gone |= 1u << block.current % kWarpLanes;
   ++block.done;
   yield_thread();
   std::abort();
@@ -23,6 +25,10 @@ void enter_thread() {
 
 void prepare_threads(RunningBlock& block, uint3 index) {
   const dim3 size = block.launch->block;
+  for (unsigned first = 0; first < block.count; first += kWarpLanes) {
+    const unsigned lanes = std::min(block.count - first, kWarpLanes);
+    block.warps[first / kWarpLanes] = {0, lanes == kWarpLanes ? 0 : ~0u << lanes};
+  }
   for (unsigned t = 0; t < block.count; ++t) {
     ThreadContext& context = block.stacks.context(t);
     context = {

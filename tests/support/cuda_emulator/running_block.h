@@ -21,6 +21,8 @@
 
 namespace meshloom::emulator {
 
+inline constexpr unsigned kWarpLanes = 32;
+
 /// A thread that waits says where and for what.
 struct Thread {
   enum class Status : std::uint8_t { kReady, kAtBarrier, kInWarp, kDone };
@@ -35,6 +37,15 @@ struct Thread {
   std::uint64_t result = 0;
   int argument = 0;
   int width = 0;
+  // In a warp call:
+  unsigned leader = 0;   ///< the lane that came to it first
+  unsigned arrived = 0;  ///< of the leader: lanes that have come
+};
+
+/// Lanes of a warp, a bit each. With them a lane that comes to a call need not look at all others.
+struct Warp {
+  unsigned in_call = 0;  ///< wait in a warp call
+  unsigned gone = 0;     ///< have ended, or were never there
 };
 
 /// Copies into shared memory that a thread has begun. Counts begin with the block.
@@ -63,6 +74,7 @@ struct RunningBlock {
   // What belongs to the block:
   Epoch block_start = 0;
   std::array<Thread, kMostThreads> threads;
+  std::array<Warp, kMostThreads / kWarpLanes> warps;
   std::array<ThreadCopies, kMostThreads> copies;
   unsigned count = 0;
   unsigned current = 0;

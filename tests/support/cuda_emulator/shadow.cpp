@@ -31,16 +31,17 @@ std::uint32_t Shadow::birth(std::size_t offset) {
   return chunk(offset).birth[offset % kChunkBytes / kGranule];
 }
 
-std::size_t Shadow::live_bytes(std::size_t offset, std::size_t bytes) {
+std::size_t Shadow::same_bytes(std::size_t offset, std::size_t bytes, bool live) {
+  const std::uint8_t eight = live ? 0xff : 0;
   std::size_t count = 0;
   while (count < bytes) {
     const std::size_t at = offset + count;
     const bool whole = at % 8 == 0 && bytes - count >= 8;
-    if (whole && chunk(at).live[at % kChunkBytes / 8] == 0xff) {
+    if (whole && chunk(at).live[at % kChunkBytes / 8] == eight) {
       count += 8;
       continue;
     }
-    if (!is_live(at)) break;
+    if (is_live(at) != live) break;
     ++count;
   }
   return count;

@@ -64,15 +64,15 @@ class Shadow {
   std::uint32_t birth(std::size_t offset);
   /// For bytes of one chunk.
   bool all_live(std::size_t offset, std::size_t bytes) {
-    if (bytes > 16) return live_bytes(offset, bytes) == bytes;
+    if (bytes > 16) return same_bytes(offset, bytes, true) == bytes;
     const std::size_t at = offset % kChunkBytes;
     std::uint32_t bits = 0;
     __builtin_memcpy(&bits, chunk(offset).live + at / 8, sizeof bits);
     const std::uint32_t all = (1u << bytes) - 1;
     return (bits >> at % 8 & all) == all;
   }
-  /// Returns how many of the bytes may be touched, from the first on.
-  std::size_t live_bytes(std::size_t offset, std::size_t bytes);
+  /// Returns how many of the bytes may be touched, or may not, from the first on.
+  std::size_t same_bytes(std::size_t offset, std::size_t bytes, bool live);
 
   void set_live(std::size_t offset, std::size_t bytes, bool live);
   void set_birth(std::size_t offset, std::size_t bytes, std::uint32_t position);

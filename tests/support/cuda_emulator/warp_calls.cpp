@@ -13,17 +13,19 @@
 namespace meshloom::emulator {
 namespace {
 
-constexpr unsigned kLanes = 32;
-
 void fail(RunningBlock& block, const std::string& what, Site site) {
   block.fault = {cudaErrorLaunchFailure, fmt::format("a warp call {}, by {} at {}", what,
                                                      thread_text(block.current), place_of(site))};
 }
 
+// Texts are compared where two files hold one name.
+bool same_place(Site a, Site b) {
+  return a.line() == b.line() &&
+         (a.file_name() == b.file_name() || std::string_view(a.file_name()) == b.file_name());
+}
+
 bool same_call(const Thread& a, const Thread& b) {
-  return a.mask == b.mask && a.call == b.call && a.width == b.width &&
-         a.site.line() == b.site.line() &&
-         std::string_view(a.site.file_name()) == b.site.file_name();
+  return a.mask == b.mask && a.call == b.call && a.width == b.width && same_place(a.site, b.site);
 }
 
 /// The lane that a shuffle of lane `lane` reads; its own where that is out of its group.
@@ -61,7 +63,7 @@ std::uint64_t combine(WarpCall call, std::uint64_t a, std::uint64_t b) {
 std::uint64_t reduced(const Thread* warp, unsigned mask, WarpCall call) {
   std::uint64_t result = 0;
   bool first = true;
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
     if ((mask >> lane & 1) == 0) continue;
     const std::uint64_t value = warp[lane].value;
     if (call == WarpCall::kBallot)
@@ -73,7 +75,7 @@ std::uint64_t reduced(const Thread* warp, unsigned mask, WarpCall call) {
   return result;
 }
 
-/// Returns the lane that reads one outside the mask, or kLanes.
+/// Returns the lane that reads one outside the mask, or kWarpLanes.
 unsigned complete(Thread* warp, unsigned mask) {
   const WarpCall call = warp[std::countr_zero(mask)].call;
   const bool shuffles = call >= WarpCall::kShuffle && call <= WarpCall::kShuffleDown;
@@ -82,7 +84,7 @@ unsigned complete(Thread* warp, unsigned mask) {
   if (call == WarpCall::kMultiply) multiply_fragments(warp);
   if (call == WarpCall::kLoadMatrices) hand_out_matrices(warp, false);
   if (call == WarpCall::kLoadTransposed) hand_out_matrices(warp, true);
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
     if ((mask >> lane & 1) == 0) continue;
     Thread& thread = warp[lane];
     const unsigned from = shuffles ? shuffled_lane(thread, lane) : lane;
@@ -91,13 +93,13 @@ unsigned complete(Thread* warp, unsigned mask) {
     thread.status = Thread::Status::kReady;
     if (call == WarpCall::kSync) ++thread.sync;
   }
-  return kLanes;
+  return kWarpLanes;
 }
 
-/// Which lanes of the mask have come. False, with a fault: the call cannot complete.
-bool lanes_there(RunningBlock& block, unsigned first, unsigned& there) {
+/// Sets the fault of a call that the current lane cannot make together with others of its mask.
+void fail_lanes(RunningBlock& block, unsigned first) {
   const Thread& me = block.threads[block.current];
-  for (unsigned lane = 0; lane < kLanes; ++lane) {
+  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
     if ((me.mask >> lane & 1) == 0) continue;
     const unsigned t = first + lane;
     if (t >= block.count || block.threads[t].status == Thread::Status::kDone) {
@@ -105,19 +107,32 @@ bool lanes_there(RunningBlock& block, unsigned first, unsigned& there) {
            fmt::format("whose mask {:#010x} names lane {}, which {}", me.mask, lane,
                        t >= block.count ? "the block has not" : "has ended"),
            me.site);
-      return false;
+      return;
     }
     const Thread& other = block.threads[t];
-    if (other.status != Thread::Status::kInWarp) continue;
-    if (!same_call(me, other)) {
-      fail(block,
-           fmt::format("with mask {:#010x}, where lane {} waits with mask {:#010x} at {}", me.mask,
-                       lane, other.mask, place_of(other.site)),
-           me.site);
-      return false;
-    }
-    there |= 1u << lane;
+    if (other.status != Thread::Status::kInWarp || same_call(me, other)) continue;
+    fail(block,
+         fmt::format("with mask {:#010x}, where lane {} waits with mask {:#010x} at {}", me.mask,
+                     lane, other.mask, place_of(other.site)),
+         me.site);
+    return;
   }
+}
+
+/// Joins the lanes of the mask that have come, or is the first one. False: the call cannot
+/// complete.
+bool join_lanes(Warp& warp, Thread* threads, unsigned lane) {
+  Thread& me = threads[lane];
+  if ((me.mask & warp.gone) != 0) return false;
+  const unsigned others = me.mask & warp.in_call;
+  me.leader = others == 0 ? lane : threads[std::countr_zero(others)].leader;
+  Thread& leader = threads[me.leader];
+  if (others == 0)
+    leader.arrived = 0;
+  else if (others != leader.arrived || !same_call(me, leader))
+    return false;
+  leader.arrived |= 1u << lane;
+  warp.in_call |= 1u << lane;
   return true;
 }
 
@@ -136,9 +151,11 @@ void fail_own(RunningBlock& block, unsigned mask, Site site) {
 std::uint64_t meet_in_warp(WarpCall call, unsigned mask, std::uint64_t value, int argument,
                            int width, Site site) {
   RunningBlock& block = running_block();
-  const unsigned first = block.current / kLanes * kLanes;
-  Thread& me = block.threads[block.current];
-  if ((mask >> (block.current - first) & 1) == 0) {
+  const unsigned lane = block.current % kWarpLanes, first = block.current - lane;
+  Thread* const threads = &block.threads[first];
+  Warp& warp = block.warps[first / kWarpLanes];
+  Thread& me = threads[lane];
+  if ((mask >> lane & 1) == 0) {
     fail_own(block, mask, site);
     abandon_block();
   }
@@ -148,15 +165,18 @@ std::uint64_t meet_in_warp(WarpCall call, unsigned mask, std::uint64_t value, in
   me.argument = argument;
   me.width = width;
   me.site = site;
-  me.status = Thread::Status::kInWarp;
-  unsigned there = 0;
-  if (!lanes_there(block, first, there)) abandon_block();
-  if (there != mask) {
+  if (!join_lanes(warp, threads, lane)) {
+    fail_lanes(block, first);
+    abandon_block();
+  }
+  if (threads[me.leader].arrived != mask) {
+    me.status = Thread::Status::kInWarp;
     yield_thread();
     return me.result;
   }
-  const unsigned wrong = complete(&block.threads[first], mask);
-  if (wrong != kLanes) {
+  warp.in_call &= ~mask;
+  const unsigned wrong = complete(threads, mask);
+  if (wrong != kWarpLanes) {
     fail_outside(block, wrong, site);
     abandon_block();
   }

@@ -33,15 +33,12 @@ bool WorkHistory::is_before_current(Epoch epoch) {
   return work.stream < clock_.size() && clock_[work.stream] >= work.number;
 }
 
-const WorkHistory::Work& WorkHistory::work_of(Epoch epoch) {
-  const bool same = found_ < work_.size() && work_[found_].first <= epoch &&
-                    (found_ + 1 == work_.size() || epoch < work_[found_ + 1].first);
-  if (!same) {
-    const auto after = std::upper_bound(work_.begin(), work_.end(), epoch,
-                                        [](Epoch e, const Work& work) { return e < work.first; });
-    found_ = static_cast<std::size_t>(after - work_.begin()) - 1;
-  }
-  return work_[found_];
+const WorkHistory::Work& WorkHistory::find(Epoch epoch) {
+  const auto after = std::upper_bound(work_.begin(), work_.end(), epoch,
+                                      [](Epoch e, const Work& work) { return e < work.first; });
+  const auto index = static_cast<std::uint32_t>(after - work_.begin() - 1);
+  found_[epoch % kKnown] = {epoch, index};
+  return work_[index];
 }
 
 }  // namespace meshloom::emulator

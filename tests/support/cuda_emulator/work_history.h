@@ -48,11 +48,24 @@ class WorkHistory {
     WorkName name;
   };
 
-  const Work& work_of(Epoch epoch);
+  /// Where an epoch's work was found. It stays right, since work is added behind it alone.
+  struct Found {
+    Epoch epoch = 0;
+    std::uint32_t index = 0;
+  };
+
+  const Work& work_of(Epoch epoch) {
+    const Found& found = found_[epoch % kKnown];
+    return found.epoch == epoch ? work_[found.index] : find(epoch);
+  }
+  const Work& find(Epoch epoch);
+
+  // Bytes that a kernel reads were written in few epochs.
+  static constexpr std::size_t kKnown = 4096;
 
   std::vector<Work> work_;  ///< by epoch
-  std::size_t found_ = 0;   ///< where the last search ended
-  Clock clock_;             ///< of the work that runs
+  std::vector<Found> found_ = std::vector<Found>(kKnown);
+  Clock clock_;  ///< of the work that runs
 };
 
 /// The epoch that lasts, of all devices: they run one at a time.

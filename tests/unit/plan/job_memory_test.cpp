@@ -46,6 +46,17 @@ TEST_F(JobMemory, CountsStateByParametersAndOptimizer) {
   EXPECT_EQ(estimate().parameters, 2 * parameters);
 }
 
+TEST_F(JobMemory, ADeviceHasLargerPiecesOfTheOutputLoss) {
+  run_.set_device("cpu");
+  const planner::MemoryEstimate host = estimate();
+  for (const char* device : {"cuda", "cuda:1"}) {
+    run_.set_device(device);
+    // All 512 rows of logits are one piece of 98 MiB, on the host two.
+    EXPECT_EQ(estimate().activations - host.activations, 256 * 50257 * 4) << device;
+    EXPECT_EQ(estimate().parameters, host.parameters) << device;
+  }
+}
+
 TEST_F(JobMemory, FrozenParametersHaveNoStateAndNoGradient) {
   run_.mutable_mesh()->set_dp(2);
   const planner::MemoryEstimate all = estimate();

@@ -114,6 +114,28 @@ TEST(Memory, ActivationsOfOneGpt2LayerByHand) {
   EXPECT_EQ(a.boundary, 1024 * 4 * 2 * 768);
 }
 
+TEST(Memory, OutputLossOfADeviceTakesLargerPieces) {
+  // 16384 rows of 50257 logits in float32, and gradients in bfloat16 beside them. The model is so
+  // narrow that nothing else takes more.
+  constexpr std::int64_t kRow = 50257 * 4;
+  nn::ModelConfig narrow = testing::gpt2_124m();
+  narrow.num_layers = narrow.num_heads = narrow.num_kv_heads = 1;
+  narrow.hidden_size = narrow.head_dim = narrow.intermediate_size = 32;
+  const auto activations = [&](DType dtype, DeviceKind device) {
+    Workload work{16, 16, 1024};
+    work.device = device;
+    return local_model(narrow, {}, {.dtype = dtype}, work).activations.peak;
+  };
+  const auto more = [&](DType dtype) {
+    return activations(dtype, DeviceKind::kCuda) - activations(dtype, DeviceKind::kCpu);
+  };
+  // 512 MiB hold 2670 rows: 7 pieces. On the host 52 MiB hold 271: 61 pieces.
+  EXPECT_EQ(more(DType::kFloat32), (2341 - 269) * kRow);
+  // On the host 40 MiB hold 417 rows of gradients: 40 blocks of 410; 24 MiB hold 125 of logits: 4
+  // chunks of 103.
+  EXPECT_EQ(more(DType::kBFloat16), (2341 - 103) * kRow + (2341 - 410) * kRow / 2);
+}
+
 TEST(Memory, RanksOfASequenceShareParametersWhereFsdpDoes) {
   const auto memory = [](const MeshSizes& mesh) {
     const ParallelPlan plan{.fully_shard = mesh.fsdp > 1};
