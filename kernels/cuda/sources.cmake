@@ -26,6 +26,7 @@ set(MESHLOOM_CUDA_HOST
   attention/products.cpp
   attention/score_pieces.cpp
   attention/sdpa_rule.cpp
+  matmul/invariant_rows.cpp
   matmul/matmul.cpp
   matmul/matmul_layout.cpp
   matmul/product.cpp

@@ -235,18 +235,25 @@ TEST(Matmul, NanAndInfinityStayInTheirRowsAndColumns) {
 TEST(Matmul, BatchInvariantRowsHaveTheBitsOfEachAlone) {
   std::mt19937 random(9);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    const TestTensor a(dtype, {9, 40}), b(dtype, {40, 33}), bias(dtype, {33});
+    constexpr std::int64_t kRows = 35;
+    const TestTensor a(dtype, {kRows, 40}), b(dtype, {40, 33}), bias(dtype, {33});
     for (const TestTensor* t : {&a, &b, &bias}) t->fill_random(random);
     for_all_settings([&](const KernelContext& context) {
       MatmulOptions options;
       options.batch_invariant = true;
       options.epilogue = Epilogue::kBias;
       options.bias = bias;
-      const TestTensor together({9, 33}, dtype), alone({9, 33}, dtype);
+      const TestTensor together({kRows, 33}, dtype), alone({kRows, 33}, dtype);
+      const TestTensor growing({kRows, 33}, dtype);
       backend().matmul(context, together, a, b, options);
-      for (std::int64_t row = 0; row < 9; ++row)
+      for (std::int64_t row = 0; row < kRows; ++row)
         backend().matmul(context, rows_of(alone, row, 1), rows_of(a, row, 1), b, options);
+      // 1 to 7 rows, then the rest.
+      for (std::int64_t row = 0, count = 1; row < kRows; row += count, ++count)
+        backend().matmul(context, rows_of(growing, row, std::min(count, kRows - row)),
+                         rows_of(a, row, std::min(count, kRows - row)), b, options);
       EXPECT_EQ(together.bytes(), alone.bytes());
+      EXPECT_EQ(together.bytes(), growing.bytes());
     });
   }
 }
