@@ -8,6 +8,7 @@ set(MESHLOOM_CUDA_KERNELS
   attention/attention_delta.cu
   attention/masked_softmax.cu
   matmul/bias_gelu.cu
+  matmul/scale_product.cu
   copy.cu
   cross_entropy.cu
   elementwise.cu
@@ -30,6 +31,7 @@ set(MESHLOOM_CUDA_HOST
   matmul/matmul.cpp
   matmul/matmul_layout.cpp
   matmul/product.cpp
+  matmul/scaled_matmul.cpp
   runtime/call_log.cpp
   runtime/check.cpp
   runtime/current_device.cpp

@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/matmul/invariant_rows.h"
 #include "kernels/cuda/matmul/product.h"
+#include "kernels/cuda/matmul/scaled_matmul.h"
 #include "kernels/cuda/runtime/check.h"
 #include "kernels/cuda/scratch.h"
 
@@ -35,6 +36,7 @@ void CudaBackend::matmul(const KernelContext& context, const TensorView& y, cons
   if (!dtype_is_floating(a.dtype)) not_built(fmt::format("matmul of {}", dtype_name(a.dtype)));
   if (options.beta != 0.0f && options.epilogue > Epilogue::kBias)
     not_built("matmul that adds to its result before GELU");
+  if (options.scales.defined()) return scaled_matmul(*this, index_, context, y, a, b, options);
   if (a.size(a.ndim() - 1) == 0) return run_empty(*this, context, y, options);
   if (options.batch_invariant)
     return invariant_rows_matmul(*this, index_, context, y, a, b, options);
