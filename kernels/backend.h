@@ -208,6 +208,12 @@ class Backend {
   }
   virtual void attention_backward(const KernelContext&, const AttentionGrads&,
                                   const AttentionInputs&, const AttentionOptions&) = 0;
+  /// Whether attention_backward of these reads grads.delta, which this call does not; else delta
+  /// need not be given.
+  virtual bool reads_attention_delta(const AttentionGrads&, const AttentionInputs&,
+                                     const AttentionOptions&) const {
+    return true;
+  }
   /// delta [B,H,S] float32 = rowsum(grad_o * o), any strides.
   virtual void attention_delta(const KernelContext&, const TensorView& delta,
                                const TensorView& grad_o, const TensorView& o) = 0;

@@ -20,6 +20,16 @@ enum class Epilogue : std::uint8_t {
   kBiasGeluTanh,  ///< gelu(x + bias), tanh form
 };
 
+/// Factors of a product, as float8 operands have them: float32, of one element or one for each row
+/// of a or column of b. What is undefined is 1.
+struct ProductScales {
+  TensorView rows;     ///< [1] or [M]
+  TensorView columns;  ///< [1] or [N]
+  TensorView result;   ///< [1]
+
+  bool defined() const { return rows.defined() || columns.defined() || result.defined(); }
+};
+
 struct MatmulOptions {
   float alpha = 1.0f;
   float beta = 0.0f;  ///< y = alpha * a b + beta * y; beta is 0 or 1
@@ -29,6 +39,10 @@ struct MatmulOptions {
   /// Every row of y gets the bits that such a product of that row alone would give, however many
   /// rows there are. y and a then have 2 dims and nothing receives the pre-activation.
   bool batch_invariant = false;
+  /// Where defined, y [M,N] = (a b * rows[i] * columns[j] + bias[j]) * result, in float32 and
+  /// rounded once: a and b have 2 dims, alpha is 1, beta 0, the bias float32, the epilogue kNone or
+  /// kBias. y is contiguous, of any floating dtype that `copy` converts float32 to.
+  ProductScales scales;
 };
 
 enum class NormKind : std::uint8_t { kLayer, kRms };
@@ -124,7 +138,7 @@ struct AttentionOutputs {
 struct AttentionGrads {
   TensorView grad_o;  ///< [B,Hq,Sq,Dv], dtype of q
   TensorView lse;     ///< [B,Hq,Sq] float32
-  TensorView delta;   ///< [B,Hq,Sq] float32
+  TensorView delta;   ///< [B,Hq,Sq] float32; see Backend::reads_attention_delta
   TensorView dq, dk, dv;
   bool accumulate = false;
   /// float32 with bias's strides (0 where broadcast); added to if it is given.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
@@ -37,6 +38,14 @@ struct TensorView {
 inline TensorView make_view(void* data, DType dtype, const Shape& shape,
                             Device device = kCpuDevice) {
   return {data, dtype, shape, contiguous_strides(shape), device};
+}
+
+/// The same matrices with rows as columns: the last two dims swapped.
+inline TensorView transposed_matrix(TensorView view) {
+  const int last = view.ndim() - 1;
+  std::swap(view.shape[last], view.shape[last - 1]);
+  std::swap(view.strides[last], view.strides[last - 1]);
+  return view;
 }
 
 /// Rows [first, first + count) of a view's first dim; of an undefined view an undefined one.

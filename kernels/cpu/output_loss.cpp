@@ -17,14 +17,6 @@ namespace {
 // do not begin at a cache line.
 constexpr std::int64_t kLineColumns = 64;
 
-TensorView transposed(const TensorView& view) {
-  return {view.data,
-          view.dtype,
-          {view.size(1), view.size(0)},
-          {view.stride(1), view.stride(0)},
-          view.device};
-}
-
 TensorView as_row(const TensorView& view) {
   return {view.data, view.dtype, {1, view.size(0)}, {view.size(0), view.stride(0)}, view.device};
 }
@@ -72,11 +64,13 @@ void for_products(const Products& p, bool accumulate, Product&& product) {
   // Once also if this rank's slice of the vocabulary is empty: its share of dhidden is 0.
   do {
     const std::int64_t count = std::min(p.panel, vocabulary - begin);
-    const TensorView gradient = transposed(rows_of(transposed(p.gradient), begin, count));
+    const TensorView gradient =
+        transposed_matrix(rows_of(transposed_matrix(p.gradient), begin, count));
     if (p.dhidden.defined())
       product(p.dhidden, gradient, rows_of(p.weight, begin, count), adding(begin > 0));
     if (p.dweight.defined())
-      product(rows_of(p.dweight, begin, count), transposed(gradient), p.hidden, adding(accumulate));
+      product(rows_of(p.dweight, begin, count), transposed_matrix(gradient), p.hidden,
+              adding(accumulate));
     begin += p.panel;
   } while (begin < vocabulary);
   if (p.dbias.defined())
@@ -119,7 +113,7 @@ void CpuBackend::output_loss_chunk(const KernelContext& context, const CrossEntr
     product.epilogue = Epilogue::kBias;
     product.bias = projection.bias;
   }
-  matmul(context, rows.logits, projection.hidden, transposed(projection.weight), product);
+  matmul(context, rows.logits, projection.hidden, transposed_matrix(projection.weight), product);
   cross_entropy(context, rows, options);
 }
 

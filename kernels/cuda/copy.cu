@@ -8,9 +8,10 @@
 #include "kernels/base/half.h"
 #include "kernels/cuda/copy_launch.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/primitives/any_element.h"
 #include "kernels/cuda/primitives/convert.h"
 #include "kernels/cuda/primitives/dtype_switch.h"
-#include "kernels/cuda/primitives/stored_element.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/vectors.h"
 #include "kernels/cuda/strided_plan.h"
 
@@ -21,20 +22,6 @@ using CopyPlan = StridedPlan<2>;  // 0: dst, 1: src
 using FillPlan = StridedPlan<1>;
 
 constexpr int kCopyThreads = 256;
-// Bounds a grid whatever the size; threads take several elements then.
-constexpr std::int64_t kMostCopyBlocks = 1 << 18;
-
-dim3 blocks_for(std::int64_t elements) {
-  const std::int64_t blocks = (elements + kCopyThreads - 1) / kCopyThreads;
-  return dim3(static_cast<unsigned>(blocks < kMostCopyBlocks ? blocks : kMostCopyBlocks));
-}
-
-__device__ __forceinline__ std::int64_t first_element() {
-  return static_cast<std::int64_t>(blockIdx.x) * kCopyThreads + threadIdx.x;
-}
-__device__ __forceinline__ std::int64_t element_step() {
-  return static_cast<std::int64_t>(gridDim.x) * kCopyThreads;
-}
 
 /// Bytes that move as one, where no number is so long.
 struct alignas(16) Unit16 {
@@ -43,7 +30,8 @@ struct alignas(16) Unit16 {
 
 template <class T>
 __global__ void copy_units(CopyPlan plan) {
-  for (std::int64_t i = first_element(); i < plan.numel; i += element_step()) {
+  for (std::int64_t i = grid_thread<kCopyThreads>(); i < plan.numel;
+       i += grid_threads<kCopyThreads>()) {
     std::int64_t at[2];
     locate(plan, i, at);
     static_cast<T*>(plan.data[0])[at[0]] = static_cast<const T*>(plan.data[1])[at[1]];
@@ -52,7 +40,8 @@ __global__ void copy_units(CopyPlan plan) {
 
 template <class T>
 __global__ void fill_units(FillPlan plan, T value) {
-  for (std::int64_t i = first_element(); i < plan.numel; i += element_step()) {
+  for (std::int64_t i = grid_thread<kCopyThreads>(); i < plan.numel;
+       i += grid_threads<kCopyThreads>()) {
     std::int64_t at[1];
     locate(plan, i, at);
     static_cast<T*>(plan.data[0])[at[0]] = value;
@@ -62,7 +51,8 @@ __global__ void fill_units(FillPlan plan, T value) {
 /// Units of kCount elements, whose rows are dense in both views unless kCount is 1.
 template <class To, class From, int kCount>
 __global__ void convert_units(CopyPlan plan) {
-  for (std::int64_t i = first_element(); i < plan.numel; i += element_step()) {
+  for (std::int64_t i = grid_thread<kCopyThreads>(); i < plan.numel;
+       i += grid_threads<kCopyThreads>()) {
     std::int64_t at[2];
     locate(plan, i, at);
     const auto from = static_cast<const Vector<From, kCount>*>(plan.data[1])[at[1]];
@@ -76,11 +66,12 @@ __global__ void convert_units(CopyPlan plan) {
 /// C: how elements of the source are held.
 template <class C>
 __global__ void convert_any(CopyPlan plan) {
-  for (std::int64_t i = first_element(); i < plan.numel; i += element_step()) {
+  for (std::int64_t i = grid_thread<kCopyThreads>(); i < plan.numel;
+       i += grid_threads<kCopyThreads>()) {
     std::int64_t at[2];
     locate(plan, i, at);
-    store_stored<C>(plan.dtypes[0], plan.data[0], at[0],
-                    load_stored<C>(plan.dtypes[1], plan.data[1], at[1]));
+    store_any<C>(plan.dtypes[0], plan.data[0], at[0],
+                 load_any<C>(plan.dtypes[1], plan.data[1], at[1]));
   }
 }
 
@@ -205,12 +196,11 @@ void launch_transpose(const CopyPlan& views, int dense, int bytes, cudaStream_t 
   plan.views = views;
   plan.dense = dense;
   const std::int64_t across = views.row_size(), down = views.sizes[dense];
-  plan.tiles_across = (across + kTile - 1) / kTile;
-  plan.tiles_down = (down + kTile - 1) / kTile;
+  plan.tiles_across = divide_up<std::int64_t>(across, kTile);
+  plan.tiles_down = divide_up<std::int64_t>(down, kTile);
   const std::int64_t tiles = plan.tiles_across * plan.tiles_down * (views.numel / (across * down));
   for_number(bytes, [&]<class T>(TypeTag<T>) {
-    launch(transpose_tiles<T>, dim3(static_cast<unsigned>(tiles)), dim3(kCopyThreads), 0, stream,
-           plan);
+    launch(transpose_tiles<T>, grid_for(tiles, 1), dim3(kCopyThreads), 0, stream, plan);
   });
 }
 
@@ -223,7 +213,8 @@ void copy_bits(CopyPlan plan, int bytes, cudaStream_t stream) {
   const int dense = transposed_dim(plan);
   if (dense >= 0) return launch_transpose(plan, dense, bytes, stream);
   for_unit(join_widest(plan, bytes), [&]<class T>(TypeTag<T>) {
-    launch(copy_units<T>, blocks_for(plan.numel), dim3(kCopyThreads), 0, stream, plan);
+    launch(copy_units<T>, strided_grid(plan.numel, kCopyThreads), dim3(kCopyThreads), 0, stream,
+           plan);
   });
 }
 
@@ -234,7 +225,7 @@ void launch_convert(CopyPlan plan, cudaStream_t stream) {
   const bool joined = units_fit(plan, kCount, bytes);
   if (joined) join_units(plan, kCount);
   launch(joined ? convert_units<To, From, kCount> : convert_units<To, From, 1>,
-         blocks_for(plan.numel), dim3(kCopyThreads), 0, stream, plan);
+         strided_grid(plan.numel, kCopyThreads), dim3(kCopyThreads), 0, stream, plan);
 }
 
 bool is_short_float(DType dtype) {
@@ -293,8 +284,8 @@ void launch_copy(const DeviceView& dst, const DeviceView& src, cudaStream_t stre
     });
     return;
   }
-  launch(is_integer(src.dtype) ? convert_any<std::int64_t> : convert_any<double>,
-         blocks_for(plan.numel), dim3(kCopyThreads), 0, stream, plan);
+  launch(dtype_is_floating(src.dtype) ? convert_any<double> : convert_any<std::int64_t>,
+         strided_grid(plan.numel, kCopyThreads), dim3(kCopyThreads), 0, stream, plan);
 }
 
 void launch_fill(const DeviceView& dst, double value, cudaStream_t stream) {
@@ -302,8 +293,8 @@ void launch_fill(const DeviceView& dst, double value, cudaStream_t stream) {
   const int bytes = element_bytes(dst.dtype);
   const std::uint64_t bits = element_bits(dst.dtype, value);
   for_unit(join_widest(plan, bytes), [&]<class T>(TypeTag<T>) {
-    launch(fill_units<T>, blocks_for(plan.numel), dim3(kCopyThreads), 0, stream, plan,
-           repeated_unit<T>(bits, bytes));
+    launch(fill_units<T>, strided_grid(plan.numel, kCopyThreads), dim3(kCopyThreads), 0, stream,
+           plan, repeated_unit<T>(bits, bytes));
   });
 }
 

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/primitives/dtype_switch.h"
 #include "kernels/cuda/primitives/rows.h"
 
 namespace meshloom::kernels::cuda {
@@ -63,9 +62,8 @@ __device__ __forceinline__ F exp_from(F value, F top) {
   return top == -INFINITY ? F{0} : std::exp(value - top);
 }
 
-template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) cross_entropy_rows(LossRows args) {
-  using Group = RowGroup<kThreads>;
+template <class T, class Group>
+__global__ void __launch_bounds__(Group::kBlock, 1) cross_entropy_rows(LossRows args) {
   using F = Compute<T>;
   const std::int64_t row = Group::row();
   if (row >= args.rows) return;
@@ -79,15 +77,15 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) cross_entropy_r
   const bool want_sum = args.smoothing != 0.0;
 
   F own_top = -INFINITY, own_exponentials = 0, sum = 0;
-  for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
-    const auto v = load_values<count.value>(x + i);
+  for_columns<Group>(args.columns, [&](std::int64_t i, auto piece) {
+    const auto v = load_values(x + i, piece);
     F top = own_top;
-    for (int j = 0; j < count.value; ++j) top = MaxOf{}(top, v[j]);
+    for (int j = 0; j < piece.value; ++j) top = MaxOf{}(top, v[j]);
     own_exponentials *= exp_from(own_top, top);
-    for (int j = 0; j < count.value; ++j) own_exponentials += exp_from(v[j], top);
+    for (int j = 0; j < piece.value; ++j) own_exponentials += exp_from(v[j], top);
     own_top = top;
     if (want_sum)
-      for (int j = 0; j < count.value; ++j) sum += v[j];
+      for (int j = 0; j < piece.value; ++j) sum += v[j];
   });
   const F top = Group::reduce(own_top, MaxOf{});
   const F exponentials = Group::reduce(own_exponentials * exp_from(own_top, top), SumOf{});
@@ -104,11 +102,10 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) cross_entropy_r
 // dlogits = scale * (exp(logits - lse) - uniform), and at the target less scale * (1 - smoothing),
 // before anything is rounded to 16 bits. A thread writes what it alone has read, so that dlogits
 // may take the place of the logits.
-template <class T, class D, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
+template <class T, class D, class Group>
+__global__ void __launch_bounds__(Group::kBlock, 1)
     cross_entropy_backward_rows(D* dlogits, std::int64_t dlogits_stride, RowScalars grad_losses,
                                 LossRows args) {
-  using Group = RowGroup<kThreads>;
   using F = Compute<T>;
   const std::int64_t row = Group::row();
   if (row >= args.rows) return;
@@ -116,8 +113,8 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
   D* dx = dlogits + row * dlogits_stride;
   const std::int64_t target = args.targets[row];
   if (target == args.ignore_index) {
-    for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
-      store_values(dx + i, Values<F, count.value>{});
+    for_columns<Group>(args.columns, [&](std::int64_t i, auto piece) {
+      store_values(dx + i, Values<F, piece.value>{}, piece);
     });
     return;
   }
@@ -126,13 +123,13 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
   const std::int64_t column = args.column_of(target);
   const F lse = args.lse.load<F>(row), factor = static_cast<F>(scale);
   const F uniform = static_cast<F>(args.uniform), own = static_cast<F>(1.0 - args.smoothing);
-  for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
-    auto v = load_values<count.value>(x + i);
-    for (int j = 0; j < count.value; ++j) v[j] = std::exp(v[j] - lse) - uniform;
-    if (column >= i && column < i + count.value)
-      for (int j = 0; j < count.value; ++j) v[j] -= column == i + j ? own : F{0};
-    for (int j = 0; j < count.value; ++j) v[j] *= factor;
-    store_values(dx + i, v);
+  for_columns<Group>(args.columns, [&](std::int64_t i, auto piece) {
+    auto v = load_values(x + i, piece);
+    for (int j = 0; j < piece.value; ++j) v[j] = std::exp(v[j] - lse) - uniform;
+    if (column >= i && column < i + piece.value)
+      for (int j = 0; j < piece.value; ++j) v[j] -= column == i + j ? own : F{0};
+    for (int j = 0; j < piece.value; ++j) v[j] *= factor;
+    store_values(dx + i, v, piece);
   });
 }
 
@@ -167,14 +164,12 @@ void launch_backward(const DeviceView& dlogits, const DeviceView& grad_losses,
                      const CrossEntropyArguments& arguments, cudaStream_t stream) {
   const LossRows rows(arguments);
   // A piece of columns is 16 bytes of the logits, and less of a narrower gradient.
-  const bool vectors = rows_fit_vectors(arguments.logits) && rows_fit_vectors(dlogits);
-  for_row_kernel<T>(
-      rows.columns, vectors, [&]<int kThreads, int kCount>(IntTag<kThreads>, IntTag<kCount>) {
-        using Group = RowGroup<kThreads>;
-        launch(cross_entropy_backward_rows<T, D, kThreads, kCount>, dim3(Group::blocks(rows.rows)),
-               dim3(Group::kBlock), 0, stream, static_cast<D*>(dlogits.data), dlogits.strides[0],
-               RowScalars(grad_losses.data, grad_losses.dtype), rows);
-      });
+  const bool aligned = rows_fit_vectors(arguments.logits) && rows_fit_vectors(dlogits);
+  for_row_kernel<T>(rows.columns, aligned, [&]<class Group>(TypeTag<Group>) {
+    launch(cross_entropy_backward_rows<T, D, Group>, Group::grid(rows.rows), dim3(Group::kBlock), 0,
+           stream, static_cast<D*>(dlogits.data), dlogits.strides[0],
+           RowScalars(grad_losses.data, grad_losses.dtype), rows);
+  });
 }
 
 }  // namespace
@@ -183,11 +178,9 @@ void launch_cross_entropy(const CrossEntropyArguments& arguments, cudaStream_t s
   const LossRows rows(arguments);
   for_floating("cross_entropy", arguments.logits.dtype, [&]<class T>(TypeTag<T>) {
     for_row_kernel<T>(rows.columns, rows_fit_vectors(arguments.logits),
-                      [&]<int kThreads, int kCount>(IntTag<kThreads>, IntTag<kCount>) {
-                        using Group = RowGroup<kThreads>;
-                        launch(cross_entropy_rows<T, kThreads, kCount>,
-                               dim3(Group::blocks(rows.rows)), dim3(Group::kBlock), 0, stream,
-                               rows);
+                      [&]<class Group>(TypeTag<Group>) {
+                        launch(cross_entropy_rows<T, Group>, Group::grid(rows.rows),
+                               dim3(Group::kBlock), 0, stream, rows);
                       });
   });
 }
@@ -208,10 +201,9 @@ void launch_combine_class_slices(const CrossEntropyArguments& arguments, const D
                                  cudaStream_t stream) {
   const std::int64_t rows = slices.sizes[2];
   const auto run = [&]<class T>(TypeTag<T>) {
-    launch(combine_rows<T>,
-           dim3(static_cast<unsigned>(divide_up<std::int64_t>(rows, kCombineThreads))),
-           dim3(kCombineThreads), 0, stream, static_cast<T*>(arguments.losses.data),
-           static_cast<T*>(arguments.lse.data), static_cast<const T*>(slices.data),
+    launch(combine_rows<T>, grid_for(rows, kCombineThreads), dim3(kCombineThreads), 0, stream,
+           static_cast<T*>(arguments.losses.data), static_cast<T*>(arguments.lse.data),
+           static_cast<const T*>(slices.data),
            static_cast<const std::int64_t*>(arguments.targets.data), slices.sizes[0], rows,
            arguments.ignore_index);
   };

@@ -106,6 +106,8 @@ class CudaBackend final : public Backend {
                       std::span<const AttentionMemory>, double scale) override;
   void attention_backward(const KernelContext&, const AttentionGrads&, const AttentionInputs&,
                           const AttentionOptions&) override;
+  bool reads_attention_delta(const AttentionGrads&, const AttentionInputs&,
+                             const AttentionOptions&) const override;
   void attention_delta(const KernelContext&, const TensorView& delta, const TensorView& grad_o,
                        const TensorView& o) override;
 

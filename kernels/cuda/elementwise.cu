@@ -91,9 +91,8 @@ __device__ __forceinline__ std::int64_t integer_value(BinaryOp op, std::int64_t 
 
 __global__ void __launch_bounds__(kMapThreads)
     binary_integers(const __grid_constant__ StridedPlan<3> plan, BinaryOp op) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kMapThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
-       i < plan.numel; i += step) {
+  for (std::int64_t i = grid_thread<kMapThreads>(); i < plan.numel;
+       i += grid_threads<kMapThreads>()) {
     std::int64_t at[3];
     locate(plan, i, at);
     const auto a = load_any<std::int64_t>(plan.dtypes[1], plan.data[1], at[1]);
@@ -106,9 +105,8 @@ __global__ void __launch_bounds__(kMapThreads)
 template <class T>
 __global__ void __launch_bounds__(kMapThreads)
     select_elements(const __grid_constant__ StridedPlan<4> plan) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kMapThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
-       i < plan.numel; i += step) {
+  for (std::int64_t i = grid_thread<kMapThreads>(); i < plan.numel;
+       i += grid_threads<kMapThreads>()) {
     std::int64_t at[4];
     locate(plan, i, at);
     const bool first = static_cast<const std::uint8_t*>(plan.data[1])[at[1]] != 0;
@@ -123,9 +121,8 @@ template <class T>
 __global__ void __launch_bounds__(kMapThreads)
     keep_triangle(const __grid_constant__ StridedPlan<2> plan, bool upper, std::int64_t diagonal) {
   const std::int64_t rows = plan.sizes[plan.dims - 2], columns = plan.sizes[plan.dims - 1];
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kMapThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
-       i < plan.numel; i += step) {
+  for (std::int64_t i = grid_thread<kMapThreads>(); i < plan.numel;
+       i += grid_threads<kMapThreads>()) {
     std::int64_t at[2];
     const std::int64_t column = locate(plan, i, at);
     const std::int64_t distance = column - i / columns % rows;

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/primitives/dtype_switch.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/rows.h"
 #include "kernels/cuda/primitives/stable_sort.h"
 
@@ -14,27 +15,13 @@ namespace meshloom::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-// Blocks of the largest grid; threads go on by strides of it.
-constexpr std::int64_t kMostBlocks = 1 << 16;
-
-unsigned blocks_for(std::int64_t threads) {
-  const std::int64_t blocks = divide_up<std::int64_t>(threads, kThreads);
-  return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
-}
-
-__device__ __forceinline__ std::int64_t grid_thread() {
-  return static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-}
-__device__ __forceinline__ std::int64_t grid_threads() {
-  return static_cast<std::int64_t>(gridDim.x) * kThreads;
-}
 
 // Rows of `units` elements U, whatever they stand for; steps of the table's rows count U as well.
 template <class U>
 __global__ void __launch_bounds__(kThreads)
     copy_rows(U* y, const U* table, const std::int64_t* ids, std::int64_t count, std::int64_t units,
               std::int64_t table_rows, std::int64_t table_step) {
-  for (std::int64_t n = grid_thread(); n < count * units; n += grid_threads()) {
+  for (std::int64_t n = grid_thread<kThreads>(); n < count * units; n += grid_threads<kThreads>()) {
     const std::int64_t row = n / units;
     const std::int64_t id = ids[row];
     y[n] = id >= 0 && id < table_rows ? table[id * table_step + n - row * units] : U{};
@@ -45,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     embedding_keys(std::uint32_t* keys, const std::int64_t* ids, std::int64_t count,
                    std::int64_t rows, std::int64_t padding_idx) {
-  for (std::int64_t i = grid_thread(); i < count; i += grid_threads()) {
+  for (std::int64_t i = grid_thread<kThreads>(); i < count; i += grid_threads<kThreads>()) {
     const std::int64_t id = ids[i];
     const bool counts = id != padding_idx && id >= 0 && id < rows;
     keys[i] = static_cast<std::uint32_t>(counts ? id : rows);
@@ -110,8 +97,8 @@ void launch_embedding(const DeviceView& y, const DeviceView& weight, const Devic
   const std::int64_t row = weight.sizes[1] * size, step = weight.strides[0] * size;
   const auto run = [&]<class U>(TypeTag<U>) {
     constexpr auto kUnit = static_cast<std::int64_t>(sizeof(U));
-    launch(copy_rows<U>, dim3(blocks_for(ids.numel * (row / kUnit))), dim3(kThreads), 0, stream,
-           static_cast<U*>(y.data), static_cast<const U*>(weight.data),
+    launch(copy_rows<U>, strided_grid(ids.numel * (row / kUnit), kThreads), dim3(kThreads), 0,
+           stream, static_cast<U*>(y.data), static_cast<const U*>(weight.data),
            static_cast<const std::int64_t*>(ids.data), ids.numel, row / kUnit, weight.sizes[0],
            step / kUnit);
   };
@@ -135,7 +122,7 @@ void launch_embedding_backward(const DeviceView& dweight, const DeviceView& dy,
                                cudaStream_t stream) {
   const std::int64_t rows = dweight.sizes[0], columns = dweight.sizes[1], count = ids.numel;
   auto* keys = static_cast<std::uint32_t*>(scratch);
-  launch(embedding_keys, dim3(blocks_for(count)), dim3(kThreads), 0, stream, keys,
+  launch(embedding_keys, strided_grid(count, kThreads), dim3(kThreads), 0, stream, keys,
          static_cast<const std::int64_t*>(ids.data), count, rows, padding_idx);
   const SortedKeys sorted = stable_sort(keys, count, static_cast<std::uint32_t>(rows), stream);
 
@@ -144,7 +131,7 @@ void launch_embedding_backward(const DeviceView& dweight, const DeviceView& dy,
     const auto run = [&]<int kCount>(IntTag<kCount>) {
       const std::int64_t tiles = divide_up<std::int64_t>(columns, kWarp * kCount);
       launch(add_runs<T, kCount>,
-             dim3(static_cast<unsigned>(divide_up<std::int64_t>(count, kRunsPerBlock)),
+             dim3(grid_for(count, kRunsPerBlock).x,
                   static_cast<unsigned>(tiles < 65535 ? tiles : 65535)),
              dim3(kThreads), 0, stream, static_cast<F*>(dweight.data), dweight.strides[0],
              static_cast<const T*>(dy.data), sorted, count, rows, columns);

@@ -2,14 +2,13 @@
 // Ids of tokens and classes.
 #include "kernels/cuda/ids_launch.h"
 
-#include "kernels/base/integer_math.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/reductions.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 1024;
 // Ids of a block of the searches.
 constexpr std::int64_t kBlockIds = 4096;
 constexpr std::int64_t kNoIndex = 0x7fffffffffffffff;
@@ -26,16 +25,12 @@ struct RangeList {
   PlacedRange ranges[kCapacity];
 };
 
-__device__ __forceinline__ std::int64_t first_item() {
-  return static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-}
-
 // A list that is not the first one changes only what it knows.
 __global__ void __launch_bounds__(kThreads)
     place_ids(std::int64_t* places, const std::int64_t* ids, std::int64_t n,
               const __grid_constant__ RangeList list, bool first, std::int64_t special,
               std::int64_t special_place, std::int64_t other) {
-  for (std::int64_t i = first_item(); i < n; i += static_cast<std::int64_t>(gridDim.x) * kThreads) {
+  for (std::int64_t i = grid_thread<kThreads>(); i < n; i += grid_threads<kThreads>()) {
     const std::int64_t id = ids[i];
     std::int64_t place = other;
     bool known = first;
@@ -98,15 +93,11 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *total = count;
 }
 
-dim3 grid_of_parts(std::int64_t parts) { return dim3(static_cast<unsigned>(parts)); }
-
 }  // namespace
 
 void launch_slice_ids(std::int64_t* places, const std::int64_t* ids, std::int64_t n,
                       const PlacedRange* ranges, int count, std::int64_t special,
                       std::int64_t special_place, std::int64_t other, cudaStream_t stream) {
-  const std::int64_t blocks = divide_up<std::int64_t>(n, kThreads);
-  const dim3 grid(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks));
   // Lists go from the last to the first, so that the first range that has an id counts.
   const int lists = count == 0 ? 1 : divide_up(count, RangeList::kCapacity);
   for (int k = lists - 1; k >= 0; --k) {
@@ -114,8 +105,8 @@ void launch_slice_ids(std::int64_t* places, const std::int64_t* ids, std::int64_
     const int begin = k * RangeList::kCapacity;
     for (int r = begin; r < count && list.count < RangeList::kCapacity; ++r)
       list.ranges[list.count++] = ranges[r];
-    launch(place_ids, grid, dim3(kThreads), 0, stream, places, ids, n, list, k == lists - 1,
-           special, special_place, other);
+    launch(place_ids, strided_grid(n, kThreads), dim3(kThreads), 0, stream, places, ids, n, list,
+           k == lists - 1, special, special_place, other);
   }
 }
 
@@ -129,7 +120,7 @@ void launch_first_id_outside(std::int64_t* found, const std::int64_t* ids, std::
   auto* const first = static_cast<std::int64_t*>(workspace);
   const std::int64_t parts = divide_up(n, kBlockIds);
   if (parts > 0)
-    launch(find_outside, grid_of_parts(parts), dim3(kThreads), 0, stream, first, ids, n, limit,
+    launch(find_outside, grid_for(parts, 1), dim3(kThreads), 0, stream, first, ids, n, limit,
            allowed != nullptr, allowed != nullptr ? *allowed : 0);
   launch(join_found, dim3(1), dim3(kThreads), 0, stream, found, first, parts, ids);
 }
@@ -139,7 +130,7 @@ void launch_count_ids(std::int64_t* count, const std::int64_t* ids, std::int64_t
   auto* const counts = static_cast<std::int64_t*>(workspace);
   const std::int64_t parts = divide_up(n, kBlockIds);
   if (parts > 0)
-    launch(count_in_blocks, grid_of_parts(parts), dim3(kThreads), 0, stream, counts, ids, n, id);
+    launch(count_in_blocks, grid_for(parts, 1), dim3(kThreads), 0, stream, counts, ids, n, id);
   launch(add_counts, dim3(1), dim3(kThreads), 0, stream, count, counts, parts);
 }
 

@@ -3,8 +3,8 @@
 // vectors of 16 bytes where rows allow them. For .cu files.
 #pragma once
 
-#include "kernels/base/integer_math.h"
 #include "kernels/cuda/primitives/any_element.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/vectors.h"
 #include "kernels/cuda/strided_plan.h"
 
@@ -13,13 +13,8 @@ namespace meshloom::kernels::cuda {
 inline constexpr int kMapThreads = 256;
 /// Vectors, or elements, that a thread takes before there are more blocks.
 inline constexpr std::int64_t kMapItems = 2;
-/// Enough blocks for several waves on any card.
-inline constexpr std::int64_t kMapMostBlocks = 8192;
 
-inline dim3 map_grid(std::int64_t items) {
-  const std::int64_t blocks = divide_up(items, kMapThreads * kMapItems);
-  return dim3(static_cast<unsigned>(blocks < kMapMostBlocks ? blocks : kMapMostBlocks));
-}
+inline dim3 map_grid(std::int64_t items) { return strided_grid(items, kMapThreads * kMapItems); }
 
 /// `count` elements from `from` on, or the one at `from` throughout where it is broadcast.
 template <class T, int kVector>
@@ -60,9 +55,8 @@ template <class T, int kVector, int kOutputs, int kInputs, class Function>
 __global__ void __launch_bounds__(kMapThreads)
     map_elements(const __grid_constant__ StridedPlan<kOutputs + kInputs> plan, std::int64_t row,
                  Function function) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kMapThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
-       i < plan.numel; i += step) {
+  for (std::int64_t i = grid_thread<kMapThreads>(); i < plan.numel;
+       i += grid_threads<kMapThreads>()) {
     std::int64_t at[kOutputs + kInputs];
     const std::int64_t left = row - locate(plan, i, at) * kVector;
     const int count = left < kVector ? static_cast<int>(left) : kVector;
@@ -82,16 +76,15 @@ __global__ void __launch_bounds__(kMapThreads)
 template <int kOutputs, int kInputs, class Function>
 __global__ void __launch_bounds__(kMapThreads)
     map_any(const __grid_constant__ StridedPlan<kOutputs + kInputs> plan, Function function) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kMapThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
-       i < plan.numel; i += step) {
+  for (std::int64_t i = grid_thread<kMapThreads>(); i < plan.numel;
+       i += grid_threads<kMapThreads>()) {
     std::int64_t at[kOutputs + kInputs];
     locate(plan, i, at);
     double in[kInputs][1];
     for (int k = 0; k < kInputs; ++k)
       in[k][0] =
           load_any<double>(plan.dtypes[kOutputs + k], plan.data[kOutputs + k], at[kOutputs + k]);
-    double out[kOutputs][1];
+    double out[kOutputs][1] = {};
     function(out, in);
     for (int k = 0; k < kOutputs; ++k) store_any(plan.dtypes[k], plan.data[k], at[k], out[k][0]);
   }

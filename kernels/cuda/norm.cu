@@ -7,7 +7,6 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/primitives/column_sums.h"
-#include "kernels/cuda/primitives/dtype_switch.h"
 #include "kernels/cuda/primitives/rows.h"
 
 namespace meshloom::kernels::cuda {
@@ -22,16 +21,15 @@ struct Parameter {
   explicit Parameter(const DeviceView& view) : data(view.data), dtype(view.dtype) {}
 
   __device__ __forceinline__ bool given() const { return data != nullptr; }
-  template <class F, int kCount>
-  __device__ __forceinline__ Values<F, kCount> load(std::int64_t i) const {
+  template <class F, class Columns>
+  __device__ __forceinline__ Values<F, Columns::value> load(std::int64_t i, Columns piece) const {
     if constexpr (std::is_same_v<F, double>) {
-      return load_values<kCount>(static_cast<const double*>(data) + i);
+      return load_values(static_cast<const double*>(data) + i, piece);
     } else {
       if (dtype == DType::kBFloat16)
-        return load_values<kCount>(static_cast<const __nv_bfloat16*>(data) + i);
-      if (dtype == DType::kFloat16)
-        return load_values<kCount>(static_cast<const __half*>(data) + i);
-      return load_values<kCount>(static_cast<const float*>(data) + i);
+        return load_values(static_cast<const __nv_bfloat16*>(data) + i, piece);
+      if (dtype == DType::kFloat16) return load_values(static_cast<const __half*>(data) + i, piece);
+      return load_values(static_cast<const float*>(data) + i, piece);
     }
   }
 };
@@ -59,9 +57,8 @@ struct NormRows {
   bool rms;
 };
 
-template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) norm_rows(NormRows<T> args) {
-  using Group = RowGroup<kThreads>;
+template <class T, class Group>
+__global__ void __launch_bounds__(Group::kBlock, 1) norm_rows(NormRows<T> args) {
   using F = Compute<T>;
   const std::int64_t row = Group::row();
   if (row >= args.rows) return;
@@ -71,14 +68,14 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) norm_rows(NormR
   // With a residual the sum is rounded as it is stored, so that forward and backward see the same
   // numbers.
   F total = 0;
-  for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
-    auto v = load_values<count.value>(args.x + begin + i);
+  for_columns<Group>(args.columns, [&](std::int64_t i, auto piece) {
+    auto v = load_values(args.x + begin + i, piece);
     if (args.residual != nullptr) {
-      const auto r = load_values<count.value>(args.residual + begin + i);
-      for (int j = 0; j < count.value; ++j) v[j] = to_compute(from_compute<T>(v[j] + r[j]));
-      store_values(args.sum + begin + i, v);
+      const auto r = load_values(args.residual + begin + i, piece);
+      for (int j = 0; j < piece.value; ++j) v[j] = to_compute(from_compute<T>(v[j] + r[j]));
+      store_values(args.sum + begin + i, v, piece);
     }
-    for (int j = 0; j < count.value; ++j) total += args.rms ? v[j] * v[j] : v[j];
+    for (int j = 0; j < piece.value; ++j) total += args.rms ? v[j] * v[j] : v[j];
   });
   total = Group::reduce(total, SumOf{});
 
@@ -87,9 +84,9 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) norm_rows(NormR
   if (!args.rms) {
     mean = total / columns;
     squares = 0;
-    for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
-      const auto v = load_values<count.value>(x + begin + i);
-      for (int j = 0; j < count.value; ++j) squares += (v[j] - mean) * (v[j] - mean);
+    for_columns<Group>(args.columns, [&](std::int64_t i, auto piece) {
+      const auto v = load_values(x + begin + i, piece);
+      for (int j = 0; j < piece.value; ++j) squares += (v[j] - mean) * (v[j] - mean);
     });
     squares = Group::reduce(squares, SumOf{});
   }
@@ -99,18 +96,18 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1) norm_rows(NormR
     if (args.rstd.data != nullptr) args.rstd.store(row, rstd);
   }
 
-  for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
-    auto v = load_values<count.value>(x + begin + i);
-    for (int j = 0; j < count.value; ++j) v[j] = (v[j] - mean) * rstd;
+  for_columns<Group>(args.columns, [&](std::int64_t i, auto piece) {
+    auto v = load_values(x + begin + i, piece);
+    for (int j = 0; j < piece.value; ++j) v[j] = (v[j] - mean) * rstd;
     if (args.weight.given()) {
-      const auto w = args.weight.template load<F, count.value>(i);
-      for (int j = 0; j < count.value; ++j) v[j] *= w[j];
+      const auto w = args.weight.template load<F>(i, piece);
+      for (int j = 0; j < piece.value; ++j) v[j] *= w[j];
     }
     if (args.bias.given()) {
-      const auto b = args.bias.template load<F, count.value>(i);
-      for (int j = 0; j < count.value; ++j) v[j] += b[j];
+      const auto b = args.bias.template load<F>(i, piece);
+      for (int j = 0; j < piece.value; ++j) v[j] += b[j];
     }
-    store_values(args.y + begin + i, v);
+    store_values(args.y + begin + i, v, piece);
   });
 }
 
@@ -126,10 +123,8 @@ struct NormGradRows {
 
 // With g = dy * weight and n = (x - mean) * rstd, over one row:
 //   dx = rstd * (g - mean(g) - n * mean(g n)), without mean(g) for RMS norm.
-template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
-    norm_backward_rows(NormGradRows<T> args) {
-  using Group = RowGroup<kThreads>;
+template <class T, class Group>
+__global__ void __launch_bounds__(Group::kBlock, 1) norm_backward_rows(NormGradRows<T> args) {
   using F = Compute<T>;
   const std::int64_t row = Group::row();
   if (row >= args.rows) return;
@@ -138,20 +133,20 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
   const bool centred = args.mean.data != nullptr;
   const F mean = centred ? args.mean.template load<F>(row) : F{0};
   const F rstd = args.rstd.template load<F>(row);
-  const auto grad_at = [&](std::int64_t i, auto count) {
-    auto g = load_values<count.value>(args.dy + begin + i);
+  const auto grad_at = [&](std::int64_t i, auto piece) {
+    auto g = load_values(args.dy + begin + i, piece);
     if (args.weight.given()) {
-      const auto w = args.weight.template load<F, count.value>(i);
-      for (int j = 0; j < count.value; ++j) g[j] *= w[j];
+      const auto w = args.weight.template load<F>(i, piece);
+      for (int j = 0; j < piece.value; ++j) g[j] *= w[j];
     }
     return g;
   };
 
   F grad = 0, product = 0;
-  for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
-    const auto g = grad_at(i, count);
-    const auto v = load_values<count.value>(args.x + begin + i);
-    for (int j = 0; j < count.value; ++j) {
+  for_columns<Group>(args.columns, [&](std::int64_t i, auto piece) {
+    const auto g = grad_at(i, piece);
+    const auto v = load_values(args.x + begin + i, piece);
+    for (int j = 0; j < piece.value; ++j) {
       grad += g[j];
       product += g[j] * ((v[j] - mean) * rstd);
     }
@@ -160,16 +155,16 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
   product = Group::reduce(product, SumOf{});
 
   const F center = grad / columns, slope = product / columns;
-  for_columns<Group, kCount>(args.columns, [&](std::int64_t i, auto count) {
-    auto g = grad_at(i, count);
-    const auto v = load_values<count.value>(args.x + begin + i);
-    for (int j = 0; j < count.value; ++j)
+  for_columns<Group>(args.columns, [&](std::int64_t i, auto piece) {
+    auto g = grad_at(i, piece);
+    const auto v = load_values(args.x + begin + i, piece);
+    for (int j = 0; j < piece.value; ++j)
       g[j] = rstd * (g[j] - center - (v[j] - mean) * rstd * slope);
     if (args.accumulate_dx) {
-      const auto old = load_values<count.value>(args.dx + begin + i);
-      for (int j = 0; j < count.value; ++j) g[j] += old[j];
+      const auto old = load_values(args.dx + begin + i, piece);
+      for (int j = 0; j < piece.value; ++j) g[j] += old[j];
     }
-    store_values(args.dx + begin + i, g);
+    store_values(args.dx + begin + i, g, piece);
   });
 }
 
@@ -223,8 +218,8 @@ void launch_parameter_grads(const NormBackwardArguments& arguments, const NormGr
   auto* partials = static_cast<F*>(scratch);
   const auto run = [&]<int kCount>(IntTag<kCount>) {
     const std::int64_t tiles = divide_up<std::int64_t>(rows.columns, kColumnLanes * kCount);
-    launch(norm_parameter_slabs<T, kCount>, dim3(static_cast<unsigned>(tiles * slabs)),
-           dim3(kColumnSumThreads), 0, stream, partials, rows, slabs, slab_rows, dbias != nullptr);
+    launch(norm_parameter_slabs<T, kCount>, grid_for(tiles * slabs, 1), dim3(kColumnSumThreads), 0,
+           stream, partials, rows, slabs, slab_rows, dbias != nullptr);
   };
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, __nv_bfloat16>) {
     if (vectors)
@@ -261,12 +256,9 @@ void launch_norm(const NormArguments& arguments, cudaStream_t stream) {
                            columns,
                            static_cast<Compute<T>>(eps),
                            rms};
-    for_row_kernel<T>(columns, vectors,
-                      [&]<int kThreads, int kCount>(IntTag<kThreads>, IntTag<kCount>) {
-                        using Group = RowGroup<kThreads>;
-                        launch(norm_rows<T, kThreads, kCount>, dim3(Group::blocks(rows)),
-                               dim3(Group::kBlock), 0, stream, args);
-                      });
+    for_row_kernel<T>(columns, vectors, [&]<class Group>(TypeTag<Group>) {
+      launch(norm_rows<T, Group>, Group::grid(rows), dim3(Group::kBlock), 0, stream, args);
+    });
   });
 }
 
@@ -297,12 +289,9 @@ void launch_norm_backward(const NormBackwardArguments& arguments, void* scratch,
                                rows,
                                columns,
                                accumulate_dx};
-    for_row_kernel<T>(columns, vectors,
-                      [&]<int kThreads, int kCount>(IntTag<kThreads>, IntTag<kCount>) {
-                        using Group = RowGroup<kThreads>;
-                        launch(norm_backward_rows<T, kThreads, kCount>, dim3(Group::blocks(rows)),
-                               dim3(Group::kBlock), 0, stream, args);
-                      });
+    for_row_kernel<T>(columns, vectors, [&]<class Group>(TypeTag<Group>) {
+      launch(norm_backward_rows<T, Group>, Group::grid(rows), dim3(Group::kBlock), 0, stream, args);
+    });
     launch_parameter_grads<T>(arguments, args, vectors, scratch, stream);
   });
 }

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "kernels/base/integer_math.h"
 #include "kernels/cuda/primitives/convert.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/vectors.h"
 #include "kernels/cuda/tensor_list.h"
 
@@ -196,13 +196,12 @@ __global__ void clip_factor(float* norm, float* factor, const double* sum_of_squ
 template <auto kKernel, class Rule>
 void launch_step(const StepTensor* tensors, int count, const StepPointers& scalars,
                  const Rule& rule, cudaStream_t stream) {
-  constexpr std::int64_t kMostChunks = 0x7fffffff;
   for (int at = 0; at < count;) {
     StepList list;
     for (; at < count && list.count < StepList::kCapacity; ++at) {
       const StepTensor& tensor = tensors[at];
       const std::int64_t chunks = divide_up(tensor.numel, kChunk);
-      if (list.count > 0 && list.chunks + chunks > kMostChunks) break;
+      if (list.count > 0 && list.chunks + chunks > kMostBlocks) break;
       list.items[list.count++] = {tensor.master,
                                   tensor.grad,
                                   tensor.moment1,
@@ -213,8 +212,7 @@ void launch_step(const StepTensor* tensors, int count, const StepPointers& scala
                                   list.chunks};
       list.chunks += static_cast<int>(chunks);
     }
-    launch(kKernel, dim3(static_cast<unsigned>(list.chunks)), dim3(kThreads), 0, stream, list,
-           scalars, rule);
+    launch(kKernel, grid_for(list.chunks, 1), dim3(kThreads), 0, stream, list, scalars, rule);
   }
 }
 

@@ -18,14 +18,6 @@ namespace {
 // loads want them.
 constexpr std::int64_t kRowElements = 64;
 
-TensorView transposed(const TensorView& view) {
-  return {view.data,
-          view.dtype,
-          {view.size(1), view.size(0)},
-          {view.stride(1), view.stride(0)},
-          view.device};
-}
-
 MatmulOptions adding(bool accumulate) {
   MatmulOptions options;
   options.beta = accumulate ? 1.0f : 0.0f;
@@ -57,7 +49,7 @@ void CudaBackend::output_loss_chunk(const KernelContext& context, const CrossEnt
     product.epilogue = Epilogue::kBias;
     product.bias = projection.bias;
   }
-  matmul(context, rows.logits, projection.hidden, transposed(projection.weight), product);
+  matmul(context, rows.logits, projection.hidden, transposed_matrix(projection.weight), product);
   cross_entropy(context, rows, options);
 }
 
@@ -67,7 +59,8 @@ void CudaBackend::output_loss_products(const KernelContext& context, const Outpu
   const auto& [dhidden, dweight, dbias, accumulate_params] = grads;
   if (dhidden.defined()) matmul(context, dhidden, gradient, projection.weight, {});
   if (dweight.defined())
-    matmul(context, dweight, transposed(gradient), projection.hidden, adding(accumulate_params));
+    matmul(context, dweight, transposed_matrix(gradient), projection.hidden,
+           adding(accumulate_params));
   if (!dbias.defined() || gradient.numel() == 0) return;
   const DeviceView plain = device_view(gradient);
   void* const scratch =

@@ -43,8 +43,8 @@ void launch_bias_grad(const DeviceView& out, const DeviceView& x, bool accumulat
   for_floating("output_loss_products", x.dtype, [&]<class T>(TypeTag<T>) {
     using F = Compute<T>;
     auto* partials = static_cast<F*>(scratch);
-    launch(sum_slabs<T>, dim3(static_cast<unsigned>(tiles * slabs)), dim3(kColumnSumThreads), 0,
-           stream, partials, static_cast<const T*>(x.data), x.strides[0], rows, columns, slabs,
+    launch(sum_slabs<T>, grid_for(tiles * slabs, 1), dim3(kColumnSumThreads), 0, stream, partials,
+           static_cast<const T*>(x.data), x.strides[0], rows, columns, slabs,
            divide_up(rows, slabs));
     launch_add_slabs<F>(static_cast<F*>(out.data), nullptr, partials, slabs, columns, accumulate,
                         stream);

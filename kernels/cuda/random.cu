@@ -2,17 +2,16 @@
 // Dropout and random fills by Philox on the global element index.
 #include "kernels/cuda/random_launch.h"
 
-#include "kernels/base/integer_math.h"
 #include "kernels/cuda/normal_pair.h"
 #include "kernels/cuda/primitives/convert.h"
 #include "kernels/cuda/primitives/dtype_switch.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/vectors.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMostBlocks = 8192;
 // Values of one block of the generator.
 constexpr int kValues = 4;
 
@@ -33,9 +32,8 @@ __global__ void __launch_bounds__(kThreads)
                   DropoutRule rule) {
   const auto phase = static_cast<std::int64_t>(first_index % kValues);
   const std::int64_t items = divide_up<std::int64_t>(n + phase, kValues);
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-       item < items; item += step) {
+  for (std::int64_t item = grid_thread<kThreads>(); item < items;
+       item += grid_threads<kThreads>()) {
     const PhiloxBlock bits = random.block(first_index / kValues + static_cast<std::uint64_t>(item));
     const std::int64_t at = item * kValues - phase;
     if constexpr (kVector) {
@@ -57,9 +55,8 @@ __global__ void __launch_bounds__(kThreads)
                   float scale, float offset) {
   const auto phase = static_cast<std::int64_t>(first_index % kValues);
   const std::int64_t items = divide_up<std::int64_t>(n + phase, kValues);
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-       item < items; item += step) {
+  for (std::int64_t item = grid_thread<kThreads>(); item < items;
+       item += grid_threads<kThreads>()) {
     const PhiloxBlock bits = random.block(first_index / kValues + static_cast<std::uint64_t>(item));
     float values[kValues];
     if (normal) {
@@ -83,8 +80,7 @@ __global__ void __launch_bounds__(kThreads)
 dim3 grid_of(std::int64_t n, std::uint64_t first_index) {
   const std::int64_t items =
       divide_up<std::int64_t>(n + static_cast<std::int64_t>(first_index % kValues), kValues);
-  const std::int64_t blocks = divide_up<std::int64_t>(items, kThreads * 2);
-  return dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks));
+  return strided_grid(items, kThreads * 2);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // Reductions over any dims.
 #include "kernels/cuda/reduce_launch.h"
 
-#include "kernels/base/integer_math.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/vectors.h"
 #include "kernels/cuda/reduce_terms.h"
 #include "kernels/cuda/strided_plan.h"
@@ -292,10 +292,6 @@ __global__ void __launch_bounds__(kThreads)
   store_any(kept.dtypes[1], kept.data[1], at[1], finish(total));
 }
 
-dim3 grid_of(std::int64_t groups, int lanes) {
-  return dim3(static_cast<unsigned>(divide_up<std::int64_t>(groups * lanes, kThreads)));
-}
-
 template <class T>
 void launch_typed_parts(const ReducePlan& plan, const Split& split, Term term,
                         const double* centers, double* partials, cudaStream_t stream) {
@@ -304,14 +300,13 @@ void launch_typed_parts(const ReducePlan& plan, const Split& split, Term term,
     const bool vectors = rows_are_aligned(plan, true);
     const std::int64_t blocks = plan.kept.numel / plan.kept.row_size() * split.parts *
                                 column_blocks(plan, vectors ? kVector : 1);
-    return launch(vectors ? reduce_columns<T, kVector> : reduce_columns<T, 1>,
-                  dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream, plan, split, term,
-                  centers, partials);
+    return launch(vectors ? reduce_columns<T, kVector> : reduce_columns<T, 1>, grid_for(blocks, 1),
+                  dim3(kThreads), 0, stream, plan, split, term, centers, partials);
   }
   launch(dense_rows(plan) ? reduce_rows<TypedElements<T>, T, kVector>
                           : reduce_rows<TypedElements<T>, T, 1>,
-         grid_of(split.outputs * split.parts, split.lanes), dim3(kThreads), 0, stream, plan, split,
-         term, rows_are_aligned(plan, false), centers, partials);
+         grid_for(split.outputs * split.parts * split.lanes, kThreads), dim3(kThreads), 0, stream,
+         plan, split, term, rows_are_aligned(plan, false), centers, partials);
 }
 
 void launch_parts(const ReducePlan& plan, const Split& split, Term term, const double* centers,
@@ -321,16 +316,16 @@ void launch_parts(const ReducePlan& plan, const Split& split, Term term, const d
   if (plan.kept.dtypes[0] == DType::kBFloat16)
     return launch_typed_parts<__nv_bfloat16>(plan, split, term, centers, partials, stream);
   launch(reduce_rows<AnyElements<double>, double, 1>,
-         grid_of(split.outputs * split.parts, split.lanes), dim3(kThreads), 0, stream, plan, split,
-         term, false, centers, partials);
+         grid_for(split.outputs * split.parts * split.lanes, kThreads), dim3(kThreads), 0, stream,
+         plan, split, term, false, centers, partials);
 }
 
 template <class Joined>
 void launch_join(const StridedPlan<2>& kept, Split split, Term term, const Joined* partials,
                  const Finish& finish, cudaStream_t stream) {
   split.lanes = lanes_for(split.parts, 4);
-  launch(join_parts<Joined>, grid_of(split.outputs, split.lanes), dim3(kThreads), 0, stream, kept,
-         split, term, partials, finish);
+  launch(join_parts<Joined>, grid_for(split.outputs * split.lanes, kThreads), dim3(kThreads), 0,
+         stream, kept, split, term, partials, finish);
 }
 
 // The kept dims with dense float64 outputs in their place.
@@ -358,11 +353,11 @@ void launch_reduce(ReduceOp op, const DeviceView& y, const DeviceView& x, double
   const Split split = split_of(plan);
   const Finish finish{op, plan.reduced.numel, correction};
   const Term term = op == ReduceOp::kAmax ? Term::kMax : Term::kSum;
-  if (!is_floating(x.dtype) && (op == ReduceOp::kSum || op == ReduceOp::kAmax)) {
+  if (!dtype_is_floating(x.dtype) && (op == ReduceOp::kSum || op == ReduceOp::kAmax)) {
     auto* const partials = static_cast<std::int64_t*>(workspace);
     launch(reduce_rows<AnyElements<std::int64_t>, std::int64_t, 1>,
-           grid_of(split.outputs * split.parts, split.lanes), dim3(kThreads), 0, stream, plan,
-           split, term, false, static_cast<const double*>(nullptr), partials);
+           grid_for(split.outputs * split.parts * split.lanes, kThreads), dim3(kThreads), 0, stream,
+           plan, split, term, false, static_cast<const double*>(nullptr), partials);
     return launch_join<std::int64_t>(plan.kept, split, term, partials, finish, stream);
   }
   auto* const partials = static_cast<double*>(workspace);

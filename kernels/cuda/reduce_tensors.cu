@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions over lists of tensors.
-#include "kernels/base/integer_math.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/vectors.h"
 #include "kernels/cuda/reduce_launch.h"
 #include "kernels/cuda/reduce_terms.h"
@@ -135,10 +135,9 @@ bool is_dense(const StridedPlan<1>& plan) { return plan.dims == 1 && plan.row_st
 // chunks keeps its place. Returns the first view that is not in it.
 template <class GoesIn>
 int fill_list(ViewList& list, const DeviceView* views, int at, int count, GoesIn&& goes_in) {
-  constexpr std::int64_t kMostChunks = 0x7fffffff;
   for (; at < count && list.count < ViewList::kCapacity && goes_in(views[at]); ++at) {
     const std::int64_t chunks = chunks_of(views[at]);
-    if (list.count > 0 && list.chunks + chunks > kMostChunks) break;
+    if (list.count > 0 && list.chunks + chunks > kMostBlocks) break;
     list.items[list.count++] = {views[at].data, views[at].numel, list.chunks, views[at].dtype};
     list.chunks += static_cast<int>(chunks);
   }
@@ -164,8 +163,8 @@ void launch_sum_of_squares(float* out, const DeviceView* views, int count, bool 
     ViewList list;
     at = fill_list(list, views, at, count, [](const DeviceView&) { return true; });
     if (list.chunks > 0)
-      launch(square_chunks, dim3(static_cast<unsigned>(list.chunks)), dim3(kThreads), 0, stream,
-             list, partials + parts);
+      launch(square_chunks, grid_for(list.chunks, 1), dim3(kThreads), 0, stream, list,
+             partials + parts);
     parts += list.chunks;
   }
   launch(add_squares, dim3(1), dim3(kThreads), 0, stream, out, partials, parts, accumulate);
@@ -173,27 +172,28 @@ void launch_sum_of_squares(float* out, const DeviceView* views, int count, bool 
 
 void launch_first_nonfinite(std::int64_t* index, const DeviceView* views, int count,
                             void* workspace, cudaStream_t stream) {
+  for (int i = 0; i < count; ++i) check_computed("first_nonfinite", views[i].dtype);
   auto* const found = static_cast<std::int64_t*>(workspace);
   std::int64_t parts = 0;
   const auto listed = [](const DeviceView& view) {
-    return is_floating(view.dtype) && (view.numel == 0 || is_dense(make_strided_plan<1>({&view})));
+    return dtype_is_floating(view.dtype) &&
+           (view.numel == 0 || is_dense(make_strided_plan<1>({&view})));
   };
   for (int at = 0; at < count;) {
     const DeviceView& view = views[at];
     ViewList list;
     const int next = fill_list(list, views, at, count, listed);
     if (list.chunks > 0)
-      launch(find_in_chunks, dim3(static_cast<unsigned>(list.chunks)), dim3(kThreads), 0, stream,
-             list, static_cast<std::int64_t>(at), found + parts);
+      launch(find_in_chunks, grid_for(list.chunks, 1), dim3(kThreads), 0, stream, list,
+             static_cast<std::int64_t>(at), found + parts);
     parts += list.chunks;
     if (next > at) {
       at = next;
       continue;
     }
-    check_computed("first_nonfinite", view.dtype);
-    if (is_floating(view.dtype)) {
-      launch(find_in_strided, dim3(static_cast<unsigned>(chunks_of(view))), dim3(kThreads), 0,
-             stream, make_strided_plan<1>({&view}), static_cast<std::int64_t>(at), found + parts);
+    if (dtype_is_floating(view.dtype)) {
+      launch(find_in_strided, grid_for(chunks_of(view), 1), dim3(kThreads), 0, stream,
+             make_strided_plan<1>({&view}), static_cast<std::int64_t>(at), found + parts);
       parts += chunks_of(view);
     }
     ++at;

@@ -5,14 +5,13 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/primitives/dtype_switch.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/rows.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-// Blocks of the largest grid; threads go on by strides of it.
-constexpr std::int64_t kMostBlocks = 1 << 16;
 
 struct Heads {
   void* data;
@@ -67,9 +66,7 @@ template <class T, int kCount>
 __global__ void __launch_bounds__(kThreads) rotate(Rotation args) {
   using F = Compute<T>;
   const std::int64_t pieces = args.half / kCount, all = args.pairs / kCount;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t n = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; n < all;
-       n += step) {
+  for (std::int64_t n = grid_thread<kThreads>(); n < all; n += grid_threads<kThreads>()) {
     const std::int64_t row = n / pieces, i = (n - row * pieces) * kCount;
     const std::int64_t token = row / args.heads, h = row - token * args.heads;
     const std::int64_t b = token / args.length, s = token - b * args.length;
@@ -110,10 +107,8 @@ void launch_rope(const RopeArguments& arguments, cudaStream_t stream) {
   const Rotation rotation(arguments);
   for_floating("rope", arguments.x.dtype, [&]<class T>(TypeTag<T>) {
     const auto run = [&]<int kCount>(IntTag<kCount>) {
-      const auto wanted = divide_up<std::int64_t>(rotation.pairs / kCount, kThreads);
-      const std::int64_t blocks = wanted < kMostBlocks ? wanted : kMostBlocks;
-      launch(rotate<T, kCount>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0, stream,
-             rotation);
+      launch(rotate<T, kCount>, strided_grid(rotation.pairs / kCount, kThreads), dim3(kThreads), 0,
+             stream, rotation);
     };
     if constexpr (std::is_same_v<T, float> || std::is_same_v<T, __nv_bfloat16>) {
       if (rope_vectors_fit(arguments, sizeof(T))) return run(IntTag<kVectorElements<T>>{});

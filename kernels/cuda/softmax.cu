@@ -6,16 +6,14 @@
 #include <cmath>
 
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/primitives/dtype_switch.h"
 #include "kernels/cuda/primitives/rows.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
 
-template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
+template <class T, class Group>
+__global__ void __launch_bounds__(Group::kBlock, 1)
     softmax_rows(T* y, const T* x, std::int64_t rows, std::int64_t columns, bool log) {
-  using Group = RowGroup<kThreads>;
   using F = Compute<T>;
   const std::int64_t row = Group::row();
   if (row >= rows) return;
@@ -23,34 +21,33 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
   y += row * columns;
 
   F top = -INFINITY;
-  for_columns<Group, kCount>(columns, [&](std::int64_t i, auto count) {
-    const auto v = load_values<count.value>(x + i);
-    for (int j = 0; j < count.value; ++j) top = MaxOf{}(top, v[j]);
+  for_columns<Group>(columns, [&](std::int64_t i, auto piece) {
+    const auto v = load_values(x + i, piece);
+    for (int j = 0; j < piece.value; ++j) top = MaxOf{}(top, v[j]);
   });
   top = Group::reduce(top, MaxOf{});
 
   F sum = 0;
-  for_columns<Group, kCount>(columns, [&](std::int64_t i, auto count) {
-    const auto v = load_values<count.value>(x + i);
-    for (int j = 0; j < count.value; ++j) sum += std::exp(v[j] - top);
+  for_columns<Group>(columns, [&](std::int64_t i, auto piece) {
+    const auto v = load_values(x + i, piece);
+    for (int j = 0; j < piece.value; ++j) sum += std::exp(v[j] - top);
   });
   sum = Group::reduce(sum, SumOf{});
 
   const F last = log ? std::log(sum) : F{1} / sum;
-  for_columns<Group, kCount>(columns, [&](std::int64_t i, auto count) {
-    auto v = load_values<count.value>(x + i);
-    for (int j = 0; j < count.value; ++j)
+  for_columns<Group>(columns, [&](std::int64_t i, auto piece) {
+    auto v = load_values(x + i, piece);
+    for (int j = 0; j < piece.value; ++j)
       v[j] = log ? v[j] - top - last : std::exp(v[j] - top) * last;
-    store_values(y + i, v);
+    store_values(y + i, v, piece);
   });
 }
 
 // dx = y (dy - sum(dy y)); of the log dx = dy - exp(y) sum(dy).
-template <class T, int kThreads, int kCount>
-__global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
+template <class T, class Group>
+__global__ void __launch_bounds__(Group::kBlock, 1)
     softmax_backward_rows(T* dx, const T* dy, const T* y, std::int64_t rows, std::int64_t columns,
                           bool log) {
-  using Group = RowGroup<kThreads>;
   using F = Compute<T>;
   const std::int64_t row = Group::row();
   if (row >= rows) return;
@@ -59,23 +56,23 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
   y += row * columns;
 
   F sum = 0;
-  for_columns<Group, kCount>(columns, [&](std::int64_t i, auto count) {
-    const auto g = load_values<count.value>(dy + i);
+  for_columns<Group>(columns, [&](std::int64_t i, auto piece) {
+    const auto g = load_values(dy + i, piece);
     if (log) {
-      for (int j = 0; j < count.value; ++j) sum += g[j];
+      for (int j = 0; j < piece.value; ++j) sum += g[j];
     } else {
-      const auto p = load_values<count.value>(y + i);
-      for (int j = 0; j < count.value; ++j) sum += g[j] * p[j];
+      const auto p = load_values(y + i, piece);
+      for (int j = 0; j < piece.value; ++j) sum += g[j] * p[j];
     }
   });
   sum = Group::reduce(sum, SumOf{});
 
-  for_columns<Group, kCount>(columns, [&](std::int64_t i, auto count) {
-    auto g = load_values<count.value>(dy + i);
-    const auto p = load_values<count.value>(y + i);
-    for (int j = 0; j < count.value; ++j)
+  for_columns<Group>(columns, [&](std::int64_t i, auto piece) {
+    auto g = load_values(dy + i, piece);
+    const auto p = load_values(y + i, piece);
+    for (int j = 0; j < piece.value; ++j)
       g[j] = log ? g[j] - std::exp(p[j]) * sum : p[j] * (g[j] - sum);
-    store_values(dx + i, g);
+    store_values(dx + i, g, piece);
   });
 }
 
@@ -84,15 +81,12 @@ __global__ void __launch_bounds__(RowGroup<kThreads>::kBlock, 1)
 void launch_softmax(const DeviceView& y, const DeviceView& x, bool log, cudaStream_t stream) {
   const std::int64_t columns = x.sizes[x.dims - 1], rows = x.numel / columns;
   for_floating("softmax", x.dtype, [&]<class T>(TypeTag<T>) {
-    const bool vectors =
+    const bool aligned =
         vectors_fit(y.data, columns, sizeof(T)) && vectors_fit(x.data, columns, sizeof(T));
-    for_row_kernel<T>(columns, vectors,
-                      [&]<int kThreads, int kCount>(IntTag<kThreads>, IntTag<kCount>) {
-                        using Group = RowGroup<kThreads>;
-                        launch(softmax_rows<T, kThreads, kCount>, dim3(Group::blocks(rows)),
-                               dim3(Group::kBlock), 0, stream, static_cast<T*>(y.data),
-                               static_cast<const T*>(x.data), rows, columns, log);
-                      });
+    for_row_kernel<T>(columns, aligned, [&]<class Group>(TypeTag<Group>) {
+      launch(softmax_rows<T, Group>, Group::grid(rows), dim3(Group::kBlock), 0, stream,
+             static_cast<T*>(y.data), static_cast<const T*>(x.data), rows, columns, log);
+    });
   });
 }
 
@@ -100,16 +94,14 @@ void launch_softmax_backward(const DeviceView& dx, const DeviceView& dy, const D
                              bool log, cudaStream_t stream) {
   const std::int64_t columns = dx.sizes[dx.dims - 1], rows = dx.numel / columns;
   for_floating("softmax_backward", dx.dtype, [&]<class T>(TypeTag<T>) {
-    const bool vectors = vectors_fit(dx.data, columns, sizeof(T)) &&
+    const bool aligned = vectors_fit(dx.data, columns, sizeof(T)) &&
                          vectors_fit(dy.data, columns, sizeof(T)) &&
                          vectors_fit(y.data, columns, sizeof(T));
-    for_row_kernel<T>(
-        columns, vectors, [&]<int kThreads, int kCount>(IntTag<kThreads>, IntTag<kCount>) {
-          using Group = RowGroup<kThreads>;
-          launch(softmax_backward_rows<T, kThreads, kCount>, dim3(Group::blocks(rows)),
-                 dim3(Group::kBlock), 0, stream, static_cast<T*>(dx.data),
-                 static_cast<const T*>(dy.data), static_cast<const T*>(y.data), rows, columns, log);
-        });
+    for_row_kernel<T>(columns, aligned, [&]<class Group>(TypeTag<Group>) {
+      launch(softmax_backward_rows<T, Group>, Group::grid(rows), dim3(Group::kBlock), 0, stream,
+             static_cast<T*>(dx.data), static_cast<const T*>(dy.data),
+             static_cast<const T*>(y.data), rows, columns, log);
+    });
   });
 }
 

@@ -13,6 +13,7 @@ set(MESHLOOM_CUDA_KERNELS
   attention/one_query.cu
   attention/spans.cu
   matmul/bias_gelu.cu
+  matmul/scale_product.cu
   copy.cu
   cross_entropy.cu
   elementwise.cu
@@ -33,9 +34,11 @@ set(MESHLOOM_CUDA_HOST
   attention/head_views.cpp
   attention/one_query.cpp
   attention/sdpa_rule.cpp
+  matmul/invariant_rows.cpp
   matmul/matmul.cpp
   matmul/matmul_layout.cpp
   matmul/product.cpp
+  matmul/scaled_matmul.cpp
   runtime/call_log.cpp
   runtime/check.cpp
   runtime/current_device.cpp

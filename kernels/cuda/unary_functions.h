@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/primitives/gelu.h"
 #include "kernels/op_ids.h"
 
 namespace meshloom::kernels::cuda {
@@ -38,22 +38,6 @@ __device__ __forceinline__ void dispatch_unary(UnaryOp op, const Body& body) {
 }
 
 template <class C>
-__device__ __forceinline__ C sigmoid(C x) {
-  return C(1) / (C(1) + std::exp(-x));
-}
-
-template <class C>
-__device__ __forceinline__ C normal_distribution(C x) {
-  return C(0.5) * std::erfc(x * C(-0.70710678118654752440));
-}
-
-/// 2 u for u = sqrt(2 / pi) (x + 0.044715 x^3): GELU by tanh is x times the sigmoid of it.
-template <class C>
-__device__ __forceinline__ C gelu_exponent(C x, C x2) {
-  return x * (C(1.59576912160573071176) + C(0.07135481627260025) * x2);
-}
-
-template <class C>
 __device__ __forceinline__ C power(C x, C exponent) {
   if (exponent == C(0)) return C(1);
   if (exponent == C(1)) return x;
@@ -75,8 +59,8 @@ __device__ __forceinline__ C unary_value(C x, C scalar) {
   if constexpr (op == UnaryOp::kRelu) return x < C(0) ? C(0) : x;
   if constexpr (op == UnaryOp::kSigmoid) return sigmoid(x);
   if constexpr (op == UnaryOp::kSilu) return x / (C(1) + std::exp(-x));
-  if constexpr (op == UnaryOp::kGelu) return x * normal_distribution(x);
-  if constexpr (op == UnaryOp::kGeluTanh) return x / (C(1) + std::exp(-gelu_exponent(x, x * x)));
+  if constexpr (op == UnaryOp::kGelu) return gelu(x);
+  if constexpr (op == UnaryOp::kGeluTanh) return gelu_tanh(x);
   if constexpr (op == UnaryOp::kPow) return power(x, scalar);
   if constexpr (op == UnaryOp::kAdd) return x + scalar;
   if constexpr (op == UnaryOp::kMul) return x * scalar;
@@ -88,15 +72,6 @@ __device__ __forceinline__ C unary_value(C x, C scalar) {
 __host__ __device__ constexpr bool slope_reads_output(UnaryOp op) {
   return op == UnaryOp::kExp || op == UnaryOp::kTanh || op == UnaryOp::kSqrt ||
          op == UnaryOp::kRsqrt || op == UnaryOp::kRelu || op == UnaryOp::kSigmoid;
-}
-
-template <class C>
-__device__ __forceinline__ C gelu_tanh_slope(C x) {
-  // Beyond this square the sigmoid is 0 or 1, and nothing overflows to infinity times 0.
-  const C square = x * x;
-  const C x2 = square < C(700) ? square : C(700);
-  const C s = sigmoid(gelu_exponent(x, x2));
-  return s + x * (C(1.59576912160573071176) + C(0.21406444881780075) * x2) * (s * (C(1) - s));
 }
 
 /// The derivative, of the output where slope_reads_output, else of the input.
@@ -114,9 +89,7 @@ __device__ __forceinline__ C unary_slope(C saved, C scalar) {
     const C s = sigmoid(saved);
     return s * (C(1) + saved * (C(1) - s));
   }
-  if constexpr (op == UnaryOp::kGelu)
-    return normal_distribution(saved) +
-           saved * C(0.39894228040143267794) * std::exp(C(-0.5) * saved * saved);
+  if constexpr (op == UnaryOp::kGelu) return gelu_slope(saved);
   if constexpr (op == UnaryOp::kGeluTanh) return gelu_tanh_slope(saved);
   if constexpr (op == UnaryOp::kPow)
     return scalar == C(0) ? C(0) : scalar * power(saved, scalar - C(1));

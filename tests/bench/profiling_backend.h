@@ -108,6 +108,10 @@ class ProfilingBackend : public Backend {
                       std::span<const AttentionMemory>, double scale) override;
   void attention_backward(const KernelContext&, const AttentionGrads&, const AttentionInputs&,
                           const AttentionOptions&) override;
+  bool reads_attention_delta(const AttentionGrads& grads, const AttentionInputs& in,
+                             const AttentionOptions& options) const override {
+    return inner_.reads_attention_delta(grads, in, options);
+  }
   void attention_delta(const KernelContext&, const TensorView& delta, const TensorView& grad_o,
                        const TensorView& o) override;
   void rope(const KernelContext&, const TensorView& y, const TensorView& x,

@@ -69,6 +69,9 @@ Tensor ExchangePart::packed(std::int64_t numel) const {
   const KeyBundle own = bundle_of(members.self());
   Tensor packed = flat(std::max(numel, own.numel()), k.dtype());
   copy_keys(own.blocks(packed, 0), own_blocks(plan, k, v));
+  // What pads it to the longest is sent as well, and nobody sends memory that nothing has written.
+  const TensorView padding = rows_of(packed.view(), own.numel(), packed.numel() - own.numel());
+  if (padding.numel() > 0) k.context().backend().fill(k.context().kernel_context(), padding, 0.0);
   return packed;
 }
 

@@ -120,16 +120,20 @@ void sdpa_backward(const Call& call, const SdpaResult& result, const Tensor& bia
   const Tensor grad_o = dense_rows(dy);
   ExecutionContext& context = grad_o.context();
   const auto& kernel_context = context.kernel_context();
-  const Tensor delta = empty(context, result.lse.shape(), DType::kFloat32);
-  context.backend().attention_delta(kernel_context, delta.view(), grad_o.view(), result.o.view());
   QkvGrads d = make_grads(call);
-  kernels::AttentionGrads grads{grad_o.view(),  result.lse.view(), delta.view(), d.dq.view(),
-                                d.dk.view(),    d.dv.view(),       false,        {},
+  kernels::AttentionGrads grads{grad_o.view(),  result.lse.view(), {},    d.dq.view(),
+                                d.dk.view(),    d.dv.view(),       false, {},
                                 result.o.view()};
   Tensor dbias;
   if (bias_given && sink.wants(3)) {
     dbias = zeros(context, bias_given.shape(), DType::kFloat32);
     grads.grad_bias = broadcast_view(dbias, call.scores);
+  }
+  Tensor delta;
+  if (context.backend().reads_attention_delta(grads, call.inputs(), call.options)) {
+    delta = empty(context, result.lse.shape(), DType::kFloat32);
+    grads.delta = delta.view();
+    context.backend().attention_delta(kernel_context, grads.delta, grads.grad_o, grads.o);
   }
   context.backend().attention_backward(kernel_context, grads, call.inputs(), call.options);
   sink.emit(0, std::move(d.dq));

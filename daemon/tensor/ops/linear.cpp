@@ -13,12 +13,6 @@ using autograd::GradOutputs;
 using autograd::GradSink;
 using kernels::UnaryOp;
 
-TensorView transposed(TensorView view) {
-  std::swap(view.shape[0], view.shape[1]);
-  std::swap(view.strides[0], view.strides[1]);
-  return view;
-}
-
 /// What backward needs. x is the pre-activation, [rows, in]; undefined if `recompute` makes it
 /// again.
 struct SavedLinear {
@@ -33,7 +27,7 @@ struct SavedLinear {
   }
 
   TensorView weight_in_out() const {
-    return options.weight_is_in_out ? weight.view() : transposed(weight.view());
+    return options.weight_is_in_out ? weight.view() : transposed_matrix(weight.view());
   }
 };
 
@@ -53,7 +47,7 @@ Tensor input_grad(const SavedLinear& saved, const Tensor& dy) {
   ExecutionContext& context = dy.context();
   Tensor dx = empty(context, {dy.size(0), saved.weight_in_out().size(0)}, dy.dtype());
   context.backend().matmul(context.kernel_context(), dx.view(), dy.view(),
-                           transposed(saved.weight_in_out()), {});
+                           transposed_matrix(saved.weight_in_out()), {});
   if (saved.options.input_activation != Activation::kNone)
     context.backend().unary_backward(context.kernel_context(),
                                      unary_of(saved.options.input_activation), dx.view(), dx.view(),
@@ -69,11 +63,11 @@ void weight_grad(const SavedLinear& saved, const Tensor& dy, GradSink& sink) {
   options.beta = grad.accumulate() ? 1.0f : 0.0f;
   ExecutionContext& context = dy.context();
   if (saved.options.weight_is_in_out)
-    context.backend().matmul(context.kernel_context(), grad.view(), transposed(x.view()), dy.view(),
-                             options);
+    context.backend().matmul(context.kernel_context(), grad.view(), transposed_matrix(x.view()),
+                             dy.view(), options);
   else
-    context.backend().matmul(context.kernel_context(), grad.view(), transposed(dy.view()), x.view(),
-                             options);
+    context.backend().matmul(context.kernel_context(), grad.view(), transposed_matrix(dy.view()),
+                             x.view(), options);
   grad.finish();
 }
 

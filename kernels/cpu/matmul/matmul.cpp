@@ -13,6 +13,7 @@
 #include "kernels/cpu/matmul/matmul_epilogue.h"
 #include "kernels/cpu/matmul/matmul_onednn.h"
 #include "kernels/cpu/matmul/matmul_table.h"
+#include "kernels/cpu/matmul/scaled_matmul.h"
 #include "kernels/cpu/span_workspace.h"
 
 namespace meshloom::kernels::cpu {
@@ -318,6 +319,7 @@ void CpuBackend::matmul(const KernelContext& context, const TensorView& y, const
     throw Unimplemented(
         fmt::format("matmul: dtype {} is not offered on the CPU", dtype_name(a.dtype)));
   Batched views{y, a, b, options.pre_activation};
+  if (options.scales.defined()) return scaled_matmul(context, y, a, b, options);
   if (a.size(a.ndim() - 1) == 0) return run_empty(context, views, options);
   if (options.batch_invariant) return batch_invariant_matmul(context, y, a, b, options);
   fold_rows(views);
@@ -327,7 +329,9 @@ void CpuBackend::matmul(const KernelContext& context, const TensorView& y, const
 
 std::size_t matmul_workspace_bytes(Threads threads, const TensorView& y, const TensorView& a,
                                    const TensorView& b, const MatmulOptions& options) {
-  if (y.numel() == 0 || a.size(a.ndim() - 1) == 0) return 0;
+  if (y.numel() == 0) return 0;
+  if (options.scales.defined()) return scaled_matmul_workspace_bytes(threads, y, a, b, options);
+  if (a.size(a.ndim() - 1) == 0) return 0;
   if (options.batch_invariant) return batch_invariant_workspace_bytes(threads, y, a, b, options);
   Batched views{y, a, b, options.pre_activation};
   fold_rows(views);

@@ -98,6 +98,11 @@ void CudaBackend::attention_backward(const KernelContext& context, const Attenti
   flash_attention_backward(context, grads, in, options);
 }
 
+bool CudaBackend::reads_attention_delta(const AttentionGrads& grads, const AttentionInputs& in,
+                                        const AttentionOptions& options) const {
+  return sdpa_plan(index_, sdpa_shape(grads, in, options)) == nullptr;
+}
+
 void CudaBackend::attention_delta(const KernelContext& context, const TensorView& delta,
                                   const TensorView& grad_o, const TensorView& o) {
   launch_attention_delta(device_view(delta), device_view(grad_o), device_view(o),

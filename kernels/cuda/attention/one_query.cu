@@ -44,7 +44,7 @@ __device__ void split_scores(C* scores, const C* query, const OneQueryCall& call
 }
 
 template <class C>
-__global__ void __launch_bounds__(kBlock)
+__global__ void __launch_bounds__(kBlock, 1)
     one_query_split(const __grid_constant__ OneQueryCall call) {
   MESHLOOM_SHARED(query, C[kMostHeadDims]);
   MESHLOOM_SHARED(scores, C[kSplitKeys]);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kBlock)
 }
 
 template <class C>
-__global__ void __launch_bounds__(kBlock)
+__global__ void __launch_bounds__(kBlock, 1)
     one_query_merge(const __grid_constant__ OneQueryCall call) {
   constexpr C kNone = -std::numeric_limits<C>::infinity();
   const std::int64_t head = static_cast<std::int64_t>(blockIdx.x) % call.heads;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/base/error.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/matmul/invariant_rows.h"
 #include "kernels/cuda/matmul/product.h"
+#include "kernels/cuda/matmul/scaled_matmul.h"
 #include "kernels/cuda/runtime/check.h"
 #include "kernels/cuda/scratch.h"
 
@@ -34,18 +36,10 @@ void CudaBackend::matmul(const KernelContext& context, const TensorView& y, cons
   if (!dtype_is_floating(a.dtype)) not_built(fmt::format("matmul of {}", dtype_name(a.dtype)));
   if (options.beta != 0.0f && options.epilogue > Epilogue::kBias)
     not_built("matmul that adds to its result before GELU");
+  if (options.scales.defined()) return scaled_matmul(*this, index_, context, y, a, b, options);
   if (a.size(a.ndim() - 1) == 0) return run_empty(*this, context, y, options);
-  if (options.batch_invariant) {
-    check(y.ndim() == 2 && a.ndim() == 2 && !options.pre_activation.defined(),
-          "matmul: batch_invariant is for matrices without a pre-activation, y has {} dims",
-          y.ndim());
-    // Each row is a call of its own, so that no kernel is chosen for several.
-    MatmulOptions alone = options;
-    alone.batch_invariant = false;
-    for (std::int64_t row = 0; row < y.size(0); ++row)
-      matmul(context, rows_of(y, row, 1), rows_of(a, row, 1), b, alone);
-    return;
-  }
+  if (options.batch_invariant)
+    return invariant_rows_matmul(*this, index_, context, y, a, b, options);
   const Product product(*this, index_, y, a, b, options);
   product.run(context, reserve_scratch(context, product.scratch_bytes(), "matmul"));
 }

@@ -96,13 +96,6 @@ void move_largest(ProductViews& views) {
   }
 }
 
-void swap_matrix(TensorView& view) {
-  if (!view.defined()) return;
-  const int last = view.ndim() - 1;
-  std::swap(view.shape[last], view.shape[last - 1]);
-  std::swap(view.strides[last], view.strides[last - 1]);
-}
-
 MatrixLayout full_layout(const TensorView& view) {
   const std::optional<MatrixLayout> found = matrix_layout(view);
   check_internal(found.has_value(), "matmul: a matrix with strides {} has no layout", view.strides);
@@ -136,12 +129,8 @@ ProductViews folded(ProductViews views) {
 }
 
 ProductViews swapped(const ProductViews& views) {
-  ProductViews other{views.y, views.b, views.a, views.kept};
-  swap_matrix(other.y);
-  swap_matrix(other.a);
-  swap_matrix(other.b);
-  swap_matrix(other.kept);
-  return other;
+  return {transposed_matrix(views.y), transposed_matrix(views.b), transposed_matrix(views.a),
+          views.kept.defined() ? transposed_matrix(views.kept) : views.kept};
 }
 
 int address_alignment(const void* address) {

@@ -6,8 +6,7 @@
 
 #include <algorithm>
 
-#include "kernels/base/integer_math.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/primitives/grid.h"
 
 namespace meshloom::kernels::cuda {
 
@@ -57,9 +56,8 @@ __global__ void __launch_bounds__(kColumnSumThreads)
 template <class F>
 void launch_add_slabs(F* first, F* second, const F* partials, std::int64_t slabs,
                       std::int64_t columns, bool accumulate, cudaStream_t stream) {
-  const auto tiles = static_cast<unsigned>(divide_up<std::int64_t>(columns, kColumnLanes));
-  launch(add_slabs<F>, dim3(tiles, second != nullptr ? 2 : 1), dim3(kColumnSumThreads), 0, stream,
-         first, second, partials, slabs, columns, accumulate);
+  launch(add_slabs<F>, dim3(grid_for(columns, kColumnLanes).x, second != nullptr ? 2 : 1),
+         dim3(kColumnSumThreads), 0, stream, first, second, partials, slabs, columns, accumulate);
 }
 
 }  // namespace meshloom::kernels::cuda

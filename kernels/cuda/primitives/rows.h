@@ -3,9 +3,9 @@
 // rows.
 #pragma once
 
-#include "kernels/base/dtype.h"
-#include "kernels/base/integer_math.h"
 #include "kernels/cuda/primitives/convert.h"
+#include "kernels/cuda/primitives/dtype_switch.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/reductions.h"
 #include "kernels/cuda/primitives/vectors.h"
 
@@ -16,16 +16,24 @@ struct IntTag {
   static constexpr int value = kValue;
 };
 
-/// The threads of one row: a warp (blocks have four), or a whole block of kThreads. Threads whose
-/// row() does not exist return at once, all of a group together.
-template <int kThreads>
+/// kCount neighbouring columns. With kAligned a vector lies at their address, else they are loaded
+/// and stored one by one.
+template <int kCount, bool kAligned>
+struct Piece {
+  static constexpr int value = kCount;
+  static constexpr bool aligned = kAligned;
+};
+
+/// The threads of one row: a warp (blocks have four), or a whole block of kThreads, which take
+/// pieces of kCount columns. Threads whose row() does not exist return at once, all of a group
+/// together.
+template <int kThreads, int kCount, bool kAligned>
 struct RowGroup {
+  using Columns = Piece<kCount, kAligned>;
   static constexpr int kBlock = kThreads == kWarp ? 4 * kWarp : kThreads;
   static constexpr int kRows = kBlock / kThreads;
 
-  static unsigned blocks(std::int64_t rows) {
-    return static_cast<unsigned>(divide_up<std::int64_t>(rows, kRows));
-  }
+  static dim3 grid(std::int64_t rows) { return grid_for(rows, kRows); }
   static __device__ __forceinline__ std::int64_t row() {
     return static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;
   }
@@ -70,33 +78,59 @@ __device__ __forceinline__ void store_values(T* to, const Values<Compute<T>, kCo
   }
 }
 
-/// Calls body(first column, IntTag<count>) for pieces of kCount columns, then of one where that
-/// many are not left. A thread gets the same columns in every call.
-template <class Group, int kCount, class Body>
-__device__ __forceinline__ void for_columns(std::int64_t columns, Body&& body) {
-  const std::int64_t whole = columns - columns % kCount;
-  constexpr int kStep = Group::kBlock / Group::kRows * kCount;
-  for (std::int64_t i = Group::thread() * kCount; i < whole; i += kStep) body(i, IntTag<kCount>{});
-  if constexpr (kCount > 1) {
-    for (std::int64_t i = whole + Group::thread(); i < columns; i += kStep / kCount)
-      body(i, IntTag<1>{});
+template <class T, int kCount, bool kAligned>
+__device__ __forceinline__ Values<Compute<T>, kCount> load_values(const T* from,
+                                                                  Piece<kCount, kAligned>) {
+  if constexpr (kAligned) {
+    return load_values<kCount>(from);
+  } else {
+    Values<Compute<T>, kCount> values;
+    for (int i = 0; i < kCount; ++i) values[i] = to_compute(from[i]);
+    return values;
   }
 }
 
-/// Rows of at most so many columns have a warp each, where vectors are loaded.
+template <class T, int kCount, bool kAligned>
+__device__ __forceinline__ void store_values(T* to, const Values<Compute<T>, kCount>& values,
+                                             Piece<kCount, kAligned>) {
+  if constexpr (kAligned)
+    store_values(to, values);
+  else
+    for (int i = 0; i < kCount; ++i) to[i] = from_compute<T>(values[i]);
+}
+
+/// Calls body(first column, Piece) for the pieces of a row, then for single columns where no piece
+/// is left. A thread gets the same columns in every call, whether they are aligned or not.
+template <class Group, class Body>
+__device__ __forceinline__ void for_columns(std::int64_t columns, Body&& body) {
+  constexpr int kCount = Group::Columns::value;
+  const std::int64_t whole = columns - columns % kCount;
+  constexpr int kStep = Group::kBlock / Group::kRows * kCount;
+  for (std::int64_t i = Group::thread() * kCount; i < whole; i += kStep)
+    body(i, typename Group::Columns{});
+  if constexpr (kCount > 1) {
+    for (std::int64_t i = whole + Group::thread(); i < columns; i += kStep / kCount)
+      body(i, Piece<1, true>{});
+  }
+}
+
+/// Rows of float32 and bfloat16 of at most so many columns have a warp each.
 inline constexpr std::int64_t kWarpColumns = 1024;
 
-/// Calls body(IntTag<threads of a row>, IntTag<columns of a piece>) for rows of elements T. Pieces
-/// of 16 bytes are for float32 and bfloat16 where `vectors` says that rows begin at such addresses.
+/// Calls body(TypeTag<RowGroup>{}) for rows of elements T. Pieces of float32 and bfloat16 have 16
+/// bytes, and `aligned` says whether rows begin at such addresses. Which thread sums what depends
+/// on `columns` alone.
 template <class T, class Body>
-void for_row_kernel(std::int64_t columns, bool vectors, Body&& body) {
+void for_row_kernel(std::int64_t columns, bool aligned, Body&& body) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, __nv_bfloat16>) {
-    if (vectors) {
-      if (columns <= kWarpColumns) return body(IntTag<kWarp>{}, IntTag<kVectorElements<T>>{});
-      return body(IntTag<256>{}, IntTag<kVectorElements<T>>{});
-    }
+    constexpr int kCount = kVectorElements<T>;
+    if (columns <= kWarpColumns && aligned) return body(TypeTag<RowGroup<kWarp, kCount, true>>{});
+    if (columns <= kWarpColumns) return body(TypeTag<RowGroup<kWarp, kCount, false>>{});
+    if (aligned) return body(TypeTag<RowGroup<256, kCount, true>>{});
+    return body(TypeTag<RowGroup<256, kCount, false>>{});
+  } else {
+    return body(TypeTag<RowGroup<128, 1, true>>{});
   }
-  return body(IntTag<128>{}, IntTag<1>{});
 }
 
 /// One scalar a row, float32 or float64; null where it is not given.

@@ -5,8 +5,7 @@
 
 #include <utility>
 
-#include "kernels/base/integer_math.h"
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/reductions.h"
 
 namespace meshloom::kernels::cuda {
@@ -133,7 +132,7 @@ struct SortedKeys {
 inline SortedKeys stable_sort(std::uint32_t* scratch, std::int64_t count, std::uint32_t largest,
                               cudaStream_t stream) {
   const std::int64_t tiles = divide_up<std::int64_t>(count, kSortTile);
-  const dim3 grid(static_cast<unsigned>(tiles)), block(kSortThreads);
+  const dim3 grid = grid_for(tiles, 1), block(kSortThreads);
   SortPass pass{scratch, nullptr, scratch + 2 * count, scratch + 3 * count, scratch + 4 * count,
                 count,   0};
   std::uint32_t* other = scratch;

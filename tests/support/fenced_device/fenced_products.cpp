@@ -26,7 +26,9 @@ void FencedBackend::matmul(const kernels::KernelContext& context, const TensorVi
                            const kernels::MatmulOptions& options) {
   submit(context, "matmul",
          {writes("y", y), writes("pre_activation", options.pre_activation), reads("a", a),
-          reads("b", b), reads("bias", options.bias)},
+          reads("b", b), reads("bias", options.bias), reads("scales.rows", options.scales.rows),
+          reads("scales.columns", options.scales.columns),
+          reads("scales.result", options.scales.result)},
          [=](auto& cpu, auto& own) { cpu.matmul(own, y, a, b, options); });
 }
 

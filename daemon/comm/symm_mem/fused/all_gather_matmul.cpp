@@ -53,13 +53,9 @@ class GatherProducts {
     if (by_pieces_) return std::move(results_);
     const std::int64_t inner = results_.gathered.shape().back();
     const Tensor wide = decoded(results_.gathered, inner);
-    Factors factors;
-    if (scaled())
-      factors = {row_scales_.data<float>(),
-                 row_scales_.numel() == 1 ? std::int64_t{0} : std::int64_t{1}};
     for (std::size_t i = 0; i < terms_.size(); ++i)
       terms_[i].run(context_, folded_rows(results_.products[i].view()), folded_rows(wide.view()),
-                    factors);
+                    flat(row_scales_));
     return std::move(results_);
   }
 
@@ -100,8 +96,7 @@ class GatherProducts {
     GatherCall call;
     call.op = op;
     call.shard = along_last_ ? a_.view() : with_dim_first(a_.view(), dim_);
-    if (side_.defined())
-      call.side = make_view(side_.data<float>(), DType::kFloat32, {side_.numel()});
+    if (side_.defined()) call.side = flat(side_);
     call.free_dim = along_last_ ? dim_ : 0;
     call.splits = std::max(options.splits, 1);
     call.symmetric = options.symmetric;
@@ -159,11 +154,8 @@ class GatherProducts {
       context_.backend().copy(context_.kernel_context(), wide.view(), rows);
       rows = wide.view();
     }
-    Factors factors;
-    if (scaled())
-      factors = {piece.side.as<float>(),
-                 piece.side.numel() == 1 ? std::int64_t{0} : std::int64_t{1}};
-    factors = factors.from(piece.first_row * before() * behind());
+    const TensorView factors =
+        factors_of(piece.side, piece.first_row * before() * behind(), rows.size(0));
     for (std::size_t i = 0; i < terms_.size(); ++i) {
       const TensorView there = place(results_.products[i].view(), piece);
       if (there.contiguous()) {
@@ -214,7 +206,7 @@ GatheredProducts fused_all_gather_matmul(SymmetricGroup& group, const Tensor& a,
     if (dim != a.ndim() - 1) check_inner(kPlain, a, bs[i]);
     const DType out = out_dtypes.empty() ? bs[i].dtype() : out_dtypes[i];
     check_plain_dtypes(kPlain, a, bs[i], out);
-    terms.push_back({bs[i], {}, {}, 1.0f, out});
+    terms.push_back({bs[i], {}, {}, {}, out});
   }
   const NoGradGuard no_grad(a.context());
   return GatherProducts(kPlain, group, a, dim, std::move(terms), {}, options).run();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "daemon/tensor/tensor.h"
+#include "kernels/options.h"
 
 namespace meshloom::comm {
 
@@ -16,48 +17,40 @@ bool is_float8(DType dtype);
 void multiply(ExecutionContext& context, const TensorView& y, const TensorView& a,
               const TensorView& b, bool accumulate = false);
 
+/// Flat views, float32, or undefined.
+struct ProductFactors {
+  kernels::ProductScales scales;
+  TensorView bias;
+};
+/// y [M,N] = (a b * rows[i] * columns[j] + bias[j]) * result, contiguous; K may be 0.
+void multiply_scaled(ExecutionContext& context, const TensorView& y, const TensorView& a,
+                     const TensorView& b, const ProductFactors& factors);
+
 /// What float8 operands with K inner elements are decoded to, without loss.
 DType decoded_dtype(const ExecutionContext& context, std::int64_t inner);
 /// x in that dtype, contiguous; x itself, of any strides, where it is not float8.
 Tensor decoded(const Tensor& x, std::int64_t inner);
 
-/// Factors of rows, or of columns: one for all (stride 0) or one each.
-struct Factors {
-  const float* data = nullptr;  ///< null: none
-  std::int64_t stride = 0;
-
-  Factors from(std::int64_t first) const {
-    return data == nullptr ? *this : Factors{data + first * stride, stride};
-  }
-};
-
-/// x = (x * rows[i] * columns[j] + bias[j]) * result, in place; x float32 [M,N] contiguous.
-struct Epilogue {
-  Factors rows, columns;
-  const float* bias = nullptr;  ///< null: none
-  float result = 1.0f;
-
-  bool empty() const {
-    return rows.data == nullptr && columns.data == nullptr && bias == nullptr && result == 1.0f;
-  }
-};
-void apply(Threads threads, const TensorView& x, const Epilogue& epilogue);
+/// All elements of a contiguous tensor in one dim; of an undefined one an undefined view.
+TensorView flat(const Tensor& x);
+/// The part of a flat view of factors that belongs to `count` rows, or columns, from `first` on;
+/// where one element serves all, or none is given, the view itself.
+TensorView factors_of(const TensorView& factors, std::int64_t first, std::int64_t count);
 
 /// One B of a fused operation with what belongs to it, made ready once.
 struct ProductTerms {
   Tensor b;        ///< [K,N], decoded
   Tensor b_scale;  ///< float32 contiguous, one element or N; undefined: not scaled
   Tensor bias;     ///< float32 [N] or undefined
-  float result = 1.0f;
+  Tensor result;   ///< float32, one element; undefined: 1
   DType out = DType::kFloat32;
 
   bool scaled() const { return b_scale.defined(); }
-  Epilogue epilogue(const Factors& rows) const;
-  Factors columns() const;
 
-  /// y [M,N] of the out dtype, contiguous = the whole formula for rows a [M,K] (decoded).
+  /// y [M,N] of the out dtype, contiguous = the whole formula for rows a [M,K] (decoded) with
+  /// factors of one element or M.
   void run(ExecutionContext& context, const TensorView& y, const TensorView& a,
-           const Factors& rows) const;
+           const TensorView& rows) const;
 };
 
 /// Makes ready a float8 B with what belongs to it; bias and result_scale may be undefined.

@@ -94,17 +94,22 @@ class ScatterProduct {
     const bool by_row = a_scale_.numel() != 1;
     scales_ = ops::contiguous(
         by_row && !along_last_ ? ops::slice(a_scale_, dim_, range.begin, range.end) : a_scale_);
-    factors_ = {scales_.data<float>(), by_row ? std::int64_t{1} : std::int64_t{0}};
   }
 
   /// y [rows, columns] from the prepared rows, beginning with one of them, and columns of B.
   void multiply_rows(const TensorView& y, std::int64_t first_row, std::int64_t first_column) {
-    for (std::size_t i = 0; i < as_.size(); ++i)
-      multiply(context_, y, rows_of(rows_[i].view(), first_row, y.size(0)),
-               range_of_dim(bs_[i].view(), 1, first_column, y.size(1)), i > 0);
-    if (scaled())
-      apply(context_.threads(), y,
-            {factors_.from(first_row), terms_.columns().from(first_column), nullptr, 1.0f});
+    for (std::size_t i = 0; i < as_.size(); ++i) {
+      const TensorView a = rows_of(rows_[i].view(), first_row, y.size(0));
+      const TensorView b = range_of_dim(bs_[i].view(), 1, first_column, y.size(1));
+      if (scaled())
+        multiply_scaled(context_, y, a, b,
+                        {{factors_of(flat(scales_), first_row, y.size(0)),
+                          factors_of(flat(terms_.b_scale), first_column, y.size(1)),
+                          {}},
+                         {}});
+      else
+        multiply(context_, y, a, b, i > 0);
+    }
   }
 
   void produce(const ProducedRows& piece) {
@@ -129,19 +134,26 @@ class ScatterProduct {
                             make_view(piece.rows.data, sums_, part.shape), part);
   }
 
+  /// sum = sum op terms, which are one for each column or one for all, or undefined: nothing.
+  void combine(kernels::BinaryOp op, const TensorView& sum, TensorView terms) {
+    if (!terms.defined()) return;
+    const std::int64_t step = terms.size(0) == 1 ? 0 : terms.stride(0);
+    terms.shape = sum.shape;
+    terms.strides = {0, step};
+    context_.backend().binary(context_.kernel_context(), op, sum, sum, terms);
+  }
+
   void reduce(const ReceivedRows& piece) {
     const TensorView& own = piece.slots[static_cast<std::size_t>(rank_)];
     std::vector<const void*> slots;
     for (const TensorView& slot : piece.slots) slots.push_back(slot.data);
     const TensorView out = rows_of(folded_rows(result_.view()), piece.first_row, own.size(0));
     const std::int64_t first_column = along_last_ ? range(rank_).begin : 0;
-    Epilogue last;
-    if (terms_.bias.defined()) last.bias = terms_.bias.data<float>() + first_column;
-    last.result = terms_.result;
     const bool direct = out.dtype == sums_;
     const TensorView sum = direct ? out : own;
     reduce_in_order(context_.threads(), sums_, reduce_op_, sum.data, slots, own.numel());
-    apply(context_.threads(), sum, last);
+    combine(kernels::BinaryOp::kAdd, sum, factors_of(flat(terms_.bias), first_column, sum.size(1)));
+    combine(kernels::BinaryOp::kMul, sum, flat(terms_.result));
     if (!direct) context_.backend().copy(context_.kernel_context(), out, sum);
   }
 
@@ -163,7 +175,6 @@ class ScatterProduct {
   int prepared_ = -1;
   std::vector<Tensor> rows_;  ///< of the destination that was prepared last
   Tensor scales_;             ///< likewise
-  Factors factors_;
 };
 
 }  // namespace
@@ -191,7 +202,7 @@ Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, std::span<const Tensor
   const int dim = normalize_dim(scatter_dim, as[0].ndim(), kPlain, "scatter_dim");
   if (options.splits != 0) check_splits(kPlain, group, options.splits);
   const NoGradGuard no_grad(as[0].context());
-  ProductTerms terms{bs[0], {}, {}, 1.0f, out_dtype.value_or(bs[0].dtype())};
+  ProductTerms terms{bs[0], {}, {}, {}, out_dtype.value_or(bs[0].dtype())};
   return ScatterProduct(kPlain, group, as, dim, std::move(terms), bs.subspan(1), {}, reduce_op,
                         options.splits)
       .run();

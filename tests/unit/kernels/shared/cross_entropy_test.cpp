@@ -171,6 +171,74 @@ TEST(CrossEntropy, TargetsOutsideHaveNoLogit) {
   }
 }
 
+// Three slices of the classes, by as many calls, give the losses and gradients of all of them.
+TEST(CrossEntropy, SlicesOfTheClassesCombine) {
+  Rng rng(7);
+  constexpr std::int64_t kRows = 6, kClasses = 300, kSlices = 3;
+  const std::int64_t begins[kSlices + 1] = {0, 130, 131, kClasses};
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16}) {
+    const DType wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+    const Problem p(kRows, kClasses, dtype, rng, 6.0);
+    for (const double smoothing : {0.0, 0.1}) {
+      CrossEntropyOptions options;
+      options.label_smoothing = smoothing;
+      options.grad_scale = 0.5;
+      CrossEntropyOptions sliced = options;
+      sliced.slice.total = kClasses;
+      for_all_settings([&](const KernelContext& context) {
+        const TestTensor losses({kRows}, wide), lse({kRows}, wide);
+        const TestTensor dlogits({kRows, kClasses}, dtype);
+        const CrossEntropyRows whole{p.logits, p.targets, losses, lse};
+        backend().cross_entropy(context, whole, options);
+        backend().cross_entropy_backward(context, dlogits, {}, whole, options);
+
+        const TestTensor shares({kSlices, 2, kRows}, wide);
+        const TestTensor joined({kRows}, wide), joined_lse({kRows}, wide);
+        const TestTensor slices_dlogits({kRows, kClasses}, dtype);
+        const auto columns = [&](const TestTensor& x, std::int64_t s) {
+          TensorView view = x;
+          view.data =
+              view.as<std::byte>() + begins[s] * static_cast<std::int64_t>(dtype_size(dtype));
+          view.shape[1] = begins[s + 1] - begins[s];
+          return view;
+        };
+        std::vector<TestTensor> targets;
+        for (std::int64_t s = 0; s < kSlices; ++s) {
+          targets.emplace_back(Shape{kRows}, DType::kInt64);
+          for (std::int64_t r = 0; r < kRows; ++r) {
+            const double id = p.targets.at(r), place = id - static_cast<double>(begins[s]);
+            const bool inside = place >= 0 && id < static_cast<double>(begins[s + 1]);
+            targets.back().set(r, id < 0 ? id : inside ? place : kOtherSlice);
+          }
+        }
+        const auto row_of_shares = [&](std::int64_t at) {
+          TensorView view = rows_of(shares, at / 2, 1);
+          view.data =
+              view.as<std::byte>() + at % 2 * kRows * static_cast<std::int64_t>(dtype_size(wide));
+          view.shape = {kRows};
+          view.strides = {1};
+          return view;
+        };
+        for (std::int64_t s = 0; s < kSlices; ++s)
+          backend().cross_entropy(context,
+                                  {columns(p.logits, s), targets[static_cast<std::size_t>(s)],
+                                   row_of_shares(2 * s), row_of_shares(2 * s + 1)},
+                                  sliced);
+        const CrossEntropyRows joint{{}, targets[0], joined, joined_lse};
+        backend().combine_class_slices(context, joint, shares, sliced.ignore_index);
+        for (std::int64_t s = 0; s < kSlices; ++s)
+          backend().cross_entropy_backward(
+              context, columns(slices_dlogits, s), {},
+              {columns(p.logits, s), targets[static_cast<std::size_t>(s)], {}, joined_lse}, sliced);
+        const double bound = dtype == DType::kFloat64 ? 1e-12 : 3e-6;
+        expect_close(joined_lse.values(), lse.values(), bound);
+        expect_close(joined.values(), losses.values(), bound, 10.0);
+        expect_close(slices_dlogits.values(), dlogits.values(), tolerance(dtype), 0.1);
+      });
+    }
+  }
+}
+
 TEST(CrossEntropy, NanInTheLogitsReachesTheLoss) {
   const TestTensor logits = zeros({1, 5000}, DType::kFloat32);
   logits.set(4321, std::nan(""));

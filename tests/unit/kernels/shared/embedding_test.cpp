@@ -62,5 +62,30 @@ TEST(EmbeddingBackward, AddsInTheOrderOfIds) {
   }
 }
 
+// A vocabulary of GPT-2's size with ids of which many come again, at both ends and beside.
+TEST(EmbeddingBackward, OfManyRowsWithRepeatedIds) {
+  constexpr std::int64_t kTableRows = 50000, kIds = 5000, kColumns = 5;
+  Rng rng(3);
+  const TestTensor dy = random_tensor({kIds, kColumns}, DType::kFloat32, rng);
+  const TestTensor ids({kIds}, DType::kInt64);
+  for (std::int64_t i = 0; i < kIds; ++i) {
+    const auto drawn = static_cast<std::int64_t>(rng() % kTableRows);
+    const std::int64_t often[] = {0, kTableRows - 1, 255, 256, 300};
+    ids.set(i, static_cast<double>(i % 3 == 0 ? often[rng() % 5] : drawn));
+  }
+  std::vector<float> expected(kTableRows * kColumns, 0.5f);
+  for (std::int64_t i = 0; i < kIds; ++i)
+    for (std::int64_t c = 0; c < kColumns; ++c)
+      expected[static_cast<std::size_t>(static_cast<std::int64_t>(ids.at(i)) * kColumns + c)] +=
+          static_cast<float>(dy.at(i * kColumns + c));
+  for_all_settings([&](const KernelContext& context) {
+    const TestTensor dweight({kTableRows, kColumns}, DType::kFloat32);
+    backend().fill(context, dweight, 0.5);
+    backend().embedding_backward(context, dweight, dy, ids, -100);
+    const std::vector<double> sums = dweight.values();
+    for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], expected[i]) << i;
+  });
+}
+
 }  // namespace
 }  // namespace meshloom::kernels::test

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <utility>
 
+#include "kernels/base/error.h"
 #include "tests/support/test_tensor.h"
 
 namespace meshloom::kernels::test {
@@ -235,20 +236,90 @@ TEST(Matmul, NanAndInfinityStayInTheirRowsAndColumns) {
 TEST(Matmul, BatchInvariantRowsHaveTheBitsOfEachAlone) {
   std::mt19937 random(9);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    const TestTensor a(dtype, {9, 40}), b(dtype, {40, 33}), bias(dtype, {33});
+    constexpr std::int64_t kRows = 35;
+    const TestTensor a(dtype, {kRows, 40}), b(dtype, {40, 33}), bias(dtype, {33});
     for (const TestTensor* t : {&a, &b, &bias}) t->fill_random(random);
     for_all_settings([&](const KernelContext& context) {
       MatmulOptions options;
       options.batch_invariant = true;
       options.epilogue = Epilogue::kBias;
       options.bias = bias;
-      const TestTensor together({9, 33}, dtype), alone({9, 33}, dtype);
+      const TestTensor together({kRows, 33}, dtype), alone({kRows, 33}, dtype);
+      const TestTensor growing({kRows, 33}, dtype);
       backend().matmul(context, together, a, b, options);
-      for (std::int64_t row = 0; row < 9; ++row)
+      for (std::int64_t row = 0; row < kRows; ++row)
         backend().matmul(context, rows_of(alone, row, 1), rows_of(a, row, 1), b, options);
+      // 1 to 7 rows, then the rest.
+      for (std::int64_t row = 0, count = 1; row < kRows; row += count, ++count)
+        backend().matmul(context, rows_of(growing, row, std::min(count, kRows - row)),
+                         rows_of(a, row, std::min(count, kRows - row)), b, options);
       EXPECT_EQ(together.bytes(), alone.bytes());
+      EXPECT_EQ(together.bytes(), growing.bytes());
     });
   }
+}
+
+TEST(Matmul, ScalesOfRowsColumnsAndResult) {
+  std::mt19937 random(10);
+  constexpr std::int64_t kM = 9, kN = 21;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat8E5M2})
+    for (const std::int64_t k : {0, 13})
+      for (const bool each : {false, true}) {
+        SCOPED_TRACE(std::string(dtype_name(dtype)) + " " + std::to_string(k));
+        const TestTensor a(DType::kBFloat16, {kM, k}), b(DType::kBFloat16, {k, kN}, {1, 0});
+        const TestTensor rows(DType::kFloat32, {each ? kM : 1}), result(DType::kFloat32, {1});
+        const TestTensor columns(DType::kFloat32, {each ? kN : 1}), bias(DType::kFloat32, {kN});
+        for (const TestTensor* t : {&a, &b, &rows, &columns, &bias, &result})
+          t->fill_random(random);
+        MatmulOptions options;
+        options.scales = {rows, columns, {}};
+        if (each) {
+          options.scales.result = result;
+          options.epilogue = Epilogue::kBias;
+          options.bias = bias;
+        }
+        std::vector<double> expected;
+        for (std::int64_t at = 0; at < kM * kN; ++at) {
+          const std::int64_t i = at / kN, j = at % kN;
+          double sum = 0.0;
+          for (std::int64_t p = 0; p < k; ++p) sum += a.at(i * k + p) * b.at(p * kN + j);
+          sum *= rows.at(each ? i : 0) * columns.at(each ? j : 0);
+          if (each) sum = (sum + bias.at(j)) * result.at(0);
+          expected.push_back(sum);
+        }
+        for_all_settings([&](const KernelContext& context) {
+          const TestTensor y({kM, kN}, dtype);
+          backend().matmul(context, y, a, b, options);
+          expect_close(y.values(), expected, dtype == DType::kFloat8E5M2 ? 0.125 : tolerance(dtype),
+                       dtype == DType::kFloat8E5M2 ? 1e-3 : 1.0);
+        });
+      }
+}
+
+TEST(Matmul, RefusesWhatDoesNotGoWithScales) {
+  const TestTensor a = zeros({3, 4}, DType::kFloat32), b = zeros({4, 5}, DType::kFloat32);
+  const TestTensor y({3, 5}, DType::kFloat32), factor = zeros({1}, DType::kFloat32);
+  const TestTensor two = zeros({2}, DType::kFloat32), half = zeros({5}, DType::kBFloat16);
+  const auto refuses = [&](const auto& change) {
+    MatmulOptions options;
+    options.scales.rows = factor;
+    change(options);
+    EXPECT_THROW(
+        {
+          backend().matmul(test_context(), y, a, b, options);
+          finish();
+        },
+        InvalidArgument);
+  };
+  refuses([](MatmulOptions& o) { o.beta = 1.0f; });
+  refuses([](MatmulOptions& o) { o.alpha = 0.5f; });
+  refuses([](MatmulOptions& o) { o.batch_invariant = true; });
+  refuses([&](MatmulOptions& o) { o.scales.columns = two; });
+  refuses([&](MatmulOptions& o) { o.scales.result = two; });
+  refuses([&](MatmulOptions& o) {
+    o.epilogue = Epilogue::kBias;
+    o.bias = half;
+  });
 }
 
 }  // namespace

@@ -242,6 +242,37 @@ TEST(NormBackward, ManyRowsAndNoParameters) {
   });
 }
 
+TEST(LayerNorm, OfRowsOf64K) {
+  Rng rng(8);
+  constexpr std::int64_t kColumns = 65536;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16})
+    for (const std::int64_t columns : {kColumns, kColumns - 1}) {
+      const TestTensor x = random_tensor({2, columns}, dtype, rng, 3.0, 5.0);
+      const TestTensor dy = random_tensor({2, columns}, dtype, rng);
+      const Reference forward = norm_reference(x.values(), columns, nullptr, nullptr, false);
+      // dx = rstd (dy - mean(dy) - n mean(dy n))
+      std::vector<double> expected(forward.y.size());
+      for (std::int64_t r = 0; r < 2; ++r) {
+        double grad = 0.0, product = 0.0;
+        for (std::int64_t i = r * columns; i < (r + 1) * columns; ++i) {
+          grad += dy.at(i) / static_cast<double>(columns);
+          product += dy.at(i) * forward.y[i] / static_cast<double>(columns);
+        }
+        for (std::int64_t i = r * columns; i < (r + 1) * columns; ++i)
+          expected[i] = forward.rstd[r] * (dy.at(i) - grad - forward.y[i] * product);
+      }
+      for_all_settings([&](const KernelContext& context) {
+        const TestTensor y({2, columns}, dtype), dx({2, columns}, dtype);
+        const TestTensor mean({2}, DType::kFloat32), rstd({2}, DType::kFloat32);
+        backend().norm(context, {.y = y, .mean = mean, .rstd = rstd, .x = x}, kLayer);
+        backend().norm_backward(context, {.dx = dx, .dy = dy, .x = x, .mean = mean, .rstd = rstd});
+        expect_close(y.values(), forward.y, std::max(4 * tolerance(dtype), 2e-5));
+        expect_close(rstd.values(), forward.rstd, 1e-5);
+        expect_close(dx.values(), expected, std::max(4 * tolerance(dtype), 2e-5), 2.0);
+      });
+    }
+}
+
 TEST(NormBackward, NoRowsClearsParameters) {
   const TestTensor empty({0, 8}, DType::kFloat32);
   const TestTensor none({0}, DType::kFloat32);
