@@ -47,9 +47,9 @@ bool is_run_gone(const std::exception_ptr& error) {
 
 }  // namespace
 
-GenerateStream::GenerateStream(StreamHost& host, grpc::CallbackServerContext& context,
-                               SampleSources& sources, const v1::GenerateRequest& request)
-    : Stream(host, context, "Generate"), sources_(sources), request_(request) {}
+GenerateStream::GenerateStream(StreamHost& host, const Caller& caller, SampleSources& sources,
+                               const v1::GenerateRequest& request)
+    : Stream(host, caller, "Generate"), sources_(sources), request_(request) {}
 
 GenerateStream::~GenerateStream() { let_go(); }
 

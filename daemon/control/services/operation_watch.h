@@ -19,9 +19,9 @@ namespace meshloom::control {
 /// gets more at once.
 class OperationWatch final : public Stream<v1::WatchOperationResponse> {
  public:
-  OperationWatch(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
+  OperationWatch(StreamHost& host, const Caller& caller, RunManager& runs,
                  const v1::WatchOperationRequest& request)
-      : Stream(host, context, "WatchOperation"), runs_(runs), request_(request) {}
+      : Stream(host, caller, "WatchOperation"), runs_(runs), request_(request) {}
   ~OperationWatch() override;
 
  private:

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
 
 #include "daemon/control/jobs/local_model_folders.h"
@@ -37,6 +38,23 @@ class PlanServiceImpl final : public PlanServiceBase, public ClientService {
         uses_(uses),
         search_time_(search_time) {}
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  std::shared_ptr<UnaryCall> describe_plan(const Caller& caller,
+                                           const v1::DescribePlanRequest& request,
+                                           v1::DescribePlanResponse* response);
+  std::shared_ptr<UnaryCall> estimate_plan(const Caller& caller,
+                                           const v1::EstimatePlanRequest& request,
+                                           v1::EstimatePlanResponse* response);
+  std::shared_ptr<UnaryCall> search_plans(const Caller& caller,
+                                          const v1::SearchPlansRequest& request,
+                                          v1::SearchPlansResponse* response);
+  std::shared_ptr<UnaryCall> create_plan(const Caller& caller, const v1::CreatePlanRequest& request,
+                                         v1::CreatePlanResponse* response);
+  v1::GetPlanResponse get_plan(const v1::GetPlanRequest& request);
+  v1::ListPlansResponse list_plans(const v1::ListPlansRequest& request);
+  void delete_plan(const Caller& caller, const v1::DeletePlanRequest& request);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerUnaryReactor* DescribePlan(grpc::CallbackServerContext* context,
                                          const v1::DescribePlanRequest* request,
                                          v1::DescribePlanResponse* response) override;
@@ -55,6 +73,7 @@ class PlanServiceImpl final : public PlanServiceBase, public ClientService {
                          v1::ListPlansResponse* response) override;
   grpc::Status DeletePlan(grpc::ServerContext*, const v1::DeletePlanRequest* request,
                           v1::DeletePlanResponse*) override;
+
   /// Calls that compute end soon. Does not wait.
   void request_stop() override;
   /// After the server's shutdown.
