@@ -53,6 +53,8 @@ class EvaluateStream final : public Stream<v1::EvaluateResponse> {
       : Stream(host, caller, "Evaluate"), world_(world), request_(request) {}
 
  private:
+  class Waiting;
+
   bool produce() override;
   v1::Evaluation evaluate();
   std::optional<v1::Job> find_job() const;

@@ -96,14 +96,14 @@ void GenerateStream::begin(bool live) {
   channel_.reset();
   if (!live_run_.empty()) return start_sample();
   sources_.cache().request(
-      place.folder, [stream = weak_from_this(), wake = waker()](const SourceCache::Source* source) {
+      place.folder, [stream = weak_from_this()](const SourceCache::Source* source) {
         const auto self = std::static_pointer_cast<GenerateStream>(stream.lock());
         if (!self || !source) return self != nullptr;
         {
           const std::lock_guard lock(self->mutex_);
           self->arrived_ = *source;
         }
-        wake();
+        self->waker()->wake();
         return true;
       });
 }

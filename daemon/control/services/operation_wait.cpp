@@ -34,12 +34,7 @@ void OperationWait::start() {
 }
 
 void OperationWait::wait(std::int64_t timeout_ms) {
-  const std::int64_t waiter = runs_.operations().when_ended(name_, [weak = weak_from_this()] {
-    // Locks of the run may be held here, so that only the operations are asked.
-    if (const auto self = weak.lock())
-      self->answer_with(
-          [&] { return self->runs_.operations().get(self->name_, self->of_holder_); });
-  });
+  const std::int64_t waiter = runs_.operations().when_ended(name_, weak_from_this());
   if (waiter == 0) return;  // it had ended
   bool done = false;
   {
@@ -65,6 +60,10 @@ void OperationWait::answer(const grpc::Status& status) {
     answered_ = true;
   }
   end(status);
+}
+
+void OperationWait::wake() {
+  answer_with([&] { return runs_.operations().get(name_, of_holder_); });
 }
 
 void OperationWait::cancel() { answer(grpc::Status::CANCELLED); }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/control/host/steady_timer.h"
+#include "daemon/control/host/wakeable.h"
 #include "daemon/control/net/caller.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/services/unary_call.h"
@@ -16,7 +17,9 @@
 namespace meshloom::control {
 
 /// Lives until its door is done with it and its timeout has come or was cancelled.
-class OperationWait final : public UnaryCall, public std::enable_shared_from_this<OperationWait> {
+class OperationWait final : public UnaryCall,
+                            public Wakeable,
+                            public std::enable_shared_from_this<OperationWait> {
  public:
   /// `timer` ends waits; grpc::Alarm would not do, since what it waits with follows the wall clock.
   OperationWait(RunManager& runs, SteadyTimer& timer, Caller caller,
@@ -30,6 +33,8 @@ class OperationWait final : public UnaryCall, public std::enable_shared_from_thi
 
   void cancel() override;
   void let_go() override;
+  /// The operation has ended. Locks of the run may be held, so that only the operations are asked.
+  void wake() override;
 
  private:
   void start() override;

@@ -51,22 +51,18 @@ v1::PlanQuery PlanServiceImpl::with_defaults(v1::PlanQuery query) const {
   return query;
 }
 
-std::function<void(std::int64_t)> PlanServiceImpl::search_guard(const CallHost::GoOn& go_on) const {
-  const auto end = std::chrono::steady_clock::now() + search_time_;
-  return [this, go_on, end](std::int64_t plans_tried) {
-    go_on();
-    if (std::chrono::steady_clock::now() < end) return;
-    throw DeadlineExceeded(
-        fmt::format(
-            "the search was not done within {} s, after {} plans: ask for fewer ranks, give "
-            "max_tensor_parallel, query.micro_batch_size or "
-            "query.plan.activation_checkpoint, or search without the daemon (meshloom plan "
-            "search), where there is no such limit",
-            std::chrono::duration<double>(search_time_).count(), plans_tried),
-        "SEARCH_TIME_LIMIT",
-        {{"limit_ms", std::to_string(search_time_.count())},
-         {"plans_tried", std::to_string(plans_tried)}});
-  };
+void PlanServiceImpl::check_search_time(std::chrono::steady_clock::time_point end,
+                                        std::int64_t plans_tried) const {
+  if (std::chrono::steady_clock::now() < end) return;
+  throw DeadlineExceeded(
+      fmt::format("the search was not done within {} s, after {} plans: ask for fewer ranks, give "
+                  "max_tensor_parallel, query.micro_batch_size or "
+                  "query.plan.activation_checkpoint, or search without the daemon (meshloom plan "
+                  "search), where there is no such limit",
+                  std::chrono::duration<double>(search_time_).count(), plans_tried),
+      "SEARCH_TIME_LIMIT",
+      {{"limit_ms", std::to_string(search_time_.count())},
+       {"plans_tried", std::to_string(plans_tried)}});
 }
 
 std::shared_ptr<UnaryCall> PlanServiceImpl::describe_plan(const Caller& caller,
@@ -112,7 +108,12 @@ v1::PlanSearch PlanServiceImpl::search(const v1::SearchPlansRequest& request,
   const std::unique_lock one(searching_, std::try_to_lock);
   if (!one.owns_lock())
     throw ResourceExhausted("another search is under way; try again later", "SEARCH_UNDER_WAY");
-  return plan::search_plans(model_text(request.model()), config, query, search_guard(go_on));
+  const auto end = std::chrono::steady_clock::now() + search_time_;
+  return plan::search_plans(model_text(request.model()), config, query,
+                            [&](std::int64_t plans_tried) {
+                              go_on();
+                              check_search_time(end, plans_tried);
+                            });
 }
 
 std::shared_ptr<UnaryCall> PlanServiceImpl::search_plans(const Caller& caller,

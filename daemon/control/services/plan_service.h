@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -83,8 +82,8 @@ class PlanServiceImpl final : public PlanServiceBase, public ClientService {
   nn::ModelConfig config_of(const v1::ModelSource& model);
   /// With what this daemon has where the client gave nothing.
   v1::PlanQuery with_defaults(v1::PlanQuery query) const;
-  /// Ends a search whose time is up, or as `go_on` does.
-  std::function<void(std::int64_t plans_tried)> search_guard(const CallHost::GoOn& go_on) const;
+  /// Throws DeadlineExceeded (SEARCH_TIME_LIMIT) for a search that was to be done by `end`.
+  void check_search_time(std::chrono::steady_clock::time_point end, std::int64_t plans_tried) const;
   v1::PlanEstimate estimate(const v1::ModelSource& model, const v1::PlanQuery& query,
                             const CallHost::GoOn& go_on);
   v1::PlanSearch search(const v1::SearchPlansRequest& request, const CallHost::GoOn& go_on);

@@ -5,12 +5,12 @@
 #include <grpcpp/support/status.h>
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "daemon/control/host/wakeable.h"
 #include "daemon/control/net/caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/stream_host.h"
@@ -44,6 +44,7 @@ class Stream : public StreamHost::Guest, public std::enable_shared_from_this<Str
   /// once, by the door.
   void open(std::shared_ptr<StreamSink<Response>> sink) {
     sink_ = std::move(sink);
+    waker_ = std::make_shared<Waker>(host_, this->weak_from_this());
     const grpc::Status status =
         guarded(method_, [&] { slot_ = host_.slots().take(caller_.address()); });
     host_.add(this->weak_from_this());
@@ -87,15 +88,9 @@ class Stream : public StreamHost::Guest, public std::enable_shared_from_this<Str
   /// gives back.
   virtual void let_go() {}
 
-  /// Calls wake(), from any thread, whether the stream still exists or not. Whoever calls it holds
+  /// Wakes the stream from any thread; it lives as long as the stream. Whoever uses it holds
   /// nothing of the stream, so that none ends on a thread that is not its own.
-  std::function<void()> waker() {
-    return [&host = host_, stream = this->weak_from_this()] {
-      host.post([stream] {
-        if (const auto self = stream.lock()) self->wake();
-      });
-    };
-  }
+  std::shared_ptr<Wakeable> waker() const { return waker_; }
 
   /// Nobody gets what is written any more: the stream has ended, or its client has gone.
   bool ended() const {
@@ -118,6 +113,21 @@ class Stream : public StreamHost::Guest, public std::enable_shared_from_this<Str
   }
 
  private:
+  class Waker final : public Wakeable {
+   public:
+    Waker(StreamHost& host, std::weak_ptr<Stream> stream)
+        : host_(host), stream_(std::move(stream)) {}
+    void wake() override {
+      host_.post([stream = stream_] {
+        if (const auto self = stream.lock()) self->wake();
+      });
+    }
+
+   private:
+    StreamHost& host_;
+    const std::weak_ptr<Stream> stream_;
+  };
+
   static constexpr std::size_t kRoom = 2;  ///< produce() is asked for more below so many responses
 
   bool cut_off_if_stuck(StreamHost::Clock::time_point limit) final {
@@ -178,9 +188,10 @@ class Stream : public StreamHost::Guest, public std::enable_shared_from_this<Str
   StreamHost& host_;
   const Caller caller_;
   const char* const method_;
-  std::shared_ptr<StreamSink<Response>> sink_;  ///< once it is open
-  mutable std::mutex mutex_;                    ///< for what follows
-  std::optional<Slots::Slot> slot_;             ///< from open() until the end is told
+  std::shared_ptr<StreamSink<Response>> sink_;  ///< once it is open, as what follows
+  std::shared_ptr<Waker> waker_;
+  mutable std::mutex mutex_;         ///< for what follows
+  std::optional<Slots::Slot> slot_;  ///< from open() until the end is told
   std::deque<Response> outbox_;
   bool writing_ = false;                 ///< the first of the outbox
   StreamHost::Clock::time_point since_;  ///< of the write under way, or of the end

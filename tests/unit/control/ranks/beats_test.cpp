@@ -17,28 +17,37 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-class BeatsTest : public ::testing::Test {
+class BeatsTest : public ::testing::Test,
+                  private BeatServer::Observer,
+                  private BeatClient::Observer {
  protected:
   void serve(int port = 0) {
     server_.reset();
-    server_ = std::make_unique<BeatServer>(BeatServer::Options{
-        resolve_listen_address("127.0.0.1:" + std::to_string(port), "beats"), "secret", 3,
-        [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point) {
-          if (rank == 1) progress_ = static_cast<std::int64_t>(beat.progress());
-          ++heard_;
-        }});
-    server_->start([this] { ++ticks_; });
+    BeatServer::Observer& observer = *this;
+    server_ = std::make_unique<BeatServer>(
+        BeatServer::Options{resolve_listen_address("127.0.0.1:" + std::to_string(port), "beats"),
+                            "secret", 3},
+        observer);
+    server_->start();
   }
   std::unique_ptr<BeatClient> client(int rank, const std::string& secret = "secret") {
+    BeatClient::Observer& observer = *this;
     return std::make_unique<BeatClient>(
-        BeatClient::Options{"127.0.0.1:" + std::to_string(server_->port()), secret, rank,
-                            [this] {
-                              v1::Heartbeat beat;
-                              beat.set_progress(static_cast<std::uint64_t>(++sent_));
-                              return beat;
-                            },
-                            [this] { ++answered_; }, [this] { ++ticks_; }});
+        BeatClient::Options{"127.0.0.1:" + std::to_string(server_->port()), secret, rank},
+        observer);
   }
+  void heard(int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point) override {
+    if (rank == 1) progress_ = static_cast<std::int64_t>(beat.progress());
+    ++heard_;
+  }
+  void look() override { ++ticks_; }
+  v1::Heartbeat beat() override {
+    v1::Heartbeat beat;
+    beat.set_progress(static_cast<std::uint64_t>(++sent_));
+    return beat;
+  }
+  void rank0_heard() override { ++answered_; }
+  void look_at_rank0() override { ++ticks_; }
   /// A stranger's connection.
   base::UniqueFd connect() {
     base::UniqueFd fd = test::connect_to_loopback(server_->port());

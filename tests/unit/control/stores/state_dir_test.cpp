@@ -54,13 +54,14 @@ TEST_F(StateDirTest, StaysLockedWhenItsLockFileIsRemoved) {
   EXPECT_EQ(reason([&] { StateDir second(root_); }), "STATE_DIR_LOCKED");
 }
 
-class StateDirWithoutLocksTest : public StateDirTest {
+class StateDirWithoutLocksTest : public StateDirTest, private LockBeat::Observer {
  protected:
   StateDirWithoutLocksTest() {
     options_.lock = [](int) { return ENOLCK; };
     options_.times = {20ms, 300ms};
-    options_.taken = [this](const std::string& who) { taken_.set_value(who); };
+    options_.observer = this;
   }
+  void lock_taken(const std::string& who) override { taken_.set_value(who); }
   /// How long it takes.
   std::chrono::steady_clock::duration start() {
     const auto begin = std::chrono::steady_clock::now();
