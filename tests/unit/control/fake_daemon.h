@@ -60,7 +60,7 @@ class FakeTraining final : public Training {
   const Training& jobs_;
 };
 
-class FakeDaemon : private Executor::Observer {
+class FakeDaemon final : private Executor::Observer {
  public:
   FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size,
              const FakeDaemonOptions& options = {})

@@ -62,10 +62,21 @@ TEST(Follower, LeavesWhereNothingIsHeardOfRank0) {
       << cause;
 }
 
+/// Passes beats on to a watch, which nobody looks at.
+class HeardBeats final : public BeatServer::Observer {
+ public:
+  explicit HeardBeats(RankWatch& watch) : watch_(watch) {}
+  void heard(int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) override {
+    watch_.heard(rank, &beat, asked);
+  }
+  void look() override {}
+
+ private:
+  RankWatch& watch_;
+};
+
 /// Rank 0's service and one follower over a real stream.
-class StreamTest : public ::testing::Test,
-                   private RankServiceImpl::Observer,
-                   private BeatServer::Observer {
+class StreamTest : public ::testing::Test, private RankServiceImpl::Observer {
  protected:
   StreamTest()
       : executor_(2, failed_),
@@ -73,7 +84,7 @@ class StreamTest : public ::testing::Test,
         service_(executor_, watch_, {2, "secret", *this}),
         server_(
             {resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}),
-        beats_({resolve_listen_address("127.0.0.1:0", "beats"), "secret", 2}, *this) {
+        beats_({resolve_listen_address("127.0.0.1:0", "beats"), "secret", 2}, heard_) {
     executor_.attach(0, &own_);
     beats_.start();
   }
@@ -93,10 +104,6 @@ class StreamTest : public ::testing::Test,
     return condition();
   }
 
-  void heard(int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) override {
-    watch_.heard(rank, &beat, asked);
-  }
-  void look() override {}
   void all_ranks_joined() override { joined_ = true; }
   void request_stop(const std::string& cause) override { stop_cause_ = cause; }
 
@@ -107,6 +114,7 @@ class StreamTest : public ::testing::Test,
   CommandQueue own_;
   Executor executor_;
   RankWatch watch_;
+  HeardBeats heard_{watch_};
   RankServiceImpl service_;
   GrpcServer server_;
   BeatServer beats_;

@@ -54,14 +54,23 @@ TEST_F(StateDirTest, StaysLockedWhenItsLockFileIsRemoved) {
   EXPECT_EQ(reason([&] { StateDir second(root_); }), "STATE_DIR_LOCKED");
 }
 
-class StateDirWithoutLocksTest : public StateDirTest, private LockBeat::Observer {
+/// Promises who takes the lock.
+class TakenLock final : public LockBeat::Observer {
+ public:
+  void lock_taken(const std::string& who) override { who_.set_value(who); }
+  std::future<std::string> who() { return who_.get_future(); }
+
+ private:
+  std::promise<std::string> who_;
+};
+
+class StateDirWithoutLocksTest : public StateDirTest {
  protected:
   StateDirWithoutLocksTest() {
     options_.lock = [](int) { return ENOLCK; };
     options_.times = {20ms, 300ms};
-    options_.observer = this;
+    options_.observer = &taken_;
   }
-  void lock_taken(const std::string& who) override { taken_.set_value(who); }
   /// How long it takes.
   std::chrono::steady_clock::duration start() {
     const auto begin = std::chrono::steady_clock::now();
@@ -76,7 +85,7 @@ class StateDirWithoutLocksTest : public StateDirTest, private LockBeat::Observer
   }
 
   StateDir::LockOptions options_;
-  std::promise<std::string> taken_;
+  TakenLock taken_;
   std::unique_ptr<StateDir> state_;
 };
 
@@ -139,7 +148,7 @@ TEST_F(StateDirWithoutLocksTest, OfTwoThatBeginAtOnceOneGoesOn) {
 TEST_F(StateDirWithoutLocksTest, OneThatWasTakenForDeadHearsOfIt) {
   start();
   write_lock(1);
-  auto who = taken_.get_future();
+  auto who = taken_.who();
   ASSERT_EQ(who.wait_for(10s), std::future_status::ready);
   EXPECT_EQ(who.get(), "pid 77 on node7");
   std::this_thread::sleep_for(100ms);
