@@ -56,17 +56,30 @@ std::string failure_text(const comm::Failure& failure) {
       .message();
 }
 
+/// Ends this rank, whose rank 0 has gone.
+class RankEnd final : public Follower::Observer {
+ public:
+  RankEnd(int rank, comm::AbortFlag& abort, RemoteDisk* disk)
+      : rank_(rank), abort_(abort), disk_(disk) {}
+  void rank0_ended(const std::string& cause) override {
+    spdlog::critical("rank {} stops: {}", rank_, cause);
+    abort_.raised = true;
+    if (disk_ != nullptr) disk_->cancel();
+    leave_soon(fmt::format("rank {}", rank_));
+  }
+
+ private:
+  const int rank_;
+  comm::AbortFlag& abort_;
+  RemoteDisk* const disk_;
+};
+
 DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::RankHello& hello,
                  comm::MpiRuntime& runtime, std::chrono::milliseconds rank_timeout,
                  RunFactory& factory, comm::AbortFlag& abort, RemoteDisk* disk) {
-  Follower follower({card.address, card.beats, card.secret, hello,
-                     [&](const std::string& cause) {
-                       spdlog::critical("rank {} stops: {}", hello.rank(), cause);
-                       abort.raised = true;
-                       if (disk != nullptr) disk->cancel();
-                       leave_soon(fmt::format("rank {}", hello.rank()));
-                     },
-                     &runtime.pulse(), rank_timeout});
+  RankEnd rank_end(hello.rank(), abort, disk);
+  Follower follower({card.address, card.beats, card.secret, hello, &runtime.pulse(), rank_timeout},
+                    rank_end);
   const StopSignalListener signals(follower);
   world.failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
     follower.report_failure(epoch, failure_text(failure));
@@ -74,9 +87,7 @@ DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::Ra
   LoopEnd end;
   {
     RankWorker worker(hello.rank(), factory);
-    end = run_commands(
-        follower.commands(), worker, [&](const v1::RankResult& result) { follower.report(result); },
-        &runtime.pulse());
+    end = run_commands(follower.commands(), worker, follower, &runtime.pulse());
   }
   if (end != LoopEnd::kStopped) {
     // Rank 0 answers a result that leaves the ranks out of step with an abort, which ends the

@@ -119,7 +119,7 @@ int answer(const ParsedDaemonOptions& parsed) {
 
 }  // namespace
 
-int daemon_main(int argc, char** argv, const std::function<void()>& add_devices) {
+int daemon_main(int argc, char** argv, void (*add_devices)()) {
   base::use_quiet_threads(argv);
   keep_standard_streams();
   // Whatever a daemon writes is its user's alone.
@@ -133,7 +133,7 @@ int daemon_main(int argc, char** argv, const std::function<void()>& add_devices)
       std::fputs(check_start(parsed).c_str(), stdout);
       return 0;
     }
-    if (add_devices) add_devices();
+    if (add_devices != nullptr) add_devices();
     const DaemonEnd end = run(std::move(parsed));
     // A thread that hangs in a file system must not see the objects of the process go.
     if (end.hanging) std::_Exit(end.exit_code);

@@ -85,7 +85,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
              .data_dir = options.config.data_dir(),
              .uploads = stores_.uploads.transients(),
              .waits = queue_,
-             .uptime = [this] { return stores_.uploads.uptime(); },
+             .clock = stores_.uploads,
              .uses = stores_.uses}),
       drain_(stores_.drain, turn_, stores_.jobs, runs_) {
   ranks_.executor().set_epoch(stores_.ledger->newest_epoch());

@@ -12,18 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-StateDir::LockOptions lock_options(const v1::DaemonConfig& config) {
-  StateDir::LockOptions options;
-  options.taken = [state_dir = config.state_dir()](const std::string& who) {
-    spdlog::critical(
-        "state dir {}: another meshloomd ({}) has begun on it, since this one was stopped for so "
-        "long: this one ends at once and writes nothing more",
-        state_dir, who);
-    std::_Exit(1);
-  };
-  return options;
-}
-
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
                                 std::shared_ptr<const Uses> uses) {
   return {.jobs_dir = state.jobs(),
@@ -56,8 +44,17 @@ JobStore::Keep kept_jobs(const v1::RetentionConfig& config) {
 
 }  // namespace
 
+void LeaderStores::LockLoss::lock_taken(const std::string& who) {
+  spdlog::critical(
+      "state dir {}: another meshloomd ({}) has begun on it, since this one was stopped for so "
+      "long: this one ends at once and writes nothing more",
+      state_dir, who);
+  std::_Exit(1);
+}
+
 LeaderStores::LeaderStores(const v1::DaemonConfig& config)
-    : state(config.state_dir(), lock_options(config)),
+    : lock_loss(config.state_dir()),
+      state(config.state_dir(), {.observer = &lock_loss}),
       uploads({state.root() / "blobs", config.uploads()}),
       uses(std::make_shared<const Uses>(Uses::Configs{
           .jobs = [this](const ConfigTest& test) { return jobs.user_by_config(test); },

@@ -25,6 +25,14 @@ struct LeaderStores {
   /// Locks the state dir and replays the journal. Throws if one of these fails.
   explicit LeaderStores(const v1::DaemonConfig& config);
 
+  /// Ends the process: nothing that it writes is its own any more.
+  struct LockLoss final : LockBeat::Observer {
+    explicit LockLoss(std::string dir) : state_dir(std::move(dir)) {}
+    void lock_taken(const std::string& who) override;
+    const std::string state_dir;
+  };
+
+  LockLoss lock_loss;
   StateDir state;
   UploadStore uploads;
   /// Looks through the stores that follow, once they are there.

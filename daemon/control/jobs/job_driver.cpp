@@ -20,6 +20,23 @@
 namespace meshloom::control {
 namespace {
 
+/// Waits for the ranks: the job that is next may be cancelled, or another one may come before it
+/// meanwhile.
+class NextJob final : public RanksTurn::Waiter {
+ public:
+  NextJob(JobStore& store, const std::atomic<bool>& stop, const std::string& id)
+      : store_(store), stop_(stop), id_(id) {}
+  bool gives_up() override { return stop_ || store_.next_job() != id_; }
+  RanksTurn::Place place() override {
+    return store_.comes_first(id_) ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast;
+  }
+
+ private:
+  JobStore& store_;
+  const std::atomic<bool>& stop_;
+  const std::string& id_;
+};
+
 /// What a job is told whose config was fitted to other ranks.
 std::vector<std::string> refit_notes(const v1::RunConfig& before, const v1::RunConfig& now) {
   std::vector<std::string> notes;
@@ -126,15 +143,11 @@ void JobDriver::run() {
 
 Hold JobDriver::take_turn(const std::string& id) {
   const std::string name = job_resource(id);
-  const auto place = [&] {
-    return store_.comes_first(id) ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast;
-  };
-  const auto ahead = turn_.ahead_of(name, place());
+  NextJob next(store_, stop_, id);
+  const auto ahead = turn_.ahead_of(name, next.place());
   if (!ahead.empty())
     note_at(id, fmt::format("waits for the ranks behind {}", fmt::join(ahead, ", ")));
-  // The job that is next may be cancelled, or another one may come before it meanwhile.
-  const auto given_up = [&] { return stop_ || store_.next_job() != id; };
-  return turn_.acquire(name, given_up, place);
+  return turn_.acquire(name, next);
 }
 
 bool JobDriver::fit_to_ranks(const std::string& id) {

@@ -98,7 +98,7 @@ SampleScheduler::Slice SampleScheduler::submit_one(const SamplePtr& sample) {
   const RunClient run(executor_, sample->task.run);
   Slice slice{sample, {}, {}, {}};
   if (sample->drawn) {
-    slice.score = run.score_sample(sample->number, sample->task.to_score());
+    slice.score = run.score_sample(sample->number, sample->task.scorer->to_score());
     return slice;
   }
   if (!sample->begun)
@@ -117,7 +117,7 @@ void SampleScheduler::collect(const Slice& slice) {
     if (slice.score) {
       const v1::LossOutput output = slice.score->get();
       // It is over once that is taken, so that what fails there is its error.
-      if (!sample.over) sample.task.scored(output);
+      if (!sample.over) sample.task.scorer->take_scores(output);
       sample.over = true;
     }
   } catch (...) {
@@ -140,7 +140,7 @@ void SampleScheduler::collect_tokens(Sample& sample, const v1::AdvanceSampleResu
                            token.logprob(), token.tempered_logprob()});
   if (!result.done()) return;
   sample.drawn = true;
-  if (!sample.task.to_score) sample.over = true;
+  if (!sample.task.scorer) sample.over = true;
 }
 
 void SampleScheduler::requeue(const std::vector<SamplePtr>& turns) {

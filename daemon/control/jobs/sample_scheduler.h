@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,16 +22,23 @@
 
 namespace meshloom::control {
 
+/// Who wants what was drawn to be run through Forward. The scheduler's thread calls it.
+class SampleScorer {
+ public:
+  virtual ~SampleScorer() = default;
+  /// What Forward is to compute, once all is drawn.
+  virtual v1::LossBatch to_score() const = 0;
+  /// Its output, before the channel ends.
+  virtual void take_scores(const v1::LossOutput& output) = 0;
+};
+
 /// What to draw from: a run of the ranks, or a source that rank 0 has loaded.
 struct SampleTask {
   std::string run;
   RunClient::SampleOrigin origin;
   std::vector<train::SampleStart> sequences;
-  /// A run that a client drives has both: the first is asked once all is drawn for what Forward is
-  /// to compute, and the second told its output before the channel ends. Neither is called if
-  /// `to_score` is empty. The scheduler's thread calls them.
-  std::function<v1::LossBatch()> to_score = {};
-  std::function<void(const v1::LossOutput&)> scored = {};
+  /// A run that a client drives may have one; null: nothing is scored.
+  std::shared_ptr<SampleScorer> scorer = nullptr;
 };
 
 /// A sample draws for about as long; one pass of its model may take longer.

@@ -4,11 +4,12 @@
 
 #include <cstdint>
 #include <exception>
-#include <functional>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "daemon/control/host/wakeable.h"
 #include "v1/step.pb.h"
 
 namespace meshloom::control {
@@ -29,15 +30,15 @@ struct DrawnToken {
 /// Holds at most kMostTokens, so nobody waits for a client. Any thread may call any method.
 class TokenChannel {
  public:
-  /// `wake` is called after each change; it must return at once.
-  explicit TokenChannel(std::function<void()> wake) : wake_(std::move(wake)) {}
+  /// `reader` is woken after each change.
+  explicit TokenChannel(std::weak_ptr<Wakeable> reader) : reader_(std::move(reader)) {}
 
   void token(const DrawnToken& token) {
     {
       const std::lock_guard lock(mutex_);
       drawn_.tokens.push_back(token);
     }
-    wake_();
+    wake();
   }
   /// The last one; null if all tokens were drawn.
   void end(const std::exception_ptr& error) {
@@ -47,7 +48,7 @@ class TokenChannel {
       drawn_.ended = true;
       drawn_.error = error;
     }
-    wake_();
+    wake();
   }
   /// The reader wants no more of this sequence. Tokens of it may still come, from before the ranks
   /// were told.
@@ -81,7 +82,11 @@ class TokenChannel {
   }
 
  private:
-  const std::function<void()> wake_;
+  void wake() const {
+    if (const auto reader = reader_.lock()) reader->wake();
+  }
+
+  const std::weak_ptr<Wakeable> reader_;
   mutable std::mutex mutex_;
   Drawn drawn_;
   std::vector<int> ended_sequences_;

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "kernels/base/error.h"
 
@@ -48,6 +49,22 @@ SocketAddress copy_of(const addrinfo& item) {
   SocketAddress address;
   address.size = std::min<socklen_t>(item.ai_addrlen, sizeof address.storage);
   std::memcpy(&address.storage, item.ai_addr, address.size);
+  return address;
+}
+
+/// The address that gRPC writes so, without asking the resolver; nothing for one with a zone.
+std::optional<SocketAddress> plain_address(const std::string& text) {
+  SocketAddress address;
+  auto* ipv4 = reinterpret_cast<sockaddr_in*>(&address.storage);
+  auto* ipv6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
+  if (::inet_pton(AF_INET, text.c_str(), &ipv4->sin_addr) == 1) {
+    ipv4->sin_family = AF_INET;
+    address.size = sizeof *ipv4;
+    return address;
+  }
+  if (::inet_pton(AF_INET6, text.c_str(), &ipv6->sin6_addr) != 1) return std::nullopt;
+  ipv6->sin6_family = AF_INET6;
+  address.size = sizeof *ipv6;
   return address;
 }
 
@@ -117,6 +134,7 @@ std::string client_of_peer(const std::string& peer) {
   for (const char* bracket : {"%5B", "%5D", "[", "]"})
     if (const auto at = host.find(bracket); at != std::string::npos)
       host.erase(at, std::strlen(bracket));
+  if (const auto address = plain_address(host)) return client_of(*address);
   int error = 0;
   const AddressList list = look_up(host, 0, AI_NUMERICHOST, &error);
   return list ? client_of(copy_of(*list)) : "unknown";

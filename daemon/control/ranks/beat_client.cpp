@@ -18,8 +18,10 @@
 
 namespace meshloom::control {
 
-BeatClient::BeatClient(Options options)
-    : options_(std::move(options)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+BeatClient::BeatClient(Options options, Observer& observer)
+    : options_(std::move(options)),
+      observer_(observer),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check_internal(static_cast<bool>(wake_), "no descriptor for heartbeats: {}",
                  base::system_message(errno));
   thread_ = std::thread([this] { run(); });
@@ -68,7 +70,7 @@ bool BeatClient::hear(std::optional<BeatConnection>& connection) {
   std::vector<std::string> beats;
   if (!connection->receive(&beats)) connection.reset();
   if (beats.empty()) return false;
-  options_.on_beat();
+  observer_.rank0_heard();
   return true;
 }
 
@@ -88,8 +90,8 @@ void BeatClient::run() {
         spdlog::warn("heartbeats do not reach rank 0 at {}: {}", options_.address, error.what());
       told = true;
     }
-    if (connection && !connection->send(options_.beat().SerializeAsString())) connection.reset();
-    options_.on_tick();
+    if (connection && !connection->send(observer_.beat().SerializeAsString())) connection.reset();
+    observer_.look_at_rank0();
     next_beat = Clock::now() + kUnasked;
   }
 }

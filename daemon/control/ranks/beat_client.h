@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -21,12 +20,19 @@ class BeatClient {
     std::string address;  ///< of rank 0's BeatServer
     std::string secret;
     int rank = 0;
-    /// Called by the client's thread, as what follows.
-    std::function<v1::Heartbeat()> beat;
-    std::function<void()> on_beat;  ///< rank 0 was heard
-    std::function<void()> on_tick;  ///< about each kHeartbeatPeriod, whatever was heard
   };
-  explicit BeatClient(Options options);
+  /// The client's thread calls it.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    /// What this rank tells rank 0.
+    virtual v1::Heartbeat beat() = 0;
+    virtual void rank0_heard() = 0;
+    /// About each kHeartbeatPeriod, whatever was heard.
+    virtual void look_at_rank0() = 0;
+  };
+  /// `observer` outlives it.
+  BeatClient(Options options, Observer& observer);
   ~BeatClient();
   BeatClient(const BeatClient&) = delete;
   BeatClient& operator=(const BeatClient&) = delete;
@@ -43,6 +49,7 @@ class BeatClient {
   bool hear(std::optional<BeatConnection>& connection);
 
   Options options_;
+  Observer& observer_;
   base::UniqueFd wake_;
   std::thread thread_;
 };

@@ -26,8 +26,9 @@ std::string beat_introduction(const std::string& secret, int rank) {
   return fmt::format("{} {}", secret, rank);
 }
 
-BeatServer::BeatServer(Options options)
+BeatServer::BeatServer(Options options, Observer& observer)
     : options_(std::move(options)),
+      observer_(observer),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       // A rank that connects anew may still have its old connection.
       acceptor_(options_.listen, kStrangers + 2 * options_.world_size) {
@@ -35,8 +36,7 @@ BeatServer::BeatServer(Options options)
                  base::system_message(errno));
 }
 
-void BeatServer::start(std::function<void()> on_tick) {
-  on_tick_ = std::move(on_tick);
+void BeatServer::start() {
   acceptor_.start([this](int, int connection) {
     const std::lock_guard lock(mutex_);
     arrived_.emplace_back(connection);
@@ -77,8 +77,8 @@ void BeatServer::tick() {
   const auto now = Clock::now();
   // If this process did not run for a while, the answers are as old as that: ask again first.
   skipped_ = !skipped_ && now - asked_ > 2 * kHeartbeatPeriod;
-  if (!skipped_) on_tick_();
-  // The time is taken anew, since on_tick_ may have lasted.
+  if (!skipped_) observer_.look();
+  // The time is taken anew, since the look may have lasted.
   const auto later = Clock::now();
   peers_.remove_if([later](Peer& peer) {
     return peer.rank ? !peer.connection.send("") : later - peer.since > kTimeToIntroduce;
@@ -108,7 +108,7 @@ bool BeatServer::hear(Peer& peer) {
   for (const std::string& message : messages) {
     v1::Heartbeat beat;
     if (!beat.ParseFromString(message)) return false;
-    options_.on_beat(*peer.rank, beat, asked_);
+    observer_.heard(*peer.rank, beat, asked_);
   }
   return open;
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <list>
 #include <mutex>
 #include <optional>
@@ -28,18 +27,25 @@ class BeatServer {
     ListenAddress listen;
     std::string secret;
     int world_size = 1;
-    /// Called by the server's thread; must return at once. The rank lived at `asked`, or later.
-    std::function<void(int rank, const v1::Heartbeat& beat, Clock::time_point asked)> on_beat;
   };
-  /// Listens. Throws FailedPrecondition (CANNOT_LISTEN).
-  explicit BeatServer(Options options);
+  /// The server's thread calls it, once the server is started; it must return at once.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    /// The rank lived at `asked`, or later.
+    virtual void heard(int rank, const v1::Heartbeat& beat, Clock::time_point asked) = 0;
+    /// Each kHeartbeatPeriod.
+    virtual void look() = 0;
+  };
+  /// Listens. `observer` outlives it. Throws FailedPrecondition (CANNOT_LISTEN).
+  BeatServer(Options options, Observer& observer);
   ~BeatServer();
   BeatServer(const BeatServer&) = delete;
   BeatServer& operator=(const BeatServer&) = delete;
 
   int port() const { return acceptor_.port(); }
-  /// From here on beats go out; `on_tick` is called each kHeartbeatPeriod, by the server's thread.
-  void start(std::function<void()> on_tick);
+  /// From here on beats go out.
+  void start();
 
  private:
   struct Peer {
@@ -56,7 +62,7 @@ class BeatServer {
   void take_arrived();
 
   Options options_;
-  std::function<void()> on_tick_;
+  Observer& observer_;
   base::UniqueFd wake_;
   std::list<Peer> peers_;  ///< of the server's thread, as what follows
   Clock::time_point asked_ = Clock::now();

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,21 @@ class CommandSink {
   virtual ~CommandSink() = default;
   /// Does not wait for the command to run. Returns false if the rank can no longer be reached.
   virtual bool send(CommandPtr command) = 0;
+};
+
+/// Where the results of a rank's commands go.
+class ResultSink {
+ public:
+  virtual ~ResultSink() = default;
+  virtual void complete(const v1::RankResult& result) = 0;
+};
+
+/// Who knows whether rank 0 is to leave a command between two parts of its work.
+class CommandStops {
+ public:
+  virtual ~CommandStops() = default;
+  /// `last`: rank 0 asks no more, what is requested later comes too late.
+  virtual bool is_stopped(std::int64_t seq, bool last) = 0;
 };
 
 /// The queue that a rank's training thread takes from; it sleeps in the kernel while there is

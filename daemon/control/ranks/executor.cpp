@@ -37,9 +37,9 @@ void check_size(const v1::RankCommand& command) {
 
 }  // namespace
 
-Executor::Executor(int world_size, std::function<void(const Error&)> on_fatal)
+Executor::Executor(int world_size, Observer& observer)
     : world_size_(world_size),
-      on_fatal_(std::move(on_fatal)),
+      observer_(observer),
       sinks_(static_cast<std::size_t>(world_size), nullptr),
       memory_(static_cast<std::size_t>(world_size)) {}
 
@@ -242,7 +242,7 @@ void Executor::fail(const Error& cause) {
   changed_.notify_all();
   lock.unlock();
   spdlog::critical("the ranks are out of step and stop: {}", cause.what());
-  on_fatal_(cause);
+  observer_.ranks_failed(cause);
 }
 
 std::optional<Error> Executor::fatal() const {

@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,19 +25,34 @@ struct CommandInfo {
   std::int64_t deadline_ms = 0;  ///< as in RankCommand; 0: none
 };
 
+/// Who knows the commands that are under way. Any thread may ask.
+class UnansweredCommands {
+ public:
+  virtual ~UnansweredCommands() = default;
+  /// A command that not every rank has answered.
+  virtual std::optional<CommandInfo> unanswered(std::int64_t seq) const = 0;
+};
+
 /// Lives on rank 0. Jobs and generation submit through RunClient; commands run in the order of
 /// their seq on every rank. Any thread may call any method.
 ///
 /// A verb that fails on all ranks alike is the caller's to handle. A failure that leaves the ranks
 /// out of step (a lost rank, a collective that timed out or was aborted) is fatal: everything that
-/// waits and everything that is submitted later throws the first cause, and `on_fatal` is called
-/// once.
-class Executor {
+/// waits and everything that is submitted later throws the first cause, and the observer hears of
+/// it once.
+class Executor final : public ResultSink, public CommandStops, public UnansweredCommands {
  public:
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    /// A failure has left the ranks out of step. Called by the thread that finds it.
+    virtual void ranks_failed(const Error& cause) = 0;
+  };
   struct Pending;
   using Ticket = std::shared_ptr<Pending>;
 
-  Executor(int world_size, std::function<void(const Error& cause)> on_fatal);
+  /// `observer` outlives it.
+  Executor(int world_size, Observer& observer);
 
   /// The sink of a rank; all have one before the first submit.
   void attach(int rank, CommandSink* sink);
@@ -63,10 +77,8 @@ class Executor {
   /// Rank 0 is to leave the command between two parts of its work, which makes it fail on all
   /// ranks. False where it comes too late: the command goes on, or has ended.
   bool request_stop(const Ticket& ticket);
-  /// Whether it is to be left. `last`: rank 0 asks no more, what is requested later comes too late.
-  bool is_stopped(std::int64_t seq, bool last);
-  /// A command that not every rank has answered.
-  std::optional<CommandInfo> unanswered(std::int64_t seq) const;
+  bool is_stopped(std::int64_t seq, bool last) override;
+  std::optional<CommandInfo> unanswered(std::int64_t seq) const override;
 
   /// From here on commands carry this epoch; it never goes back.
   void set_epoch(std::int64_t epoch);
@@ -83,7 +95,7 @@ class Executor {
 
   // From the ranks.
   /// A result that leaves the ranks out of step is fatal before anybody who waits sees it.
-  void complete(const v1::RankResult& result);
+  void complete(const v1::RankResult& result) override;
   /// A rank has failed alone, after `epoch` recoveries, and meets the others: sends the recover
   /// command to all, once for each epoch.
   void recover(std::uint64_t epoch, const std::string& cause);
@@ -100,7 +112,7 @@ class Executor {
   void send_to_all(const v1::RankCommand& command);
 
   const int world_size_;
-  std::function<void(const Error&)> on_fatal_;
+  Observer& observer_;
   CommandDeadlines deadlines_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

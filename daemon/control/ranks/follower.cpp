@@ -6,11 +6,12 @@
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
-Follower::Follower(Options options)
+
+Follower::Follower(Options options, Observer& observer)
     : options_(std::move(options)),
+      observer_(observer),
       stub_(v1::RankService::NewStub(make_rank_channel(options_.address, false))),
-      watch_(1, {.rank_timeout = options_.rank_timeout},
-             [](std::int64_t) { return std::nullopt; }) {
+      watch_(1, {.rank_timeout = options_.rank_timeout}, nullptr) {
   context_.AddMetadata(kSecretKey, options_.secret);
   stream_ = stub_->Follow(&context_);
   if (options_.pulse != nullptr) sampler_ = std::make_unique<PulseSampler>(*options_.pulse);
@@ -23,12 +24,13 @@ Follower::Follower(Options options)
   fetches_ = std::make_unique<Outbox<CommandPtr>>(
       [this](const CommandPtr& announcement) { return fetch(announcement); });
   reader_ = std::thread([this] { read_commands(); });
-  beats_ = std::make_unique<BeatClient>(BeatClient::Options{
-      options_.beats, options_.secret, options_.hello.rank(),
-      [this] {
-        return sampler_ ? sampler_->sample(std::chrono::steady_clock::now()) : v1::Heartbeat();
-      },
-      [this] { watch_.heard(0); }, [this] { look_at_rank0(); }});
+  BeatClient::Observer& observed = *this;
+  beats_ = std::make_unique<BeatClient>(
+      BeatClient::Options{options_.beats, options_.secret, options_.hello.rank()}, observed);
+}
+
+v1::Heartbeat Follower::beat() {
+  return sampler_ ? sampler_->sample(std::chrono::steady_clock::now()) : v1::Heartbeat();
 }
 
 Follower::~Follower() {
@@ -95,12 +97,12 @@ void Follower::look_at_rank0() {
 
 void Follower::abort(const std::string& cause) {
   std::call_once(aborted_, [&] {
-    options_.on_abort(cause);
+    observer_.rank0_ended(cause);
     commands_.close();
   });
 }
 
-void Follower::report(const v1::RankResult& result) {
+void Follower::complete(const v1::RankResult& result) {
   v1::RankMessage message;
   *message.mutable_result() = result;
   if (const std::size_t bytes = message.ByteSizeLong(); bytes > kLargestCommand) {

@@ -4,7 +4,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,26 +23,30 @@ namespace meshloom::control {
 /// Joins at construction. A thread of its own reads, so that an abort is heard while the training
 /// thread is inside a collective; one fetches large commands beside that stream; one writes
 /// results; and one sends and hears heartbeats and watches rank 0.
-class Follower final : public StopRequests {
+class Follower final : public StopRequests, public ResultSink, private BeatClient::Observer {
  public:
   struct Options {
     std::string address;  ///< of rank 0's RankService
     std::string beats;    ///< and of its BeatServer
     std::string secret;
     v1::RankHello hello;
-    /// Called with the cause when rank 0 aborts, is lost or is given up, once, from a thread of the
-    /// follower's own.
-    std::function<void(const std::string& cause)> on_abort;
     const comm::TrainingPulse* pulse = nullptr;  ///< what heartbeats tell of; may be null
     std::chrono::milliseconds rank_timeout{10'000};
   };
-  explicit Follower(Options options);
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    /// Rank 0 aborts, is lost or is given up. Called once, by a thread of the follower's own.
+    virtual void rank0_ended(const std::string& cause) = 0;
+  };
+  /// `observer` outlives it.
+  Follower(Options options, Observer& observer);
   ~Follower() override;
   Follower(const Follower&) = delete;
   Follower& operator=(const Follower&) = delete;
 
   CommandQueue& commands() { return commands_; }
-  void report(const v1::RankResult& result);
+  void complete(const v1::RankResult& result) override;
   void request_stop(const std::string& cause) override;
   /// This rank has failed alone, after `epoch` recoveries.
   void report_failure(std::uint64_t epoch, const std::string& cause);
@@ -56,10 +59,13 @@ class Follower final : public StopRequests {
   void read_commands();
   /// False if the connection has broken.
   bool fetch(const CommandPtr& announcement);
-  void look_at_rank0();
+  v1::Heartbeat beat() override;
+  void rank0_heard() override { watch_.heard(0); }
+  void look_at_rank0() override;
   void abort(const std::string& cause);
 
   Options options_;
+  Observer& observer_;
   CommandQueue commands_;
   std::unique_ptr<v1::RankService::Stub> stub_;
   grpc::ClientContext context_;

@@ -15,9 +15,8 @@ RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& p
       pulse_(pulse),
       observer_(observer),
       own_pulse_(pulse),
-      executor_(options_.world_size, [this](const Error& cause) { fail(cause); }),
-      watch_(options_.world_size, options_.limits,
-             [this](std::int64_t seq) { return executor_.unanswered(seq); }),
+      executor_(options_.world_size, *this),
+      watch_(options_.world_size, options_.limits, &executor_),
       card_{"", "", random_secret(), "", options_.probe},
       service_(executor_, watch_, {options_.world_size, card_.secret, observer_, &grants_}),
       files_(grants_, card_.secret) {
@@ -37,15 +36,15 @@ void RankHub::listen() {
                         16 + 3 * options_.world_size,
                         true});
   card_.address = fmt::format("{}:{}", options_.host, server_->port());
-  beats_ = std::make_unique<BeatServer>(BeatServer::Options{
-      resolve_listen_address(bind, "the address for heartbeats"), card_.secret, options_.world_size,
-      [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) {
-        watch_.heard(rank, &beat, asked);
-      }});
+  BeatServer::Observer& observed = *this;
+  beats_ = std::make_unique<BeatServer>(
+      BeatServer::Options{resolve_listen_address(bind, "the address for heartbeats"), card_.secret,
+                          options_.world_size},
+      observed);
   card_.beats = fmt::format("{}:{}", options_.host, beats_->port());
 }
 
-void RankHub::fail(const Error& cause) {
+void RankHub::ranks_failed(const Error& cause) {
   // First, since a file system may hang.
   leave_soon("rank 0");
   observer_.ranks_lost(cause);
@@ -55,7 +54,7 @@ void RankHub::fail(const Error& cause) {
 
 void RankHub::start_watching() {
   if (beats_) {
-    beats_->start([this] { look(); });
+    beats_->start();
   } else {
     observer_.all_ranks_joined();
     ticker_ = std::make_unique<Ticker>(kLookPeriod, [this] { look(); });
@@ -72,12 +71,8 @@ void RankHub::look() {
 }
 
 LoopEnd RankHub::run(RunFactory& factory, const SourceCache& sources) {
-  RankWorker worker(0, factory, &sources, [this](std::int64_t seq, bool last) {
-    return executor_.is_stopped(seq, last);
-  });
-  return run_commands(
-      commands_, worker, [this](const v1::RankResult& result) { executor_.complete(result); },
-      &pulse_);
+  RankWorker worker(0, factory, &sources, &executor_);
+  return run_commands(commands_, worker, executor_, &pulse_);
 }
 
 bool RankHub::others_leave() const {

@@ -24,7 +24,9 @@ namespace meshloom::control {
 
 /// Puts the executor together with the servers that the other ranks connect to, and with the queue
 /// and the pulse of rank 0 itself.
-class RankHub final : public DaemonService {
+class RankHub final : public DaemonService,
+                      private Executor::Observer,
+                      private BeatServer::Observer {
  public:
   /// Who hears what happens at the ranks. Called by threads of the hub, which must not be held up.
   class Observer : public RankServiceImpl::Observer {
@@ -70,8 +72,11 @@ class RankHub final : public DaemonService {
 
  private:
   void listen();
-  void fail(const Error& cause);
-  void look();
+  void ranks_failed(const Error& cause) override;
+  void heard(int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) override {
+    watch_.heard(rank, &beat, asked);
+  }
+  void look() override;
 
   const Options options_;
   comm::AbortFlag& abort_;

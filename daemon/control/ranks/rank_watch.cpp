@@ -12,8 +12,9 @@ double seconds(AwakeClock::Duration duration) {
 
 }  // namespace
 
-RankWatch::RankWatch(int world_size, Limits limits, FindCommand find_command, Clock::time_point now)
-    : world_size_(world_size), limits_(limits), find_command_(std::move(find_command)) {
+RankWatch::RankWatch(int world_size, Limits limits, const UnansweredCommands* commands,
+                     Clock::time_point now)
+    : world_size_(world_size), limits_(limits), commands_(commands) {
   clock_.observe(now);
 }
 
@@ -55,7 +56,7 @@ v1::WorkerState RankWatch::state_of(const Watched& rank, Clock::time_point now) 
 }
 
 std::string RankWatch::place_of(const Watched& rank) const {
-  const auto command = find_command_(rank.heartbeat.seq());
+  const auto command = command_of(rank);
   std::string place;
   if (command) place += fmt::format(", in {} (seq {})", command->verb, rank.heartbeat.seq());
   if (!rank.heartbeat.last_collective().empty())
@@ -113,9 +114,14 @@ std::optional<Error> RankWatch::give_up(Clock::time_point now) const {
   return std::nullopt;
 }
 
+std::optional<CommandInfo> RankWatch::command_of(const Watched& rank) const {
+  if (commands_ == nullptr) return std::nullopt;
+  return commands_->unanswered(rank.heartbeat.seq());
+}
+
 std::optional<Error> RankWatch::missed_deadline() const {
   for (const auto& [number, late] : ranks_) {
-    const auto command = find_command_(late.heartbeat.seq());
+    const auto command = command_of(late);
     if (!command || command->deadline_ms == 0 || late.heartbeat.still_ms() < command->deadline_ms)
       continue;
     std::string places;

@@ -2,7 +2,6 @@
 // RankWatch: which ranks are heard of, and which are stuck.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -31,9 +30,9 @@ class RankWatch {
     std::chrono::milliseconds rank_timeout{10'000};  ///< silence or a stuck call: given up
     std::chrono::milliseconds join_timeout{60'000};
   };
-  using FindCommand = std::function<std::optional<CommandInfo>(std::int64_t seq)>;
 
-  RankWatch(int world_size, Limits limits, FindCommand find_command,
+  /// `commands`, which outlive it, are those of rank 0; null elsewhere: no deadline is known.
+  RankWatch(int world_size, Limits limits, const UnansweredCommands* commands,
             Clock::time_point now = Clock::now());
 
   /// `who` is for texts: "rank 1 (pid 12 on host)".
@@ -76,12 +75,13 @@ class RankWatch {
   std::string place_of(const Watched& rank) const;
   void compare(Watched& rank, Clock::time_point now, Findings* findings);
   std::optional<Error> give_up(Clock::time_point now) const;
+  std::optional<CommandInfo> command_of(const Watched& rank) const;
   std::optional<Error> missed_deadline() const;
   std::optional<Error> missing_ranks(Clock::time_point now) const;
 
   const int world_size_;
   const Limits limits_;
-  const FindCommand find_command_;
+  const UnansweredCommands* const commands_;
   mutable std::mutex mutex_;
   AwakeClock clock_;
   bool all_joined_ = false;

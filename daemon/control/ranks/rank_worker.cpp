@@ -64,11 +64,11 @@ train::RunOptions run_options(const v1::CreateRunCommand& command) {
 }  // namespace
 
 RankWorker::RankWorker(int rank, RunFactory& factory, const SourceCache* sources,
-                       IsStopped is_stopped)
+                       CommandStops* stops)
     : rank_(rank),
       factory_(factory),
       sources_(sources),
-      is_stopped_(std::move(is_stopped)),
+      stops_(stops),
       recoveries_(factory.recoveries()) {}
 
 RankWorker::~RankWorker() = default;
@@ -185,7 +185,8 @@ void RankWorker::create_run(const v1::CreateRunCommand& command, v1::CreateRunRe
   }
   std::unique_ptr<train::Run> run;
   train::RunOptions options = run_options(command);
-  if (is_stopped_) options.stopped = [this](bool last) { return is_stopped_(seq_, last); };
+  if (stops_ != nullptr)
+    options.stopped = [this](bool last) { return stops_->is_stopped(seq_, last); };
   factory_.run_in_step([&] { run = factory_.create(command.config(), options); });
   describe(*run, result);
   delete_run(command.run());
@@ -284,8 +285,7 @@ RankWorker::LiveRun& RankWorker::live(const std::string& name) {
   return found->second;
 }
 
-LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
-                     const std::function<void(const v1::RankResult&)>& report,
+LoopEnd run_commands(CommandQueue& queue, RankWorker& worker, ResultSink& results,
                      comm::TrainingPulse* pulse) {
   while (const auto command = queue.pop()) {
     if (command->has_stop()) return LoopEnd::kStopped;
@@ -293,7 +293,7 @@ LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
     if (pulse != nullptr) pulse->begin_command(command->seq());
     const v1::RankResult result = worker.execute(*command);
     if (pulse != nullptr) pulse->end_command();
-    report(result);
+    results.complete(result);
     if (result.error_scope() == v1::ERROR_SCOPE_RANKS) {
       spdlog::error("command seq {}: {}", result.seq(), result.error().message());
       return LoopEnd::kOutOfStep;

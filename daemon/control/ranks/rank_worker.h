@@ -2,7 +2,6 @@
 // RankWorker: carries out commands on one rank's runs, and the loop that takes them.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,11 +18,10 @@ namespace meshloom::control {
 /// Used by the rank's training thread alone. Runs and models are destroyed with it.
 class RankWorker {
  public:
-  /// Executor::is_stopped, on rank 0.
-  using IsStopped = std::function<bool(std::int64_t seq, bool last)>;
-  /// `sources` and `is_stopped` are rank 0's; the other ranks draw nothing and follow it.
+  /// `sources` and `stops` are rank 0's; the other ranks draw nothing and follow it. They outlive
+  /// the worker.
   RankWorker(int rank, RunFactory& factory, const SourceCache* sources = nullptr,
-             IsStopped is_stopped = {});
+             CommandStops* stops = nullptr);
   ~RankWorker();
 
   /// Never throws: errors are part of the result. After a failed gradient or optimizer step a job's
@@ -68,7 +66,7 @@ class RankWorker {
   const int rank_;
   RunFactory& factory_;
   const SourceCache* sources_;
-  const IsStopped is_stopped_;
+  CommandStops* const stops_;
   std::int64_t seq_ = 0;  ///< of the command that is carried out
   std::int64_t epoch_ = 0;
   std::uint64_t recoveries_ = 0;  ///< after which the ranks were in step
@@ -84,9 +82,8 @@ enum class LoopEnd {
 };
 
 /// The loop of a rank's training thread. Takes commands, marks them in `pulse` if it is not null,
-/// and reports each result. Returns only at the end.
-LoopEnd run_commands(CommandQueue& queue, RankWorker& worker,
-                     const std::function<void(const v1::RankResult&)>& report,
+/// and hands each result over. Returns only at the end.
+LoopEnd run_commands(CommandQueue& queue, RankWorker& worker, ResultSink& results,
                      comm::TrainingPulse* pulse = nullptr);
 
 }  // namespace meshloom::control

@@ -5,13 +5,12 @@
 
 namespace meshloom::control {
 
-Hold RanksTurn::acquire(const std::string& who, const std::function<bool()>& given_up,
-                        const std::function<Place()>& place) {
-  return wait_for_turn(who, given_up, place, std::chrono::milliseconds(50));
+Hold RanksTurn::acquire(const std::string& who, Waiter& waiter) {
+  return wait_for_turn(who, waiter, std::chrono::milliseconds(50));
 }
 
-Hold RanksTurn::acquire_when_woken(const std::string& who, const std::function<bool()>& given_up) {
-  return wait_for_turn(who, given_up, {}, std::nullopt);
+Hold RanksTurn::acquire_when_woken(const std::string& who, Waiter& waiter) {
+  return wait_for_turn(who, waiter, std::nullopt);
 }
 
 void RanksTurn::wake() {
@@ -20,23 +19,21 @@ void RanksTurn::wake() {
   changed_.notify_all();
 }
 
-Hold RanksTurn::wait_for_turn(const std::string& who, const std::function<bool()>& given_up,
-                              const std::function<Place()>& place,
+Hold RanksTurn::wait_for_turn(const std::string& who, Waiter& waiter,
                               std::optional<std::chrono::milliseconds> look_up) {
   const auto enter = [&](Place at) {
     queue_.insert(at == Place::kFirst ? queue_.begin() : queue_.end(), who);
   };
   const auto leave = [&] { queue_.erase(std::find(queue_.begin(), queue_.end(), who)); };
-  const auto wanted = [&] { return place ? place() : Place::kLast; };
-  Place taken = wanted();
+  Place taken = waiter.place();
   std::unique_lock lock(mutex_);
   enter(taken);
   entered_[who] = std::chrono::steady_clock::now();
   while (true) {
     const std::uint64_t known = wakes_;
     lock.unlock();
-    const bool over = given_up();
-    const Place now = wanted();
+    const bool over = waiter.gives_up();
+    const Place now = waiter.place();
     lock.lock();
     if (now != taken) {
       leave();

@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -24,16 +23,21 @@ class RanksTurn {
  public:
   /// Where in the queue: kFirst comes before all that wait.
   enum class Place { kLast, kFirst };
+  /// Who waits: asked by the thread that waits, without a lock.
+  class Waiter {
+   public:
+    virtual ~Waiter() = default;
+    virtual bool gives_up() = 0;
+    /// Where it has become another, the waiter moves there without having left the queue.
+    virtual Place place() { return Place::kLast; }
+  };
   /// Waits until nobody has the ranks and all that come before have had them or given up. Holds
-  /// nothing if `given_up` says so first. `place` is asked, too: where it has become another, `who`
-  /// moves there without having left the queue; an empty one is kLast. Both are asked from time to
-  /// time without a lock. `who` is the name of a resource, which waits or has its turn once at a
-  /// time.
-  Hold acquire(const std::string& who, const std::function<bool()>& given_up,
-               const std::function<Place()>& place = {});
-  /// The same, where `given_up` is asked after each wake() alone: many may wait so at no cost.
-  Hold acquire_when_woken(const std::string& who, const std::function<bool()>& given_up);
-  /// What somebody's `given_up` says may have changed.
+  /// nothing if the waiter gives up first, who is asked from time to time. `who` is the name of a
+  /// resource, which waits or has its turn once at a time.
+  Hold acquire(const std::string& who, Waiter& waiter);
+  /// The same, where the waiter is asked after each wake() alone: many may wait so at no cost.
+  Hold acquire_when_woken(const std::string& who, Waiter& waiter);
+  /// What some waiter says may have changed.
   void wake();
   /// The same without waiting: holds nothing if somebody has the ranks or waits, or it is closed.
   Hold try_acquire(const std::string& who);
@@ -53,8 +57,7 @@ class RanksTurn {
   Hold hold_of(const std::string& who);
   void release(const std::string& who);
   /// Asks again after `look_up`, or not without being woken.
-  Hold wait_for_turn(const std::string& who, const std::function<bool()>& given_up,
-                     const std::function<Place()>& place,
+  Hold wait_for_turn(const std::string& who, Waiter& waiter,
                      std::optional<std::chrono::milliseconds> look_up);
 
   mutable std::mutex mutex_;

@@ -19,8 +19,9 @@ constexpr std::chrono::hours kLongest{7 * 24};
       "OPERATION_NOT_FOUND", {{"operation", name.substr(0, 200)}});
 }
 
-void call_all(const std::vector<std::function<void()>>& calls) {
-  for (const auto& call : calls) call();
+void wake_all(const std::vector<std::weak_ptr<Wakeable>>& wakes) {
+  for (const auto& who : wakes)
+    if (const auto woken = who.lock()) woken->wake();
 }
 
 }  // namespace
@@ -95,17 +96,17 @@ void Operations::make_spare(Entry& ended) {
   spare_[ended.spare] = ended.operation.name();
 }
 
-bool Operations::begin(const std::string& name, std::function<bool()> stop) {
+bool Operations::begin(const std::string& name, std::shared_ptr<Stoppable> running) {
   std::unique_lock lock(mutex_);
   const auto found = entries_.find(name);
   if (found == entries_.end() || found->second.has_ended()) return false;
   Entry& begun = found->second;
   base::move_to(begun.operation, v1::OPERATION_STATE_RUNNING);
   begun.begun = true;
-  begun.stop = std::move(stop);
-  const Calls calls = calls_of(begun);
+  begun.stop = std::move(running);
+  const Wakes wakes = wakes_of(begun);
   lock.unlock();
-  call_all(calls);
+  wake_all(wakes);
   return true;
 }
 
@@ -113,16 +114,16 @@ void Operations::progressed(const std::string& name) {
   std::unique_lock lock(mutex_);
   const auto found = entries_.find(name);
   if (found == entries_.end()) return;
-  const Calls calls = calls_of(found->second);
+  const Wakes wakes = wakes_of(found->second);
   lock.unlock();
-  call_all(calls);
+  wake_all(wakes);
 }
 
-Operations::Calls Operations::calls_of(const Entry& changed) {
-  Calls calls;
+Operations::Wakes Operations::wakes_of(const Entry& changed) {
+  Wakes wakes;
   for (const auto& [number, waiter] : changed.waiters)
-    if (!waiter.at_end || changed.has_ended()) calls.push_back(waiter.call);
-  return calls;
+    if (!waiter.at_end || changed.has_ended()) wakes.push_back(waiter.who);
+  return wakes;
 }
 
 Operations::Outcome Operations::outcome_of(Result result) {
@@ -142,7 +143,7 @@ Operations::Outcome Operations::outcome_of(Result result) {
   return outcome;
 }
 
-Operations::Calls Operations::end(Entry& over, v1::OperationState state,
+Operations::Wakes Operations::end(Entry& over, v1::OperationState state,
                                   const v1::ErrorDetails* error, Outcome outcome) {
   if (over.has_ended()) return {};
   base::move_to(over.operation, state);
@@ -159,7 +160,7 @@ Operations::Calls Operations::end(Entry& over, v1::OperationState state,
   OfRun& of_run = runs_[over.run];
   --of_run.open;
   if (of_run.closed) make_spare(over);
-  return calls_of(over);
+  return wakes_of(over);
 }
 
 void Operations::end_kept(const std::string& name, v1::OperationState state,
@@ -167,14 +168,14 @@ void Operations::end_kept(const std::string& name, v1::OperationState state,
   std::unique_lock lock(mutex_);
   const auto found = entries_.find(name);
   if (found == entries_.end() || found->second.has_ended()) return;
-  const Calls calls = end(found->second, state, error, std::move(outcome));
+  const Wakes wakes = end(found->second, state, error, std::move(outcome));
   make_room();
   lock.unlock();
-  call_all(calls);
-  forget_called(name);
+  wake_all(wakes);
+  forget_woken(name);
 }
 
-void Operations::forget_called(const std::string& name) {
+void Operations::forget_woken(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(name);
   if (found != entries_.end())
@@ -193,7 +194,7 @@ v1::Operation Operations::cancel(const std::string& name) {
   std::unique_lock lock(mutex_);
   Entry& cancelled = entry(name);
   const v1::OperationState state = cancelled.operation.state();
-  if (state == v1::OPERATION_STATE_RUNNING && !(cancelled.stop && cancelled.stop()))
+  if (state == v1::OPERATION_STATE_RUNNING && !(cancelled.stop && cancelled.stop->request_stop()))
     throw FailedPrecondition(
         fmt::format("operation \"{}\" has begun already, and is not left before its end", name),
         "OPERATION_BEGUN", {{"operation", name}});
@@ -203,12 +204,12 @@ v1::Operation Operations::cancel(const std::string& name) {
   if (state == v1::OPERATION_STATE_CANCELLED) return cancelled.view();
   const v1::ErrorDetails error =
       to_details(Cancelled("its client has cancelled it", "CANCELLED_BY_CLIENT"));
-  const Calls calls = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, {});
+  const Wakes wakes = end(cancelled, v1::OPERATION_STATE_CANCELLED, &error, {});
   make_spare(cancelled);
   v1::Operation seen = cancelled.view();
   lock.unlock();
-  call_all(calls);
-  forget_called(name);
+  wake_all(wakes);
+  forget_woken(name);
   return seen;
 }
 
@@ -254,19 +255,19 @@ std::int64_t Operations::add_waiter(Entry& waited, Waiter waiter) {
   return number;
 }
 
-std::int64_t Operations::when_ended(const std::string& name, std::function<void()> ended) {
+std::int64_t Operations::when_ended(const std::string& name, std::weak_ptr<Wakeable> waiter) {
   {
     const std::lock_guard lock(mutex_);
     Entry& waited = entry(name);
-    if (!waited.has_ended()) return add_waiter(waited, {std::move(ended), true});
+    if (!waited.has_ended()) return add_waiter(waited, {std::move(waiter), true});
   }
-  ended();
+  if (const auto woken = waiter.lock()) woken->wake();
   return 0;
 }
 
-std::int64_t Operations::watch(const std::string& name, std::function<void()> changed) {
+std::int64_t Operations::watch(const std::string& name, std::weak_ptr<Wakeable> watcher) {
   const std::lock_guard lock(mutex_);
-  return add_waiter(entry(name), {std::move(changed), false});
+  return add_waiter(entry(name), {std::move(watcher), false});
 }
 
 Operations::Seen Operations::look(const std::string& name) const {

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "daemon/base/states.h"
+#include "daemon/control/host/wakeable.h"
 #include "daemon/control/runs/sample_progress.h"
 #include "v1/run.pb.h"
 
@@ -49,10 +49,16 @@ class Operations {
   /// One that an earlier daemon has carried out, and whose outcome is durable.
   void restore(const std::string& run, const std::string& name, const std::string& verb,
                Result result);
-  /// The ranks have it. From here on it can be cancelled only by `stop`, which must not block and
-  /// calls nothing of this; where it returns false the operation goes on. False if it has ended,
-  /// also if it is not kept any more.
-  bool begin(const std::string& name, std::function<bool()> stop = {});
+  /// What the ranks have of an operation, for whoever cancels it.
+  class Stoppable {
+   public:
+    virtual ~Stoppable() = default;
+    /// False where the operation goes on. Must not block, and calls nothing of the operations.
+    virtual bool request_stop() = 0;
+  };
+  /// The ranks have it. From here on it can be cancelled only by `running`, not at all if that is
+  /// null. False if it has ended, also if it is not kept any more.
+  bool begin(const std::string& name, std::shared_ptr<Stoppable> running = nullptr);
   /// Its progress has grown: tells those who watch it.
   void progressed(const std::string& name);
   // Ends it; nothing happens if it has ended. A result is never null.
@@ -69,13 +75,13 @@ class Operations {
   std::string run_of(const std::string& name) const;
   /// Operations of the run that have not ended.
   std::int64_t open_of(const std::string& run) const;
-  /// Calls `ended` once the operation has ended, at once if it has, from the thread that ends it.
-  /// It must not block; the operation stays until it returns. Returns a number for forget_waiter, 0
-  /// if it had ended.
-  std::int64_t when_ended(const std::string& name, std::function<void()> ended);
-  /// Calls `changed` after each change of the operation and its progress, from the thread that
-  /// makes it. It must not block. Returns a number for forget_waiter.
-  std::int64_t watch(const std::string& name, std::function<void()> changed);
+  /// Wakes `waiter` once the operation has ended, at once if it has, from the thread that ends it.
+  /// The operation stays until wake() returns. Returns a number for forget_waiter, 0 if it had
+  /// ended.
+  std::int64_t when_ended(const std::string& name, std::weak_ptr<Wakeable> waiter);
+  /// Wakes `watcher` after each change of the operation and its progress, from the thread that
+  /// makes it. Returns a number for forget_waiter.
+  std::int64_t watch(const std::string& name, std::weak_ptr<Wakeable> watcher);
   void forget_waiter(const std::string& name, std::int64_t waiter);
   struct Seen {
     v1::Operation operation;  ///< without its result
@@ -100,8 +106,8 @@ class Operations {
  private:
   using Clock = std::chrono::steady_clock;
   struct Waiter {
-    std::function<void()> call;
-    bool at_end = false;  ///< is called then alone
+    std::weak_ptr<Wakeable> who;
+    bool at_end = false;  ///< is woken then alone
   };
   struct Outcome {
     Result result;     ///< null for a large one
@@ -115,7 +121,7 @@ class Operations {
     std::int64_t number = 0;  ///< in order of add
     Outcome outcome;
     Progress progress;
-    std::function<bool()> stop;
+    std::shared_ptr<Stoppable> stop;
     bool begun = false;
     std::int64_t spare = 0;  ///< its place in spare_; 0: its outcome was not told
     Clock::time_point taken, ended;
@@ -134,17 +140,17 @@ class Operations {
 
   Entry& entry(const std::string& name);
   const Entry& entry(const std::string& name) const;
-  using Calls = std::vector<std::function<void()>>;
-  /// With the mutex held: what is to be called without it.
-  static Calls calls_of(const Entry& changed);
+  using Wakes = std::vector<std::weak_ptr<Wakeable>>;
+  /// With the mutex held: who is to be woken without it.
+  static Wakes wakes_of(const Entry& changed);
   /// Without the mutex: a large result takes its time.
   static Outcome outcome_of(Result result);
-  Calls end(Entry& over, v1::OperationState state, const v1::ErrorDetails* error, Outcome outcome);
+  Wakes end(Entry& over, v1::OperationState state, const v1::ErrorDetails* error, Outcome outcome);
   /// The same with what belongs to it, unless it has ended or is not kept any more.
   void end_kept(const std::string& name, v1::OperationState state, const v1::ErrorDetails* error,
                 Outcome outcome);
-  /// Those that were called at its end are done.
-  void forget_called(const std::string& name);
+  /// Forgets those that were woken at its end.
+  void forget_woken(const std::string& name);
   std::int64_t add_waiter(Entry& waited, Waiter waiter);
   Entry& add_entry(const std::string& run, const std::string& name, const std::string& verb);
   /// Of one that has ended.

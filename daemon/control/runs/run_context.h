@@ -46,7 +46,7 @@ struct RunServices {
   std::filesystem::path data_dir;
   TransientUploads& uploads;
   const RanksWaits& waits;
-  RunStates::Uptime uptime;
+  const UptimeClock& clock;
   /// Knows the names of weights that are being saved or deleted.
   std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();
   /// Bounds what the uploads of verbs in flight take at once, in bytes.

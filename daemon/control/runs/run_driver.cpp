@@ -183,10 +183,8 @@ void RunDriver::start(const RunLifecycle::Next& next) {
   if (next.taken.gap) started.push_back(poison(*next.taken.gap));
   const bool skip = std::holds_alternative<v1::SkipRequest>(verb.request);
   const auto stop = std::make_shared<VerbStop>();
-  const bool begun =
-      !refused && context_.operations.begin(verb.operation, may_be_left(verb.request)
-                                                                ? [stop] { return stop->request(); }
-                                                                : std::function<bool()>());
+  const bool begun = !refused && context_.operations.begin(
+                                     verb.operation, may_be_left(verb.request) ? stop : nullptr);
   bool launched = false;
   if (begun) {
     try {

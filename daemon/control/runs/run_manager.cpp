@@ -36,6 +36,17 @@ void check_seconds(const char* field, std::int64_t seconds, std::int64_t most) {
     base::refuse_field(field, "must be in [0, {}], got {}", most, seconds);
 }
 
+/// Waits for the ranks until the run or the daemon ends.
+class WaitingRun final : public RanksTurn::Waiter {
+ public:
+  WaitingRun(const RunContext& context, const RunSession& run) : context_(context), run_(run) {}
+  bool gives_up() override { return context_.stopping || run_.ended(); }
+
+ private:
+  const RunContext& context_;
+  const RunSession& run_;
+};
+
 /// The one place that says who may `act` on a run without its token.
 void check_is_maker(const RunSession& run, const std::string& client, const char* act) {
   if (run.client() == client) return;
@@ -104,8 +115,8 @@ void RunManager::drive(const SessionPtr& session) {
     started_changed_.wait(lock, [&] { return started_ || context_.stopping; });
   }
   const std::string name = run_resource(session->id());
-  const auto given_up = [&] { return context_.stopping || session->ended(); };
-  const Hold turn = context_.turn.acquire_when_woken(name, given_up);
+  WaitingRun waiting(context_, *session);
+  const Hold turn = context_.turn.acquire_when_woken(name, waiting);
   if (!turn) return;
   try {
     const auto memory = context_.budget.hold_run(session->resolved());

@@ -23,7 +23,7 @@ RunParts::RunParts(RunContext& shared, const v1::Run& run)
       id(parse_run_name(run.name())),
       client(run.client()),
       ranks(shared.executor, id),
-      states(shared.store, shared.state, shared.uptime, id),
+      states(shared.store, shared.state, shared.clock, id),
       weights({shared.budget, shared.store, shared.state, *shared.uses, ranks}, id, run.weights()),
       queue({shared.operations, shared.waiting, shared.uploads, states, shared.most_upload_bytes},
             {id, client}, run.next_seq(), gap_timeout_of(run.spec())),

@@ -17,6 +17,19 @@ void add_datum(const std::vector<std::int64_t>& prompt, const Drawn& drawn, v1::
   datum.mutable_tokens()->RemoveLast();
 }
 
+/// Nothing more of a sample is drawn.
+class DrawingStop final : public Operations::Stoppable {
+ public:
+  explicit DrawingStop(std::shared_ptr<TokenChannel> channel) : channel_(std::move(channel)) {}
+  bool request_stop() override {
+    channel_->leave();
+    return true;
+  }
+
+ private:
+  const std::shared_ptr<TokenChannel> channel_;
+};
+
 }  // namespace
 
 Error stale_weights(std::int64_t wanted, std::int64_t step) {
@@ -48,24 +61,16 @@ void RunSample::start(SampleScheduler& scheduler, Operations& operations, const 
                       std::shared_ptr<SampleProgress> progress) {
   const std::shared_ptr<RunSample> sample(
       new RunSample(operations, operation, std::move(order), std::move(progress)));
-  sample->channel_ = std::make_shared<TokenChannel>([weak = std::weak_ptr(sample)] {
-    if (const auto self = weak.lock()) self->collect();
-  });
+  sample->channel_ = std::make_shared<TokenChannel>(sample);
   sample->self_ = sample;
   // Before it draws: whoever watches it sees that it runs before its tokens.
-  if (!operations.begin(operation, [channel = sample->channel_] {
-        channel->leave();
-        return true;
-      })) {
+  if (!operations.begin(operation, std::make_shared<DrawingStop>(sample->channel_))) {
     sample->self_.reset();  // it was cancelled before
     return;
   }
   try {
     SampleTask task{run, sample->order_.origin, sample->order_.starts};
-    if (sample->order_.exact_log_probs || !sample->scored_prompts().empty()) {
-      task.to_score = [sample] { return sample->to_score(); };
-      task.scored = [sample](const v1::LossOutput& output) { sample->take_scores(output); };
-    }
+    if (sample->order_.exact_log_probs || !sample->scored_prompts().empty()) task.scorer = sample;
     scheduler.start(std::move(task), sample->channel_);
   } catch (...) {
     sample->self_.reset();
@@ -80,7 +85,7 @@ void RunSample::add(const DrawnToken& token) {
     other_step_ = token.weights_step;
 }
 
-void RunSample::collect() {
+void RunSample::wake() {
   std::shared_ptr<RunSample> last;
   TokenChannel::Drawn drawn;
   {

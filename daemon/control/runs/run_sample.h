@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/control/host/memory_units.h"
+#include "daemon/control/host/wakeable.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/runs/operations.h"
 #include "daemon/control/runs/run_snapshot.h"
@@ -54,7 +55,7 @@ struct SampleOrder {
 Error stale_weights(std::int64_t wanted, std::int64_t step);
 
 /// Lives until the ranks know nothing more of it.
-class RunSample : public std::enable_shared_from_this<RunSample> {
+class RunSample final : public Wakeable, public SampleScorer {
  public:
   /// Progress for the operation of an order.
   static std::shared_ptr<SampleProgress> make_progress(const SampleOrder& order);
@@ -67,13 +68,13 @@ class RunSample : public std::enable_shared_from_this<RunSample> {
   RunSample(Operations& operations, std::string operation, SampleOrder order,
             std::shared_ptr<SampleProgress> progress);
   /// Takes what was drawn; ends the operation after the last token.
-  void collect();
+  void wake() override;
   /// Under the mutex. Throws what SampleProgress::add throws.
   void add(const DrawnToken& token);
   void end(const std::exception_ptr& error);
   /// Prompts, then prompts with what was drawn, as far as the order asks for them.
-  v1::LossBatch to_score() const;
-  void take_scores(const v1::LossOutput& output);
+  v1::LossBatch to_score() const override;
+  void take_scores(const v1::LossOutput& output) override;
   /// Prompts that have more than one token, by index: the first of their sequences.
   std::vector<std::size_t> scored_prompts() const;
 

@@ -36,7 +36,7 @@ void RunStates::tell(const RunStore::StateRoom& room, v1::Run* run) const {
 void RunStates::set_expiry(v1::SavedState& state) const {
   if (state.ttl_seconds() == 0) return;
   state.set_expires_in_seconds(
-      std::max<std::int64_t>(0, state.saved_at() + state.ttl_seconds() - uptime_()));
+      std::max<std::int64_t>(0, state.saved_at() + state.ttl_seconds() - clock_.uptime()));
 }
 
 void RunStates::check_room(const v1::SaveStateRequest& state) const {
@@ -56,7 +56,7 @@ Error RunStates::none_readable() const {
 
 v1::SavedState RunStates::keep(v1::SavedState saved) {
   const std::lock_guard one(changing_);
-  saved.set_saved_at(uptime_());
+  saved.set_saved_at(clock_.uptime());
   const auto replaced = store_.find_state(saved.name());
   try {
     store_.put_state(saved);
@@ -90,7 +90,7 @@ void RunStates::remove_files(const std::string& folder) const {
 
 void RunStates::remove_expired(const std::string& own, const std::set<std::string>& needed) {
   std::vector<std::string> expired;
-  const std::int64_t now = uptime_();
+  const std::int64_t now = clock_.uptime();
   store_.visit_states(run_, [&](const v1::SavedState& state) {
     if (state.ttl_seconds() > 0 && now - state.saved_at() >= state.ttl_seconds() &&
         state.name() != own && needed.count(state.name()) == 0)

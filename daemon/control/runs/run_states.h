@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/host/uptime_clock.h"
 #include "daemon/control/stores/run_store.h"
 #include "daemon/control/stores/state_dir.h"
 #include "kernels/base/error.h"
@@ -23,12 +23,10 @@ namespace meshloom::control {
 /// come one at a time by its own mutex, under which it calls RunStore and removes files.
 class RunStates {
  public:
-  /// Seconds of all daemons on the state dir together: what the age of a state is counted by.
-  using Uptime = std::function<std::int64_t()>;
-
-  /// `run` is an id, without "runs/". The first two outlive it.
-  RunStates(RunStore& store, const StateDir& dir, Uptime uptime, std::string run)
-      : store_(store), dir_(dir), uptime_(std::move(uptime)), run_(std::move(run)) {}
+  /// `clock`: what the age of a state is counted by; `run` is an id, without "runs/". The first
+  /// three outlive it.
+  RunStates(RunStore& store, const StateDir& dir, const UptimeClock& clock, std::string run)
+      : store_(store), dir_(dir), clock_(clock), run_(std::move(run)) {}
 
   bool empty() const { return store_.count_states(run_) == 0; }
   /// The newest that can be read, as far as is known, without user_metadata.
@@ -70,7 +68,7 @@ class RunStates {
 
   RunStore& store_;
   const StateDir& dir_;
-  const Uptime uptime_;
+  const UptimeClock& clock_;
   const std::string run_;
   std::mutex changing_;
 };

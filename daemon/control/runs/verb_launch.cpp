@@ -18,11 +18,21 @@ using Finish = std::function<v1::VerbResult()>;
 
 /// Of a verb that the ranks have; `stop` as in VerbInFlight.
 struct Started {
-  Started(Finish by, std::function<bool()> until = nullptr)
+  Started(Finish by, std::shared_ptr<Operations::Stoppable> until = nullptr)
       : finish(std::move(by)), stop(std::move(until)) {}
   Finish finish;
-  std::function<bool()> stop;
+  std::shared_ptr<Operations::Stoppable> stop;
   Hold weights;  ///< as in VerbInFlight
+};
+
+/// The ranks leave the command of a loss between two parts of its work.
+class LossStop final : public Operations::Stoppable {
+ public:
+  explicit LossStop(Answer<v1::LossOutput> answer) : answer_(std::move(answer)) {}
+  bool request_stop() override { return answer_.request_stop(); }
+
+ private:
+  const Answer<v1::LossOutput> answer_;
 };
 
 Started finish_loss(const Answer<v1::LossOutput>& answer) {
@@ -31,7 +41,7 @@ Started finish_loss(const Answer<v1::LossOutput>& answer) {
             *result.mutable_loss() = answer.get();
             return result;
           },
-          [answer] { return answer.request_stop(); }};
+          std::make_shared<LossStop>(answer)};
 }
 
 Finish finish_nothing(const Answer<void>& answer) {

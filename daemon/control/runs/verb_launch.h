@@ -13,6 +13,7 @@
 #include "daemon/control/host/memory_units.h"
 #include "daemon/control/jobs/memory_budget.h"
 #include "daemon/control/ranks/run_client.h"
+#include "daemon/control/runs/operations.h"
 #include "daemon/control/runs/run_states.h"
 #include "daemon/control/runs/run_weights.h"
 #include "daemon/control/runs/verb.h"
@@ -35,33 +36,33 @@ struct VerbInFlight {
   Hold weights = {};                                       ///< the name that it saves them under
   /// Waits for the ranks. Throws what the verb throws. Called once.
   std::function<v1::VerbResult()> finish = nullptr;
-  /// Asks the ranks to leave it before its end; false where it is too late. Empty: it is not left.
-  std::function<bool()> stop = nullptr;
+  /// Asks the ranks to leave it before its end; false where it is too late. Null: it is not left.
+  std::shared_ptr<Operations::Stoppable> stop = nullptr;
 };
 
 /// By which a verb is stopped from the moment on that it is about to be launched. Any thread may
 /// call any method.
-class VerbStop {
+class VerbStop final : public Operations::Stoppable {
  public:
   /// False where it is too late, or the verb is not left before its end.
-  bool request() {
+  bool request_stop() override {
     const std::lock_guard lock(mutex_);
-    if (launched_) return stop_ && stop_();
+    if (launched_) return stop_ && stop_->request_stop();
     requested_ = true;
     return true;
   }
   /// The ranks have the verb, whose VerbInFlight::stop this is. False where a stop was requested
   /// before, and comes too late: the ranks have carried the verb out already.
-  bool launched(std::function<bool()> stop) {
+  bool launched(std::shared_ptr<Operations::Stoppable> stop) {
     const std::lock_guard lock(mutex_);
     launched_ = true;
     stop_ = std::move(stop);
-    return !requested_ || (stop_ && stop_());
+    return !requested_ || (stop_ && stop_->request_stop());
   }
 
  private:
   std::mutex mutex_;
-  std::function<bool()> stop_;
+  std::shared_ptr<Operations::Stoppable> stop_;
   bool launched_ = false, requested_ = false;
 };
 

@@ -174,7 +174,7 @@ void VerbQueue::add_in_flight(std::vector<VerbInFlight> begun) {
 void VerbQueue::stop_in_flight() const {
   const std::lock_guard lock(mutex_);
   for (const VerbInFlight& verb : in_flight_)
-    if (verb.stop) verb.stop();
+    if (verb.stop) verb.stop->request_stop();
 }
 
 VerbInFlight* VerbQueue::wait_for_oldest() {

@@ -18,19 +18,17 @@ int three_quarters(int of) { return std::max(1, of * 3 / 4); }
 
 }  // namespace
 
-/// Lives until gRPC is done with it and no thread has it any more.
-class CallHost::Call final : public grpc::ServerUnaryReactor,
-                             public std::enable_shared_from_this<Call> {
+/// Lives until its door is done with it and no thread has it any more.
+class CallHost::Call final : public UnaryCall, public std::enable_shared_from_this<Call> {
  public:
   Call(CallHost& host, const char* method, Caller caller, Body body)
       : host_(host), method_(method), caller_(std::move(caller)), body_(std::move(body)) {}
 
   const std::string& client() const { return caller_.address(); }
-  void keep_until_done() { self_ = shared_from_this(); }
 
   grpc::Status carry_out() {
     grpc::Status status = guarded(method_, [this] {
-      body_(caller_, [this] {
+      body_([this] {
         if (host_.stopping_) refuse_stopping();
         if (gone_) throw Cancelled("the client has gone", "CANCELLED_BY_CLIENT");
       });
@@ -38,40 +36,37 @@ class CallHost::Call final : public grpc::ServerUnaryReactor,
     body_ = nullptr;
     return status;
   }
+  void cancel() override {
+    gone_ = true;
+    if (host_.drop(*this)) end(grpc::Status::CANCELLED);
+  }
+  using UnaryCall::end;
 
  private:
-  void OnCancel() override {
-    gone_ = true;
-    if (host_.drop(*this)) Finish(grpc::Status::CANCELLED);
+  void start() override {
+    const grpc::Status status = guarded(method_, [&] { host_.add(client(), shared_from_this()); });
+    if (!status.ok()) end(status);
   }
-  void OnDone() override { const auto last = std::move(self_); }
 
   CallHost& host_;
   const char* const method_;
   const Caller caller_;
   Body body_;
   std::atomic<bool> gone_ = false;
-  CallPtr self_;  ///< until gRPC is done with it
 };
 
 CallHost::~CallHost() { stop(); }
 
-grpc::ServerUnaryReactor* CallHost::answer(const char* method, grpc::CallbackServerContext& context,
-                                           const google::protobuf::Message& request, Body body) {
-  return answer(method, context,
-                [&request, body = std::move(body)](const Caller& caller, const GoOn& go_on) {
-                  check_request_size(request);
-                  body(caller, go_on);
-                });
+std::shared_ptr<UnaryCall> CallHost::call(const char* method, const Caller& caller,
+                                          const google::protobuf::Message& request, Body body) {
+  return call(method, caller, [&request, body = std::move(body)](const GoOn& go_on) {
+    check_request_size(request);
+    body(go_on);
+  });
 }
 
-grpc::ServerUnaryReactor* CallHost::answer(const char* method, grpc::CallbackServerContext& context,
-                                           Body body) {
-  const auto call = std::make_shared<Call>(*this, method, caller_of(context), std::move(body));
-  call->keep_until_done();
-  const grpc::Status status = guarded(method, [&] { add(call->client(), call); });
-  if (!status.ok()) call->Finish(status);
-  return call.get();
+std::shared_ptr<UnaryCall> CallHost::call(const char* method, const Caller& caller, Body body) {
+  return std::make_shared<Call>(*this, method, caller, std::move(body));
 }
 
 void CallHost::add(const std::string& client, const CallPtr& call) {
@@ -139,7 +134,7 @@ void CallHost::work() {
     changed_.notify_one();
     lock.unlock();
     // Its place is free by now: who has heard of the end may begin the next call.
-    call->Finish(status);
+    call->end(status);
     call.reset();
     lock.lock();
   }
@@ -181,7 +176,7 @@ void CallHost::request_stop() {
     changed_.notify_all();
   }
   const grpc::Status status = guarded("a call that waits", [] { refuse_stopping(); });
-  for (const CallPtr& call : dropped) call->Finish(status);
+  for (const CallPtr& call : dropped) call->end(status);
 }
 
 void CallHost::stop() {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unary calls that read files, search or delete: carried out beside gRPC's threads.
+// Unary calls that read files, search or delete: carried out beside the threads of their door.
 #pragma once
 
 #include <google/protobuf/message.h>
-#include <grpcpp/grpcpp.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -16,7 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/control/net/grpc_caller.h"
+#include "daemon/control/net/caller.h"
+#include "daemon/control/services/unary_call.h"
 
 namespace meshloom::control {
 
@@ -35,22 +35,20 @@ class CallHost {
   /// Throws Cancelled (CANCELLED_BY_CLIENT) once the client has gone, and Unavailable (STOPPING)
   /// after request_stop(): to be called again and again by what takes long.
   using GoOn = std::function<void()>;
-  using Body = std::function<void(const Caller& caller, const GoOn& go_on)>;
+  using Body = std::function<void(const GoOn& go_on)>;
 
   explicit CallHost(const Options& options) : options_(options) {}
   ~CallHost();
   CallHost(const CallHost&) = delete;
   CallHost& operator=(const CallHost&) = delete;
 
-  /// What the handler of a callback method returns. `body` fills in the response, or throws; it
-  /// may use request and response of the call, which last until it has returned. The call ends
-  /// with RESOURCE_EXHAUSTED (TOO_MANY_CALLS) where there is no place for it. `method` is for the
-  /// log.
-  grpc::ServerUnaryReactor* answer(const char* method, grpc::CallbackServerContext& context,
-                                   Body body);
+  /// What a handler returns. `body` fills in the response, or throws; it may use request and
+  /// response of the call. The call ends with RESOURCE_EXHAUSTED (TOO_MANY_CALLS) where there is no
+  /// place for it. `method` is for the log.
+  std::shared_ptr<UnaryCall> call(const char* method, const Caller& caller, Body body);
   /// The same for a request that is no verb of a run: above kRequestBytes it is refused.
-  grpc::ServerUnaryReactor* answer(const char* method, grpc::CallbackServerContext& context,
-                                   const google::protobuf::Message& request, Body body);
+  std::shared_ptr<UnaryCall> call(const char* method, const Caller& caller,
+                                  const google::protobuf::Message& request, Body body);
 
   /// That wait or are carried out.
   int calls() const;
@@ -91,19 +89,5 @@ class CallHost {
   std::int64_t begun_ = 0;
   std::vector<std::thread> threads_;
 };
-
-/// What the handler of a callback method returns that is carried out where it is called, on one of
-/// the few threads on which gRPC runs reactions: handler(const Caller&) looks at memory alone and
-/// waits for nobody.
-/// Such a call is answered whatever others do, and refused where its request is above
-/// kRequestBytes.
-template <typename Handler>
-grpc::ServerUnaryReactor* answer_at_once(const char* method, grpc::CallbackServerContext& context,
-                                         const google::protobuf::Message& request,
-                                         Handler&& handler) {
-  grpc::ServerUnaryReactor* reactor = context.DefaultReactor();
-  reactor->Finish(guarded(method, context, request, handler));
-  return reactor;
-}
 
 }  // namespace meshloom::control

@@ -2,9 +2,9 @@
 #include "daemon/control/services/checkpoint_service.h"
 
 #include <charconv>
+#include "daemon/control/services/grpc_door.h"
 
 #include "daemon/base/utf8.h"
-#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/download_stream.h"
 #include "daemon/control/services/export_stream.h"
@@ -124,29 +124,30 @@ std::pair<std::vector<v1::Job>, std::int64_t> CheckpointServiceImpl::job_at(
   return {{store_.get(parse_job_name(name))}, 0};
 }
 
-grpc::ServerUnaryReactor* CheckpointServiceImpl::ListCheckpoints(
-    grpc::CallbackServerContext* context, const v1::ListCheckpointsRequest* request,
+std::shared_ptr<UnaryCall> CheckpointServiceImpl::list_checkpoints(
+    const Caller& caller, const v1::ListCheckpointsRequest& request,
     v1::ListCheckpointsResponse* response) {
-  CallHost& host = request->verify() ? verifications_ : lists_;
-  return host.answer(
-      "ListCheckpoints", *context, *request,
-      [=, this](const Caller&, const auto& go_on) { fill_page(*request, go_on, response); });
+  CallHost& host = request.verify() ? verifications_ : lists_;
+  return host.call("ListCheckpoints", caller, request,
+                   [&request, response, this](const CallHost::GoOn& go_on) {
+                     fill_page(request, go_on, response);
+                   });
 }
 
-grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
-    grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) {
+std::shared_ptr<Stream<v1::ReadCheckpointResponse>> CheckpointServiceImpl::read_checkpoint(
+    const Caller& caller, const v1::ReadCheckpointRequest& request) {
   const DownloadSources& sources = *this;
-  return std::make_shared<DownloadStream>(downloads_, *context, sources, *request)->open();
+  return std::make_shared<DownloadStream>(downloads_, caller, sources, request);
 }
 
-grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* CheckpointServiceImpl::ExportCheckpoint(
-    grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request) {
+std::shared_ptr<Stream<v1::ExportCheckpointResponse>> CheckpointServiceImpl::export_checkpoint(
+    const Caller& caller, const v1::ExportCheckpointRequest& request) {
   const ExportStream::World world = {store_, state_, stopping_};
-  return std::make_shared<ExportStream>(exports_, *context, world, *request)->open();
+  return std::make_shared<ExportStream>(exports_, caller, world, request);
 }
 
-void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest& request,
-                                              const std::string& client) {
+void CheckpointServiceImpl::remove(const v1::DeleteCheckpointRequest& request,
+                                   const std::string& client) {
   const RequestKey key = make_request_key("DeleteCheckpoint", request, client);
   const CheckpointName name = parse_checkpoint_name(request.name());
   // Which one is the newest is for one deletion at a time to see.
@@ -173,12 +174,11 @@ void CheckpointServiceImpl::delete_checkpoint(const v1::DeleteCheckpointRequest&
   spdlog::info("job {}: a client deletes {}", name.job, name.folder);
 }
 
-grpc::ServerUnaryReactor* CheckpointServiceImpl::DeleteCheckpoint(
-    grpc::CallbackServerContext* context, const v1::DeleteCheckpointRequest* request,
-    v1::DeleteCheckpointResponse*) {
-  return deletions_.answer(
-      "DeleteCheckpoint", *context, *request,
-      [=, this](const Caller& caller, const auto&) { delete_checkpoint(*request, caller.name()); });
+std::shared_ptr<UnaryCall> CheckpointServiceImpl::delete_checkpoint(
+    const Caller& caller, const v1::DeleteCheckpointRequest& request) {
+  return deletions_.call(
+      "DeleteCheckpoint", caller, request,
+      [caller, &request, this](const CallHost::GoOn&) { remove(request, caller.name()); });
 }
 
 DownloadSources::Source CheckpointServiceImpl::find(const Caller& caller,
@@ -195,6 +195,30 @@ DownloadSources::Source CheckpointServiceImpl::find(const Caller& caller,
         fmt::format("{} are in memory: save weights on disk to download them", name),
         "WEIGHTS_IN_MEMORY", {{"weights", name}});
   return {state_.root() / saved.folder(), run->hold_lease_of(caller.run_token())};
+}
+
+// gRPC calls these adapters of the handlers.
+
+grpc::ServerUnaryReactor* CheckpointServiceImpl::ListCheckpoints(
+    grpc::CallbackServerContext* context, const v1::ListCheckpointsRequest* request,
+    v1::ListCheckpointsResponse* response) {
+  return serve(list_checkpoints(caller_of(*context), *request, response));
+}
+
+grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
+    grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) {
+  return serve(*context, read_checkpoint(caller_of(*context), *request));
+}
+
+grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* CheckpointServiceImpl::ExportCheckpoint(
+    grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request) {
+  return serve(*context, export_checkpoint(caller_of(*context), *request));
+}
+
+grpc::ServerUnaryReactor* CheckpointServiceImpl::DeleteCheckpoint(
+    grpc::CallbackServerContext* context, const v1::DeleteCheckpointRequest* request,
+    v1::DeleteCheckpointResponse*) {
+  return serve(delete_checkpoint(caller_of(*context), *request));
 }
 
 }  // namespace meshloom::control

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/client_service.h"
 #include "daemon/control/services/download_stream.h"
+#include "daemon/control/services/stream.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -34,6 +36,18 @@ class CheckpointServiceImpl final : public CheckpointServiceBase,
   CheckpointServiceImpl(JobStore& store, const RunManager& runs, const StateDir& state,
                         const StreamHost::Options& downloads = {"downloads", 8, 2});
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  std::shared_ptr<UnaryCall> list_checkpoints(const Caller& caller,
+                                              const v1::ListCheckpointsRequest& request,
+                                              v1::ListCheckpointsResponse* response);
+  std::shared_ptr<Stream<v1::ReadCheckpointResponse>> read_checkpoint(
+      const Caller& caller, const v1::ReadCheckpointRequest& request);
+  std::shared_ptr<Stream<v1::ExportCheckpointResponse>> export_checkpoint(
+      const Caller& caller, const v1::ExportCheckpointRequest& request);
+  std::shared_ptr<UnaryCall> delete_checkpoint(const Caller& caller,
+                                               const v1::DeleteCheckpointRequest& request);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerUnaryReactor* ListCheckpoints(grpc::CallbackServerContext* context,
                                             const v1::ListCheckpointsRequest* request,
                                             v1::ListCheckpointsResponse* response) override;
@@ -44,6 +58,7 @@ class CheckpointServiceImpl final : public CheckpointServiceBase,
   grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
                                              const v1::DeleteCheckpointRequest* request,
                                              v1::DeleteCheckpointResponse* response) override;
+
   /// Exports and comparisons of digests that are under way are given up. Does not wait.
   void request_stop() override;
   /// The same, and calls that wait end.
@@ -61,7 +76,7 @@ class CheckpointServiceImpl final : public CheckpointServiceBase,
 
   /// A download of a run's weights holds the lease of a caller that holds the run.
   Source find(const Caller& caller, const std::string& name) const override;
-  void delete_checkpoint(const v1::DeleteCheckpointRequest& request, const std::string& client);
+  void remove(const v1::DeleteCheckpointRequest& request, const std::string& client);
 
   JobStore& store_;
   const RunManager& runs_;

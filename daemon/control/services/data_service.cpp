@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/data_service.h"
 
+#include "daemon/control/services/grpc_door.h"
 #include "daemon/control/services/import_stream.h"
 #include "daemon/control/services/text_tokens.h"
 
@@ -20,38 +21,67 @@ void DataServiceImpl::stop() {
   inspections_.stop();
 }
 
+std::shared_ptr<Stream<v1::InspectDataResponse>> DataServiceImpl::inspect_data(
+    const Caller& caller, const v1::InspectDataRequest& request) {
+  return std::make_shared<InspectDataStream>(inspections_, caller, world_, request);
+}
+
+std::shared_ptr<Stream<v1::TokenizeDataResponse>> DataServiceImpl::tokenize_data(
+    const Caller& caller, const v1::TokenizeDataRequest& request) {
+  return std::make_shared<TokenizeDataStream>(tokenizations_, caller, world_, request);
+}
+
+std::shared_ptr<Stream<v1::ImportUploadResponse>> DataServiceImpl::import_upload(
+    const Caller& caller, const v1::ImportUploadRequest& request) {
+  StreamHost& host = request.validate_only() ? checks_ : imports_;
+  return std::make_shared<ImportStream>(host, caller, world_, uploads_, request);
+}
+
+std::shared_ptr<UnaryCall> DataServiceImpl::encode_text(const Caller& caller,
+                                                        const v1::EncodeTextRequest& request,
+                                                        v1::EncodeTextResponse* response) {
+  return texts_.call(
+      "EncodeText", caller, request, [&request, response, this](const CallHost::GoOn& go_on) {
+        *response = control::encode_text(request, world_.folders, world_.tokenization, go_on);
+      });
+}
+
+std::shared_ptr<UnaryCall> DataServiceImpl::decode_tokens(const Caller& caller,
+                                                          const v1::DecodeTokensRequest& request,
+                                                          v1::DecodeTokensResponse* response) {
+  return texts_.call(
+      "DecodeTokens", caller, request, [&request, response, this](const CallHost::GoOn& go_on) {
+        *response = control::decode_tokens(request, world_.folders, world_.tokenization, go_on);
+      });
+}
+
+// gRPC calls these adapters of the handlers.
+
 grpc::ServerWriteReactor<v1::InspectDataResponse>* DataServiceImpl::InspectData(
     grpc::CallbackServerContext* context, const v1::InspectDataRequest* request) {
-  return std::make_shared<InspectDataStream>(inspections_, *context, world_, *request)->open();
+  return serve(*context, inspect_data(caller_of(*context), *request));
 }
 
 grpc::ServerWriteReactor<v1::TokenizeDataResponse>* DataServiceImpl::TokenizeData(
     grpc::CallbackServerContext* context, const v1::TokenizeDataRequest* request) {
-  return std::make_shared<TokenizeDataStream>(tokenizations_, *context, world_, *request)->open();
+  return serve(*context, tokenize_data(caller_of(*context), *request));
 }
 
 grpc::ServerWriteReactor<v1::ImportUploadResponse>* DataServiceImpl::ImportUpload(
     grpc::CallbackServerContext* context, const v1::ImportUploadRequest* request) {
-  StreamHost& host = request->validate_only() ? checks_ : imports_;
-  return std::make_shared<ImportStream>(host, *context, world_, uploads_, *request)->open();
+  return serve(*context, import_upload(caller_of(*context), *request));
 }
 
 grpc::ServerUnaryReactor* DataServiceImpl::EncodeText(grpc::CallbackServerContext* context,
                                                       const v1::EncodeTextRequest* request,
                                                       v1::EncodeTextResponse* response) {
-  return texts_.answer(
-      "EncodeText", *context, *request, [=, this](const Caller&, const CallHost::GoOn& go_on) {
-        *response = encode_text(*request, world_.folders, world_.tokenization, go_on);
-      });
+  return serve(encode_text(caller_of(*context), *request, response));
 }
 
 grpc::ServerUnaryReactor* DataServiceImpl::DecodeTokens(grpc::CallbackServerContext* context,
                                                         const v1::DecodeTokensRequest* request,
                                                         v1::DecodeTokensResponse* response) {
-  return texts_.answer(
-      "DecodeTokens", *context, *request, [=, this](const Caller&, const CallHost::GoOn& go_on) {
-        *response = decode_tokens(*request, world_.folders, world_.tokenization, go_on);
-      });
+  return serve(decode_tokens(caller_of(*context), *request, response));
 }
 
 }  // namespace meshloom::control

@@ -2,10 +2,13 @@
 // DataService: text and tokens below the daemon's data folders.
 #pragma once
 
+#include <memory>
+
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/client_service.h"
 #include "daemon/control/services/data_output.h"
 #include "daemon/control/services/data_streams.h"
+#include "daemon/control/services/stream.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/upload_store.h"
 #include "v1/data_service.grpc.pb.h"
@@ -31,6 +34,20 @@ class DataServiceImpl final : public DataServiceBase, public ClientService {
         outputs_(options.data_dir, options.state_dir),
         world_{folders, tokenization, options.data_dir, outputs_, options.threads, stopping_} {}
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  std::shared_ptr<Stream<v1::InspectDataResponse>> inspect_data(
+      const Caller& caller, const v1::InspectDataRequest& request);
+  std::shared_ptr<Stream<v1::TokenizeDataResponse>> tokenize_data(
+      const Caller& caller, const v1::TokenizeDataRequest& request);
+  std::shared_ptr<Stream<v1::ImportUploadResponse>> import_upload(
+      const Caller& caller, const v1::ImportUploadRequest& request);
+  std::shared_ptr<UnaryCall> encode_text(const Caller& caller, const v1::EncodeTextRequest& request,
+                                         v1::EncodeTextResponse* response);
+  std::shared_ptr<UnaryCall> decode_tokens(const Caller& caller,
+                                           const v1::DecodeTokensRequest& request,
+                                           v1::DecodeTokensResponse* response);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerWriteReactor<v1::InspectDataResponse>* InspectData(
       grpc::CallbackServerContext* context, const v1::InspectDataRequest* request) override;
   grpc::ServerWriteReactor<v1::TokenizeDataResponse>* TokenizeData(
@@ -43,6 +60,7 @@ class DataServiceImpl final : public DataServiceBase, public ClientService {
   grpc::ServerUnaryReactor* DecodeTokens(grpc::CallbackServerContext* context,
                                          const v1::DecodeTokensRequest* request,
                                          v1::DecodeTokensResponse* response) override;
+
   /// Calls that are under way end soon. Does not wait.
   void request_stop() override;
   /// After the server's shutdown.

@@ -33,9 +33,8 @@ class DataStream : public Stream<Response> {
  protected:
   using Result = std::remove_cvref_t<decltype(std::declval<const Response&>().result())>;
 
-  DataStream(StreamHost& host, grpc::CallbackServerContext& context, const char* method,
-             const DataWorld& world)
-      : Stream<Response>(host, context, method), world_(world) {}
+  DataStream(StreamHost& host, const Caller& caller, const char* method, const DataWorld& world)
+      : Stream<Response>(host, caller, method), world_(world) {}
 
   void part_done(const std::string& path, std::uint64_t bytes, std::uint64_t total) {
     check_wanted();
@@ -73,9 +72,9 @@ class DataStream : public Stream<Response> {
 
 class InspectDataStream final : public DataStream<v1::InspectDataResponse> {
  public:
-  InspectDataStream(StreamHost& host, grpc::CallbackServerContext& context, const DataWorld& world,
+  InspectDataStream(StreamHost& host, const Caller& caller, const DataWorld& world,
                     const v1::InspectDataRequest& request)
-      : DataStream(host, context, "InspectData", world), request_(request) {}
+      : DataStream(host, caller, "InspectData", world), request_(request) {}
 
  private:
   Result make_result() override;
@@ -85,9 +84,9 @@ class InspectDataStream final : public DataStream<v1::InspectDataResponse> {
 
 class TokenizeDataStream final : public DataStream<v1::TokenizeDataResponse> {
  public:
-  TokenizeDataStream(StreamHost& host, grpc::CallbackServerContext& context, const DataWorld& world,
+  TokenizeDataStream(StreamHost& host, const Caller& caller, const DataWorld& world,
                      const v1::TokenizeDataRequest& request)
-      : DataStream(host, context, "TokenizeData", world), request_(request) {}
+      : DataStream(host, caller, "TokenizeData", world), request_(request) {}
 
  private:
   Result make_result() override;

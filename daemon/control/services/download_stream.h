@@ -35,9 +35,9 @@ class DownloadSources {
 class DownloadStream final : public Stream<v1::ReadCheckpointResponse> {
  public:
   /// `sources` outlives the calls of the server.
-  DownloadStream(StreamHost& host, grpc::CallbackServerContext& context,
-                 const DownloadSources& sources, const v1::ReadCheckpointRequest& request)
-      : Stream(host, context, "ReadCheckpoint"), sources_(sources), request_(request) {}
+  DownloadStream(StreamHost& host, const Caller& caller, const DownloadSources& sources,
+                 const v1::ReadCheckpointRequest& request)
+      : Stream(host, caller, "ReadCheckpoint"), sources_(sources), request_(request) {}
 
  private:
   /// Throws DataLoss (CHECKPOINT_DAMAGED) where a file that was read to its end has another digest.

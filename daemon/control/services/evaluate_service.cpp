@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/evaluate_service.h"
 
+#include "daemon/control/services/grpc_door.h"
 namespace meshloom::control {
 
 EvaluateServiceImpl::EvaluateServiceImpl(const EvaluationServices& services)
@@ -14,9 +15,16 @@ void EvaluateServiceImpl::stop() {
   evaluations_.stop();
 }
 
+std::shared_ptr<Stream<v1::EvaluateResponse>> EvaluateServiceImpl::evaluate(
+    const Caller& caller, const v1::EvaluateRequest& request) {
+  return std::make_shared<EvaluateStream>(evaluations_, caller, world_, request);
+}
+
+// gRPC calls these adapters of the handlers.
+
 grpc::ServerWriteReactor<v1::EvaluateResponse>* EvaluateServiceImpl::Evaluate(
     grpc::CallbackServerContext* context, const v1::EvaluateRequest* request) {
-  return std::make_shared<EvaluateStream>(evaluations_, *context, world_, *request)->open();
+  return serve(*context, evaluate(caller_of(*context), *request));
 }
 
 }  // namespace meshloom::control

@@ -2,8 +2,11 @@
 // EvaluateService: losses of a job, a checkpoint, a Hugging Face folder or a model on data.
 #pragma once
 
+#include <memory>
+
 #include "daemon/control/services/client_service.h"
 #include "daemon/control/services/evaluate_stream.h"
+#include "daemon/control/services/stream.h"
 #include "daemon/control/services/stream_host.h"
 #include "v1/evaluate_service.grpc.pb.h"
 
@@ -16,8 +19,14 @@ class EvaluateServiceImpl final
   /// Removes what evaluations of a daemon that died have left in the state dir.
   explicit EvaluateServiceImpl(const EvaluationServices& services);
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  std::shared_ptr<Stream<v1::EvaluateResponse>> evaluate(const Caller& caller,
+                                                         const v1::EvaluateRequest& request);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerWriteReactor<v1::EvaluateResponse>* Evaluate(
       grpc::CallbackServerContext* context, const v1::EvaluateRequest* request) override;
+
   /// Those that wait or compute end soon. Does not wait.
   void request_stop() override { stopping_ = true; }
   /// After the server's shutdown.

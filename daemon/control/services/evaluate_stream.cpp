@@ -166,20 +166,31 @@ v1::RunConfig EvaluateStream::config_for(const std::optional<v1::Job>& job) cons
   return config;
 }
 
+/// Waits for the ranks, and tells the client of it now and then.
+class EvaluateStream::Waiting final : public RanksTurn::Waiter {
+ public:
+  Waiting(EvaluateStream& stream, const std::string& name) : stream_(stream), name_(name) {}
+  bool gives_up() override {
+    if (Clock::now() >= tell_at_) {
+      stream_.tell_wait(name_);
+      tell_at_ = Clock::now() + kBetweenWaits;
+    }
+    return stream_.given_up() || stream_.world_.executor.fatal();
+  }
+
+ private:
+  EvaluateStream& stream_;
+  const std::string& name_;
+  Clock::time_point tell_at_ = Clock::now() + kFirstWait;
+};
+
 Hold EvaluateStream::take_turn(const std::string& name) {
   if (Hold turn = world_.turn.try_acquire(name)) return turn;
   const auto ahead = world_.turn.ahead_of(name);
   if (request_.no_wait()) throw_busy(ahead);
   tell_wait(name);
-  auto tell_at = Clock::now() + kFirstWait;
-  const auto look_up = [&] {
-    if (Clock::now() >= tell_at) {
-      tell_wait(name);
-      tell_at = Clock::now() + kBetweenWaits;
-    }
-    return given_up() || world_.executor.fatal();
-  };
-  Hold turn = world_.turn.acquire(name, look_up);
+  Waiting waiting(*this, name);
+  Hold turn = world_.turn.acquire(name, waiting);
   if (!turn) throw Unavailable("the evaluation was given up before it had the ranks", "STOPPING");
   return turn;
 }

@@ -48,11 +48,13 @@ struct EvaluationWorld : EvaluationServices {
 /// Holds a thread of its host from its beginning to its end, while it waits for the ranks as well.
 class EvaluateStream final : public Stream<v1::EvaluateResponse> {
  public:
-  EvaluateStream(StreamHost& host, grpc::CallbackServerContext& context,
-                 const EvaluationWorld& world, const v1::EvaluateRequest& request)
-      : Stream(host, context, "Evaluate"), world_(world), request_(request) {}
+  EvaluateStream(StreamHost& host, const Caller& caller, const EvaluationWorld& world,
+                 const v1::EvaluateRequest& request)
+      : Stream(host, caller, "Evaluate"), world_(world), request_(request) {}
 
  private:
+  class Waiting;
+
   bool produce() override;
   v1::Evaluation evaluate();
   std::optional<v1::Job> find_job() const;

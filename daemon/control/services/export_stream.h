@@ -20,9 +20,9 @@ class ExportStream final : public Stream<v1::ExportCheckpointResponse> {
     const StateDir& state;
     const std::atomic<bool>& stopping;  ///< an export that is under way is given up
   };
-  ExportStream(StreamHost& host, grpc::CallbackServerContext& context, const World& world,
+  ExportStream(StreamHost& host, const Caller& caller, const World& world,
                const v1::ExportCheckpointRequest& request)
-      : Stream(host, context, "ExportCheckpoint"), world_(world), request_(request) {}
+      : Stream(host, caller, "ExportCheckpoint"), world_(world), request_(request) {}
 
  private:
   bool produce() override;

@@ -47,9 +47,9 @@ bool is_run_gone(const std::exception_ptr& error) {
 
 }  // namespace
 
-GenerateStream::GenerateStream(StreamHost& host, grpc::CallbackServerContext& context,
-                               SampleSources& sources, const v1::GenerateRequest& request)
-    : Stream(host, context, "Generate"), sources_(sources), request_(request) {}
+GenerateStream::GenerateStream(StreamHost& host, const Caller& caller, SampleSources& sources,
+                               const v1::GenerateRequest& request)
+    : Stream(host, caller, "Generate"), sources_(sources), request_(request) {}
 
 GenerateStream::~GenerateStream() { let_go(); }
 
@@ -96,14 +96,14 @@ void GenerateStream::begin(bool live) {
   channel_.reset();
   if (!live_run_.empty()) return start_sample();
   sources_.cache().request(
-      place.folder, [stream = weak_from_this(), wake = waker()](const SourceCache::Source* source) {
+      place.folder, [stream = weak_from_this()](const SourceCache::Source* source) {
         const auto self = std::static_pointer_cast<GenerateStream>(stream.lock());
         if (!self || !source) return self != nullptr;
         {
           const std::lock_guard lock(self->mutex_);
           self->arrived_ = *source;
         }
-        wake();
+        self->waker()->wake();
         return true;
       });
 }

@@ -24,7 +24,7 @@ namespace meshloom::control {
 /// on with the job's newest model.
 class GenerateStream final : public Stream<v1::GenerateResponse> {
  public:
-  GenerateStream(StreamHost& host, grpc::CallbackServerContext& context, SampleSources& sources,
+  GenerateStream(StreamHost& host, const Caller& caller, SampleSources& sources,
                  const v1::GenerateRequest& request);
   /// Nothing more is drawn.
   ~GenerateStream() override;

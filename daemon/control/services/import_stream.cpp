@@ -22,10 +22,9 @@ constexpr std::uint64_t kUnsynced = std::uint64_t{64} << 20;
 
 }  // namespace
 
-ImportStream::ImportStream(StreamHost& host, grpc::CallbackServerContext& context,
-                           const DataWorld& world, UploadStore& uploads,
-                           const v1::ImportUploadRequest& request)
-    : DataStream(host, context, "ImportUpload", world), uploads_(uploads), request_(request) {}
+ImportStream::ImportStream(StreamHost& host, const Caller& caller, const DataWorld& world,
+                           UploadStore& uploads, const v1::ImportUploadRequest& request)
+    : DataStream(host, caller, "ImportUpload", world), uploads_(uploads), request_(request) {}
 
 void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path& path) {
   const std::uint64_t size = content.file.size();

@@ -12,8 +12,8 @@ namespace meshloom::control {
 class ImportStream final : public DataStream<v1::ImportUploadResponse> {
  public:
   /// `uploads` outlives the calls of the server.
-  ImportStream(StreamHost& host, grpc::CallbackServerContext& context, const DataWorld& world,
-               UploadStore& uploads, const v1::ImportUploadRequest& request);
+  ImportStream(StreamHost& host, const Caller& caller, const DataWorld& world, UploadStore& uploads,
+               const v1::ImportUploadRequest& request);
 
  private:
   Result make_result() override;

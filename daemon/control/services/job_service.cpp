@@ -7,7 +7,6 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/states.h"
 #include "daemon/control/jobs/token_channel.h"
-#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/line_streams.h"
 #include "daemon/control/services/watch_stream.h"
@@ -72,7 +71,7 @@ void check_spec(const v1::JobSpec& spec) {
 }
 
 /// What the client `meshloom` makes of a file with this text.
-v1::ReadConfigResponse read_config(const v1::ReadConfigRequest& request) {
+v1::ReadConfigResponse read_job_text(const v1::ReadConfigRequest& request) {
   constexpr std::size_t kLongestName = 4096;
   if (request.text().size() > kLargestSpec)
     base::refuse_field("text", "has {} bytes, at most {} are read", request.text().size(),
@@ -125,133 +124,121 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
   return response;
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::SubmitJob(grpc::CallbackServerContext* context,
-                                                    const v1::SubmitJobRequest* request,
-                                                    v1::SubmitJobResponse* response) {
-  return submissions_.answer("SubmitJob", *context, *request,
-                             [=, this](const Caller& caller, const auto&) {
-                               *response = submit(*request, caller.name());
-                             });
+std::shared_ptr<UnaryCall> JobServiceImpl::submit_job(const Caller& caller,
+                                                      const v1::SubmitJobRequest& request,
+                                                      v1::SubmitJobResponse* response) {
+  return submissions_.call("SubmitJob", caller, request,
+                           [caller, &request, response, this](const CallHost::GoOn&) {
+                             *response = submit(request, caller.name());
+                           });
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::ReadConfig(grpc::CallbackServerContext* context,
-                                                     const v1::ReadConfigRequest* request,
-                                                     v1::ReadConfigResponse* response) {
-  return submissions_.answer("ReadConfig", *context, *request, [=](const Caller&, const auto&) {
-    *response = read_config(*request);
-  });
+std::shared_ptr<UnaryCall> JobServiceImpl::read_config(const Caller& caller,
+                                                       const v1::ReadConfigRequest& request,
+                                                       v1::ReadConfigResponse* response) {
+  return submissions_.call(
+      "ReadConfig", caller, request,
+      [&request, response](const CallHost::GoOn&) { *response = read_job_text(request); });
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
-                                                 const v1::GetJobRequest* request,
-                                                 v1::GetJobResponse* response) {
-  return answer_at_once("GetJob", *context, *request, [&](const Caller&) {
-    *response->mutable_job() = store_.get(parse_job_name(request->name()));
-    if (queue_ != nullptr) queue_->tell(response->mutable_job());
-  });
+v1::GetJobResponse JobServiceImpl::get_job(const v1::GetJobRequest& request) {
+  v1::GetJobResponse response;
+  *response.mutable_job() = store_.get(parse_job_name(request.name()));
+  if (queue_ != nullptr) queue_->tell(response.mutable_job());
+  return response;
 }
 
-grpc::Status JobServiceImpl::ListJobs(grpc::ServerContext*, const v1::ListJobsRequest* request,
-                                      v1::ListJobsResponse* response) {
-  return guarded("ListJobs", *request, [&] {
-    constexpr int kMostJobs = 500;  // of a few KiB each: a page stays below the message limit
-    // A token is of the same list with the same filter.
-    std::string scope = "jobs";
-    const std::map<std::string, std::string> sorted(request->labels().begin(),
-                                                    request->labels().end());
-    for (const auto& [key, value] : sorted) scope += fmt::format(";{}={}", key, value);
-    const auto position = parse_page_token(scope, request->page_token());
-    auto [jobs, next] = store_.list(position, page_size_of(*request, kMostJobs), request->labels());
-    for (auto& job : jobs) *response->add_jobs() = std::move(job);
-    if (next > 0) response->set_next_page_token(make_page_token(scope, next));
-  });
+v1::ListJobsResponse JobServiceImpl::list_jobs(const v1::ListJobsRequest& request) {
+  v1::ListJobsResponse response;
+  constexpr int kMostJobs = 500;  // of a few KiB each: a page stays below the message limit
+  // A token is of the same list with the same filter.
+  std::string scope = "jobs";
+  const std::map<std::string, std::string> sorted(request.labels().begin(), request.labels().end());
+  for (const auto& [key, value] : sorted) scope += fmt::format(";{}={}", key, value);
+  const auto position = parse_page_token(scope, request.page_token());
+  auto [jobs, next] = store_.list(position, page_size_of(request, kMostJobs), request.labels());
+  for (auto& job : jobs) *response.add_jobs() = std::move(job);
+  if (next > 0) response.set_next_page_token(make_page_token(scope, next));
+  return response;
 }
 
-grpc::ServerWriteReactor<v1::WatchJobResponse>* JobServiceImpl::WatchJob(
-    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
-  return std::make_shared<WatchStream>(watches_, *context, store_, *request)->open();
+std::shared_ptr<Stream<v1::WatchJobResponse>> JobServiceImpl::watch_job(
+    const Caller& caller, const v1::WatchJobRequest& request) {
+  return std::make_shared<WatchStream>(watches_, caller, store_, request);
 }
 
-grpc::Status JobServiceImpl::CancelJob(grpc::ServerContext* context,
-                                       const v1::CancelJobRequest* request,
-                                       v1::CancelJobResponse* response) {
-  return guarded("CancelJob", *context, *request, [&](const Caller& caller) {
-    const RequestKey key = make_request_key("CancelJob", *request, caller.name());
-    *response->mutable_job() = store_.cancel(parse_job_name(request->name()), key);
-    spdlog::info("job {}: a client cancels it", parse_job_name(request->name()));
-  });
+v1::CancelJobResponse JobServiceImpl::cancel_job(const Caller& caller,
+                                                 const v1::CancelJobRequest& request) {
+  v1::CancelJobResponse response;
+  const RequestKey key = make_request_key("CancelJob", request, caller.name());
+  *response.mutable_job() = store_.cancel(parse_job_name(request.name()), key);
+  spdlog::info("job {}: a client cancels it", parse_job_name(request.name()));
+  return response;
 }
 
-grpc::Status JobServiceImpl::ReleaseJob(grpc::ServerContext* context,
-                                        const v1::ReleaseJobRequest* request,
-                                        v1::ReleaseJobResponse* response) {
-  return guarded("ReleaseJob", *context, *request, [&](const Caller& caller) {
-    const RequestKey key = make_request_key("ReleaseJob", *request, caller.name());
-    *response->mutable_job() = store_.release(parse_job_name(request->name()), key);
-    spdlog::info("job {}: a client releases it", parse_job_name(request->name()));
-  });
+v1::ReleaseJobResponse JobServiceImpl::release_job(const Caller& caller,
+                                                   const v1::ReleaseJobRequest& request) {
+  v1::ReleaseJobResponse response;
+  const RequestKey key = make_request_key("ReleaseJob", request, caller.name());
+  *response.mutable_job() = store_.release(parse_job_name(request.name()), key);
+  spdlog::info("job {}: a client releases it", parse_job_name(request.name()));
+  return response;
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
-                                                    const v1::DeleteJobRequest* request,
-                                                    v1::DeleteJobResponse*) {
-  return deletions_.answer(
-      "DeleteJob", *context, *request, [=, this](const Caller& caller, const auto&) {
-        const RequestKey key = make_request_key("DeleteJob", *request, caller.name());
-        store_.remove(parse_job_name(request->name()), key);
-        spdlog::info("job {}: a client deletes it", parse_job_name(request->name()));
+std::shared_ptr<UnaryCall> JobServiceImpl::delete_job(const Caller& caller,
+                                                      const v1::DeleteJobRequest& request) {
+  return deletions_.call(
+      "DeleteJob", caller, request, [caller, &request, this](const CallHost::GoOn&) {
+        const RequestKey key = make_request_key("DeleteJob", request, caller.name());
+        store_.remove(parse_job_name(request.name()), key);
+        spdlog::info("job {}: a client deletes it", parse_job_name(request.name()));
       });
 }
 
-grpc::Status JobServiceImpl::PauseJob(grpc::ServerContext* context,
-                                      const v1::PauseJobRequest* request,
-                                      v1::PauseJobResponse* response) {
-  return guarded("PauseJob", *context, *request, [&](const Caller& caller) {
-    const RequestKey key = make_request_key("PauseJob", *request, caller.name());
-    const std::string id = parse_job_name(request->name());
-    *response->mutable_job() = store_.pause(id, v1::PAUSE_CODE_CLIENT, key);
-    spdlog::info("job {}: a client pauses it", id);
-  });
+v1::PauseJobResponse JobServiceImpl::pause_job(const Caller& caller,
+                                               const v1::PauseJobRequest& request) {
+  v1::PauseJobResponse response;
+  const RequestKey key = make_request_key("PauseJob", request, caller.name());
+  const std::string id = parse_job_name(request.name());
+  *response.mutable_job() = store_.pause(id, v1::PAUSE_CODE_CLIENT, key);
+  spdlog::info("job {}: a client pauses it", id);
+  return response;
 }
 
-grpc::Status JobServiceImpl::ResumeJob(grpc::ServerContext* context,
-                                       const v1::ResumeJobRequest* request,
-                                       v1::ResumeJobResponse* response) {
-  return guarded("ResumeJob", *context, *request, [&](const Caller& caller) {
-    const RequestKey key = make_request_key("ResumeJob", *request, caller.name());
-    const std::string id = parse_job_name(request->name());
-    *response->mutable_job() = store_.resume(id, key);
-    spdlog::info("job {}: a client resumes it", id);
-  });
+v1::ResumeJobResponse JobServiceImpl::resume_job(const Caller& caller,
+                                                 const v1::ResumeJobRequest& request) {
+  v1::ResumeJobResponse response;
+  const RequestKey key = make_request_key("ResumeJob", request, caller.name());
+  const std::string id = parse_job_name(request.name());
+  *response.mutable_job() = store_.resume(id, key);
+  spdlog::info("job {}: a client resumes it", id);
+  return response;
 }
 
-grpc::Status JobServiceImpl::MoveJob(grpc::ServerContext* context,
-                                     const v1::MoveJobRequest* request,
-                                     v1::MoveJobResponse* response) {
-  return guarded("MoveJob", *context, *request, [&](const Caller& caller) {
-    const RequestKey key = make_request_key("MoveJob", *request, caller.name());
-    const std::string id = parse_job_name(request->name());
-    v1::Job& job = *response->mutable_job();
-    if (request->has_before())
-      job = store_.move(id, JobStore::Place::kBefore, parse_job_name(request->before()), key);
-    else if (request->has_after())
-      job = store_.move(id, JobStore::Place::kAfter, parse_job_name(request->after()), key);
-    else if (request->first())
-      job = store_.move(id, JobStore::Place::kFirst, "", key);
-    else
-      base::refuse_field("place", "give first: true, before or after");
-  });
+v1::MoveJobResponse JobServiceImpl::move_job(const Caller& caller,
+                                             const v1::MoveJobRequest& request) {
+  v1::MoveJobResponse response;
+  const RequestKey key = make_request_key("MoveJob", request, caller.name());
+  const std::string id = parse_job_name(request.name());
+  v1::Job& job = *response.mutable_job();
+  if (request.has_before())
+    job = store_.move(id, JobStore::Place::kBefore, parse_job_name(request.before()), key);
+  else if (request.has_after())
+    job = store_.move(id, JobStore::Place::kAfter, parse_job_name(request.after()), key);
+  else if (request.first())
+    job = store_.move(id, JobStore::Place::kFirst, "", key);
+  else
+    base::refuse_field("place", "give first: true, before or after");
+  return response;
 }
 
-grpc::Status JobServiceImpl::LabelJob(grpc::ServerContext* context,
-                                      const v1::LabelJobRequest* request,
-                                      v1::LabelJobResponse* response) {
-  return guarded("LabelJob", *context, *request, [&](const Caller& caller) {
-    const RequestKey key = make_request_key("LabelJob", *request, caller.name());
-    *response->mutable_job() =
-        store_.label(parse_job_name(request->name()), request->set(),
-                     {request->remove().begin(), request->remove().end()}, key);
-  });
+v1::LabelJobResponse JobServiceImpl::label_job(const Caller& caller,
+                                               const v1::LabelJobRequest& request) {
+  v1::LabelJobResponse response;
+  const RequestKey key = make_request_key("LabelJob", request, caller.name());
+  *response.mutable_job() = store_.label(parse_job_name(request.name()), request.set(),
+                                         {request.remove().begin(), request.remove().end()}, key);
+  return response;
 }
 
 v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request, const std::string& client) {
@@ -267,24 +254,24 @@ v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request, const std::strin
   return store_.edit(id, before, after, key);
 }
 
-grpc::ServerUnaryReactor* JobServiceImpl::EditJob(grpc::CallbackServerContext* context,
-                                                  const v1::EditJobRequest* request,
-                                                  v1::EditJobResponse* response) {
-  return submissions_.answer(
-      "EditJob", *context, *request, [=, this](const Caller& caller, const auto&) {
-        *response->mutable_job() = edit(*request, caller.name());
-        spdlog::info("job {}: a client edits it", parse_job_name(request->name()));
+std::shared_ptr<UnaryCall> JobServiceImpl::edit_job(const Caller& caller,
+                                                    const v1::EditJobRequest& request,
+                                                    v1::EditJobResponse* response) {
+  return submissions_.call(
+      "EditJob", caller, request, [caller, &request, response, this](const CallHost::GoOn&) {
+        *response->mutable_job() = edit(request, caller.name());
+        spdlog::info("job {}: a client edits it", parse_job_name(request.name()));
       });
 }
 
-grpc::ServerWriteReactor<v1::StreamLogsResponse>* JobServiceImpl::StreamLogs(
-    grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) {
-  return std::make_shared<LogStream>(watches_, *context, store_, state_, *request)->open();
+std::shared_ptr<Stream<v1::StreamLogsResponse>> JobServiceImpl::stream_logs(
+    const Caller& caller, const v1::StreamLogsRequest& request) {
+  return std::make_shared<LogStream>(watches_, caller, store_, state_, request);
 }
 
-grpc::ServerWriteReactor<v1::StreamMetricsResponse>* JobServiceImpl::StreamMetrics(
-    grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) {
-  return std::make_shared<MetricsStream>(watches_, *context, store_, state_, *request)->open();
+std::shared_ptr<Stream<v1::StreamMetricsResponse>> JobServiceImpl::stream_metrics(
+    const Caller& caller, const v1::StreamMetricsRequest& request) {
+  return std::make_shared<MetricsStream>(watches_, caller, store_, state_, request);
 }
 
 void JobServiceImpl::end_calls() {

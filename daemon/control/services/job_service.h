@@ -2,10 +2,13 @@
 // JobService: what clients do with jobs.
 #pragma once
 
+#include <memory>
+
 #include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/client_service.h"
+#include "daemon/control/services/stream.h"
 #include "daemon/control/services/stream_host.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/state_dir.h"
@@ -28,6 +31,30 @@ class JobServiceImpl final : public JobServiceBase, public ClientService {
                  const StreamHost::Options& watches = default_watches(),
                  const RanksQueue* queue = nullptr);
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  std::shared_ptr<UnaryCall> submit_job(const Caller& caller, const v1::SubmitJobRequest& request,
+                                        v1::SubmitJobResponse* response);
+  std::shared_ptr<UnaryCall> read_config(const Caller& caller, const v1::ReadConfigRequest& request,
+                                         v1::ReadConfigResponse* response);
+  v1::GetJobResponse get_job(const v1::GetJobRequest& request);
+  v1::ListJobsResponse list_jobs(const v1::ListJobsRequest& request);
+  std::shared_ptr<Stream<v1::WatchJobResponse>> watch_job(const Caller& caller,
+                                                          const v1::WatchJobRequest& request);
+  v1::CancelJobResponse cancel_job(const Caller& caller, const v1::CancelJobRequest& request);
+  v1::ReleaseJobResponse release_job(const Caller& caller, const v1::ReleaseJobRequest& request);
+  std::shared_ptr<UnaryCall> delete_job(const Caller& caller, const v1::DeleteJobRequest& request);
+  v1::PauseJobResponse pause_job(const Caller& caller, const v1::PauseJobRequest& request);
+  v1::ResumeJobResponse resume_job(const Caller& caller, const v1::ResumeJobRequest& request);
+  v1::MoveJobResponse move_job(const Caller& caller, const v1::MoveJobRequest& request);
+  v1::LabelJobResponse label_job(const Caller& caller, const v1::LabelJobRequest& request);
+  std::shared_ptr<UnaryCall> edit_job(const Caller& caller, const v1::EditJobRequest& request,
+                                      v1::EditJobResponse* response);
+  std::shared_ptr<Stream<v1::StreamLogsResponse>> stream_logs(const Caller& caller,
+                                                              const v1::StreamLogsRequest& request);
+  std::shared_ptr<Stream<v1::StreamMetricsResponse>> stream_metrics(
+      const Caller& caller, const v1::StreamMetricsRequest& request);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,
                                       const v1::SubmitJobRequest* request,
                                       v1::SubmitJobResponse* response) override;
@@ -63,6 +90,7 @@ class JobServiceImpl final : public JobServiceBase, public ClientService {
       grpc::CallbackServerContext* context, const v1::StreamLogsRequest* request) override;
   grpc::ServerWriteReactor<v1::StreamMetricsResponse>* StreamMetrics(
       grpc::CallbackServerContext* context, const v1::StreamMetricsRequest* request) override;
+
   /// Calls that wait end, those that look at files soon. Does not wait.
   void end_calls() override;
   /// After the server's shutdown.

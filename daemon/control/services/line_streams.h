@@ -44,9 +44,9 @@ class LineReader {
 /// StreamLogs: a revision is the byte behind the line.
 class LogStream final : public Stream<v1::StreamLogsResponse> {
  public:
-  LogStream(StreamHost& host, grpc::CallbackServerContext& context, JobStore& store,
-            const StateDir& state, const v1::StreamLogsRequest& request)
-      : Stream(host, context, "StreamLogs"), store_(store), state_(state), request_(request) {}
+  LogStream(StreamHost& host, const Caller& caller, JobStore& store, const StateDir& state,
+            const v1::StreamLogsRequest& request)
+      : Stream(host, caller, "StreamLogs"), store_(store), state_(state), request_(request) {}
 
  private:
   bool produce() override;
@@ -66,9 +66,9 @@ class LogStream final : public Stream<v1::StreamLogsResponse> {
 /// repeats those steps by other settings.
 class MetricsStream final : public Stream<v1::StreamMetricsResponse> {
  public:
-  MetricsStream(StreamHost& host, grpc::CallbackServerContext& context, JobStore& store,
-                const StateDir& state, const v1::StreamMetricsRequest& request)
-      : Stream(host, context, "StreamMetrics"), store_(store), state_(state), request_(request) {}
+  MetricsStream(StreamHost& host, const Caller& caller, JobStore& store, const StateDir& state,
+                const v1::StreamMetricsRequest& request)
+      : Stream(host, caller, "StreamMetrics"), store_(store), state_(state), request_(request) {}
 
  private:
   bool produce() override;

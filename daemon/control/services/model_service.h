@@ -2,6 +2,8 @@
 // ModelService: the models that the daemon holds.
 #pragma once
 
+#include <memory>
+
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/client_service.h"
 #include "daemon/control/stores/model_store.h"
@@ -19,6 +21,16 @@ class ModelServiceImpl final : public ModelServiceBase, public ClientService {
   /// `uses`: that of the models.
   ModelServiceImpl(ModelStore& models, const Uses& uses) : models_(models), uses_(uses) {}
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  std::shared_ptr<UnaryCall> create_model(const Caller& caller,
+                                          const v1::CreateModelRequest& request,
+                                          v1::CreateModelResponse* response);
+  v1::GetModelResponse get_model(const v1::GetModelRequest& request);
+  v1::ListModelsResponse list_models(const v1::ListModelsRequest& request);
+  std::shared_ptr<UnaryCall> delete_model(const Caller& caller,
+                                          const v1::DeleteModelRequest& request);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerUnaryReactor* CreateModel(grpc::CallbackServerContext* context,
                                         const v1::CreateModelRequest* request,
                                         v1::CreateModelResponse* response) override;
@@ -29,6 +41,7 @@ class ModelServiceImpl final : public ModelServiceBase, public ClientService {
   grpc::ServerUnaryReactor* DeleteModel(grpc::CallbackServerContext* context,
                                         const v1::DeleteModelRequest* request,
                                         v1::DeleteModelResponse* response) override;
+
   /// Calls that wait, also for files, end. Does not wait.
   void end_calls() override {
     models_.stop_calls();

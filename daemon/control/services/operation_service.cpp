@@ -2,8 +2,8 @@
 #include "daemon/control/services/operation_service.h"
 
 #include "daemon/control/host/hold.h"
-#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/services/grpc_door.h"
 #include "daemon/control/services/operation_wait.h"
 #include "daemon/control/services/operation_watch.h"
 #include "daemon/control/services/stream.h"
@@ -17,9 +17,9 @@ constexpr int kMostOperations = 500;
 /// The serialised result of an operation in pieces.
 class ResultStream final : public Stream<v1::ReadResultResponse> {
  public:
-  ResultStream(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
+  ResultStream(StreamHost& host, const Caller& caller, RunManager& runs,
                const v1::ReadResultRequest& request)
-      : Stream(host, context, "ReadResult"), runs_(runs), request_(request) {}
+      : Stream(host, caller, "ReadResult"), runs_(runs), request_(request) {}
 
  private:
   bool produce() override {
@@ -72,54 +72,90 @@ OperationServiceImpl::OperationServiceImpl(RunManager& runs, const StreamHost::O
                                            const StreamHost::Options& watches)
     : runs_(runs), reads_(reads), watches_(watches) {}
 
+v1::GetOperationResponse OperationServiceImpl::get_operation(
+    const Caller& caller, const v1::GetOperationRequest& request) {
+  v1::GetOperationResponse response;
+  const bool of_holder = runs_.session_of(request.name())->is_of_holder(caller.run_token());
+  *response.mutable_operation() = runs_.operation(request.name(), of_holder);
+  return response;
+}
+
+std::shared_ptr<UnaryCall> OperationServiceImpl::wait_operation(
+    const Caller& caller, const v1::WaitOperationRequest& request,
+    v1::WaitOperationResponse* response) {
+  return std::make_shared<OperationWait>(runs_, timer_, caller, request, response);
+}
+
+std::shared_ptr<Stream<v1::WatchOperationResponse>> OperationServiceImpl::watch_operation(
+    const Caller& caller, const v1::WatchOperationRequest& request) {
+  return std::make_shared<OperationWatch>(watches_, caller, runs_, request);
+}
+
+v1::ListOperationsResponse OperationServiceImpl::list_operations(
+    const Caller& caller, const v1::ListOperationsRequest& request) {
+  v1::ListOperationsResponse response;
+  const std::string run = parse_run_name(request.run());
+  runs_.find(run)->is_of_holder(caller.run_token());
+  const std::string scope = "operations of " + run;
+  const auto position = parse_page_token(scope, request.page_token());
+  auto [operations, next] =
+      runs_.operations().list(run, position, page_size_of(request, kMostOperations));
+  for (v1::Operation& operation : operations) *response.add_operations() = std::move(operation);
+  if (next > 0) response.set_next_page_token(make_page_token(scope, next));
+  return response;
+}
+
+v1::CancelOperationResponse OperationServiceImpl::cancel_operation(
+    const Caller& caller, const v1::CancelOperationRequest& request) {
+  v1::CancelOperationResponse response;
+  const auto run = runs_.find(runs_.operations().run_of(request.name()));
+  run->check_holder(caller.run_token());
+  *response.mutable_operation() = runs_.operations().cancel(request.name());
+  return response;
+}
+
+std::shared_ptr<Stream<v1::ReadResultResponse>> OperationServiceImpl::read_result(
+    const Caller& caller, const v1::ReadResultRequest& request) {
+  return std::make_shared<ResultStream>(reads_, caller, runs_, request);
+}
+
+// gRPC calls these adapters of the handlers.
+
 grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext* context,
                                                 const v1::GetOperationRequest* request,
                                                 v1::GetOperationResponse* response) {
-  return guarded("GetOperation", *context, *request, [&](const Caller& caller) {
-    const bool of_holder = runs_.session_of(request->name())->is_of_holder(caller.run_token());
-    *response->mutable_operation() = runs_.operation(request->name(), of_holder);
-  });
+  return guarded("GetOperation", *context, *request,
+                 [&](const Caller& caller) { *response = get_operation(caller, *request); });
 }
 
 grpc::ServerUnaryReactor* OperationServiceImpl::WaitOperation(
     grpc::CallbackServerContext* context, const v1::WaitOperationRequest* request,
     v1::WaitOperationResponse* response) {
-  return OperationWait::begin(runs_, timer_, caller_of(*context), *request, response);
+  return serve(wait_operation(caller_of(*context), *request, response));
 }
 
 grpc::ServerWriteReactor<v1::WatchOperationResponse>* OperationServiceImpl::WatchOperation(
     grpc::CallbackServerContext* context, const v1::WatchOperationRequest* request) {
-  return std::make_shared<OperationWatch>(watches_, *context, runs_, *request)->open();
+  return serve(*context, watch_operation(caller_of(*context), *request));
 }
 
 grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext* context,
                                                   const v1::ListOperationsRequest* request,
                                                   v1::ListOperationsResponse* response) {
-  return guarded("ListOperations", *context, *request, [&](const Caller& caller) {
-    const std::string run = parse_run_name(request->run());
-    runs_.find(run)->is_of_holder(caller.run_token());
-    const std::string scope = "operations of " + run;
-    const auto position = parse_page_token(scope, request->page_token());
-    auto [operations, next] =
-        runs_.operations().list(run, position, page_size_of(*request, kMostOperations));
-    for (v1::Operation& operation : operations) *response->add_operations() = std::move(operation);
-    if (next > 0) response->set_next_page_token(make_page_token(scope, next));
-  });
+  return guarded("ListOperations", *context, *request,
+                 [&](const Caller& caller) { *response = list_operations(caller, *request); });
 }
 
 grpc::Status OperationServiceImpl::CancelOperation(grpc::ServerContext* context,
                                                    const v1::CancelOperationRequest* request,
                                                    v1::CancelOperationResponse* response) {
-  return guarded("CancelOperation", *context, *request, [&](const Caller& caller) {
-    const auto run = runs_.find(runs_.operations().run_of(request->name()));
-    run->check_holder(caller.run_token());
-    *response->mutable_operation() = runs_.operations().cancel(request->name());
-  });
+  return guarded("CancelOperation", *context, *request,
+                 [&](const Caller& caller) { *response = cancel_operation(caller, *request); });
 }
 
 grpc::ServerWriteReactor<v1::ReadResultResponse>* OperationServiceImpl::ReadResult(
     grpc::CallbackServerContext* context, const v1::ReadResultRequest* request) {
-  return std::make_shared<ResultStream>(reads_, *context, runs_, *request)->open();
+  return serve(*context, read_result(caller_of(*context), *request));
 }
 
 }  // namespace meshloom::control

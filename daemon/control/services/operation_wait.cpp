@@ -20,36 +20,26 @@ void OperationWait::answer_with(Look look) {
     if (answered_) return;
     answered_ = true;
   }
-  Finish(guarded("WaitOperation", [&] { *response_->mutable_operation() = look(); }));
+  end(guarded("WaitOperation", [&] { *response_->mutable_operation() = look(); }));
 }
 
-OperationWait* OperationWait::begin(RunManager& runs, SteadyTimer& timer, const Caller& caller,
-                                    const v1::WaitOperationRequest& request,
-                                    v1::WaitOperationResponse* response) {
-  const std::shared_ptr<OperationWait> call(
-      new OperationWait(runs, timer, request.name(), response));
-  call->self_ = call;
-  const grpc::Status status = guarded("WaitOperation", request, [&] {
-    if (request.timeout_ms() < 0)
-      base::refuse_field("timeout_ms", "{} is negative", request.timeout_ms());
-    call->of_holder_ = runs.session_of(request.name())->is_of_holder(caller.run_token());
-    call->wait(request.has_timeout_ms() ? std::min(request.timeout_ms(), kLongestMs) : kLongestMs);
+void OperationWait::start() {
+  const grpc::Status status = guarded("WaitOperation", request_, [&] {
+    if (request_.timeout_ms() < 0)
+      base::refuse_field("timeout_ms", "{} is negative", request_.timeout_ms());
+    of_holder_ = runs_.session_of(name_)->is_of_holder(caller_.run_token());
+    wait(request_.has_timeout_ms() ? std::min(request_.timeout_ms(), kLongestMs) : kLongestMs);
   });
-  if (!status.ok()) call->answer(status);
-  return call.get();
+  if (!status.ok()) answer(status);
 }
 
 void OperationWait::wait(std::int64_t timeout_ms) {
-  const std::int64_t waiter = runs_.operations().when_ended(name_, [weak = weak_from_this()] {
-    // Locks of the run may be held here, so that only the operations are asked.
-    if (const auto self = weak.lock())
-      self->answer_with(
-          [&] { return self->runs_.operations().get(self->name_, self->of_holder_); });
-  });
+  const std::int64_t waiter = runs_.operations().when_ended(name_, weak_from_this());
   if (waiter == 0) return;  // it had ended
   bool done = false;
   {
-    // gRPC may be done with the call already: the operation has ended or the client has gone since.
+    // The door may be done with the call already: the operation has ended or the client has gone
+    // since.
     const std::lock_guard lock(mutex_);
     done = done_;
     waiter_ = waiter;
@@ -69,12 +59,16 @@ void OperationWait::answer(const grpc::Status& status) {
     if (answered_) return;
     answered_ = true;
   }
-  Finish(status);
+  end(status);
 }
 
-void OperationWait::OnCancel() { answer(grpc::Status::CANCELLED); }
+void OperationWait::wake() {
+  answer_with([&] { return runs_.operations().get(name_, of_holder_); });
+}
 
-void OperationWait::OnDone() {
+void OperationWait::cancel() { answer(grpc::Status::CANCELLED); }
+
+void OperationWait::let_go() {
   std::int64_t waiter = 0, timeout = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -84,7 +78,6 @@ void OperationWait::OnDone() {
   }
   runs_.operations().forget_waiter(name_, waiter);
   timer_.cancel(timeout);
-  const auto last = std::move(self_);
 }
 
 }  // namespace meshloom::control

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/operation_watch.h"
 
+#include <atomic>
+
 #include "daemon/base/field_error.h"
 #include "daemon/base/states.h"
 
@@ -15,6 +17,21 @@ v1::WatchOperationResponse response_of(v1::Operation operation) {
 
 }  // namespace
 
+/// Passes a wake on unless one is on its way.
+class OperationWatch::OnceWaker final : public Wakeable {
+ public:
+  explicit OnceWaker(std::shared_ptr<Wakeable> stream) : stream_(std::move(stream)) {}
+  void wake() override {
+    if (!woken_.exchange(true)) stream_->wake();
+  }
+  /// The stream looks: the next wake is passed on.
+  void arrive() { woken_ = false; }
+
+ private:
+  const std::shared_ptr<Wakeable> stream_;
+  std::atomic<bool> woken_ = false;
+};
+
 OperationWatch::~OperationWatch() {
   if (waiter_ > 0) runs_.operations().forget_waiter(request_.name(), waiter_);
 }
@@ -24,9 +41,8 @@ void OperationWatch::begin() {
   for (const int known : request_.known_tokens())
     if (known < 0) base::refuse_field("known_tokens", "{} is negative", known);
   lease_ = session_->hold_lease_of(caller().run_token());
-  waiter_ = runs_.operations().watch(request_.name(), [woken = woken_, wake = waker()] {
-    if (!woken->exchange(true)) wake();
-  });
+  once_ = std::make_shared<OnceWaker>(waker());
+  waiter_ = runs_.operations().watch(request_.name(), once_);
   const Operations::Seen seen = runs_.operations().look(request_.name());
   progress_ = seen.progress;
   known_.assign(request_.known_tokens().begin(), request_.known_tokens().end());
@@ -69,7 +85,7 @@ bool OperationWatch::tell_tokens() {
 
 bool OperationWatch::produce() {
   if (!session_) begin();
-  woken_->store(false);
+  once_->arrive();
   const Operations::Seen seen = runs_.operations().look(request_.name());
   if (tell_state(seen) || tell_tokens()) return true;
   if (!base::is_final(seen.operation.state())) return false;

@@ -2,7 +2,6 @@
 // One client's view of an operation: its states, and the tokens of a sample as they are drawn.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,12 +18,14 @@ namespace meshloom::control {
 /// gets more at once.
 class OperationWatch final : public Stream<v1::WatchOperationResponse> {
  public:
-  OperationWatch(StreamHost& host, grpc::CallbackServerContext& context, RunManager& runs,
+  OperationWatch(StreamHost& host, const Caller& caller, RunManager& runs,
                  const v1::WatchOperationRequest& request)
-      : Stream(host, context, "WatchOperation"), runs_(runs), request_(request) {}
+      : Stream(host, caller, "WatchOperation"), runs_(runs), request_(request) {}
   ~OperationWatch() override;
 
  private:
+  class OnceWaker;
+
   bool produce() override;
   void let_go() override { lease_.release(); }
   void begin();
@@ -37,8 +38,7 @@ class OperationWatch final : public Stream<v1::WatchOperationResponse> {
   std::shared_ptr<RunSession> session_;
   Hold lease_;
   std::int64_t waiter_ = 0;
-  /// A wake is on its way: there is never more than one.
-  std::shared_ptr<std::atomic<bool>> woken_ = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<OnceWaker> once_;  ///< from begin() on
   Operations::Progress progress_;
   std::vector<int> known_;  ///< tokens of each sequence that were told
   int turn_ = 0;            ///< the sequence that is told of next

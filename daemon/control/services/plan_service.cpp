@@ -2,8 +2,8 @@
 #include "daemon/control/services/plan_service.h"
 
 #include "daemon/base/field_error.h"
-#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/services/grpc_door.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
@@ -51,33 +51,29 @@ v1::PlanQuery PlanServiceImpl::with_defaults(v1::PlanQuery query) const {
   return query;
 }
 
-std::function<void(std::int64_t)> PlanServiceImpl::search_guard(const CallHost::GoOn& go_on) const {
-  const auto end = std::chrono::steady_clock::now() + search_time_;
-  return [this, go_on, end](std::int64_t plans_tried) {
-    go_on();
-    if (std::chrono::steady_clock::now() < end) return;
-    throw DeadlineExceeded(
-        fmt::format(
-            "the search was not done within {} s, after {} plans: ask for fewer ranks, give "
-            "max_tensor_parallel, query.micro_batch_size or "
-            "query.plan.activation_checkpoint, or search without the daemon (meshloom plan "
-            "search), where there is no such limit",
-            std::chrono::duration<double>(search_time_).count(), plans_tried),
-        "SEARCH_TIME_LIMIT",
-        {{"limit_ms", std::to_string(search_time_.count())},
-         {"plans_tried", std::to_string(plans_tried)}});
-  };
+void PlanServiceImpl::check_search_time(std::chrono::steady_clock::time_point end,
+                                        std::int64_t plans_tried) const {
+  if (std::chrono::steady_clock::now() < end) return;
+  throw DeadlineExceeded(
+      fmt::format("the search was not done within {} s, after {} plans: ask for fewer ranks, give "
+                  "max_tensor_parallel, query.micro_batch_size or "
+                  "query.plan.activation_checkpoint, or search without the daemon (meshloom plan "
+                  "search), where there is no such limit",
+                  std::chrono::duration<double>(search_time_).count(), plans_tried),
+      "SEARCH_TIME_LIMIT",
+      {{"limit_ms", std::to_string(search_time_.count())},
+       {"plans_tried", std::to_string(plans_tried)}});
 }
 
-grpc::ServerUnaryReactor* PlanServiceImpl::DescribePlan(grpc::CallbackServerContext* context,
-                                                        const v1::DescribePlanRequest* request,
-                                                        v1::DescribePlanResponse* response) {
-  return queries_.answer(
-      "DescribePlan", *context, *request, [=, this](const Caller&, const auto& go_on) {
-        const nn::ModelConfig config = config_of(request->model());
+std::shared_ptr<UnaryCall> PlanServiceImpl::describe_plan(const Caller& caller,
+                                                          const v1::DescribePlanRequest& request,
+                                                          v1::DescribePlanResponse* response) {
+  return queries_.call(
+      "DescribePlan", caller, request, [&request, response, this](const CallHost::GoOn& go_on) {
+        const nn::ModelConfig config = config_of(request.model());
         go_on();
         *response->mutable_description() = plan::describe_plan(
-            model_text(request->model()), config, with_defaults(request->query()), request->rank());
+            model_text(request.model()), config, with_defaults(request.query()), request.rank());
       });
 }
 
@@ -88,14 +84,14 @@ v1::PlanEstimate PlanServiceImpl::estimate(const v1::ModelSource& model, const v
   return plan::estimate_plan(config, query);
 }
 
-grpc::ServerUnaryReactor* PlanServiceImpl::EstimatePlan(grpc::CallbackServerContext* context,
-                                                        const v1::EstimatePlanRequest* request,
-                                                        v1::EstimatePlanResponse* response) {
-  return queries_.answer("EstimatePlan", *context, *request,
-                         [=, this](const Caller&, const auto& go_on) {
-                           *response->mutable_estimate() =
-                               estimate(request->model(), with_defaults(request->query()), go_on);
-                         });
+std::shared_ptr<UnaryCall> PlanServiceImpl::estimate_plan(const Caller& caller,
+                                                          const v1::EstimatePlanRequest& request,
+                                                          v1::EstimatePlanResponse* response) {
+  return queries_.call("EstimatePlan", caller, request,
+                       [&request, response, this](const CallHost::GoOn& go_on) {
+                         *response->mutable_estimate() =
+                             estimate(request.model(), with_defaults(request.query()), go_on);
+                       });
 }
 
 v1::PlanSearch PlanServiceImpl::search(const v1::SearchPlansRequest& request,
@@ -112,16 +108,21 @@ v1::PlanSearch PlanServiceImpl::search(const v1::SearchPlansRequest& request,
   const std::unique_lock one(searching_, std::try_to_lock);
   if (!one.owns_lock())
     throw ResourceExhausted("another search is under way; try again later", "SEARCH_UNDER_WAY");
-  return plan::search_plans(model_text(request.model()), config, query, search_guard(go_on));
+  const auto end = std::chrono::steady_clock::now() + search_time_;
+  return plan::search_plans(model_text(request.model()), config, query,
+                            [&](std::int64_t plans_tried) {
+                              go_on();
+                              check_search_time(end, plans_tried);
+                            });
 }
 
-grpc::ServerUnaryReactor* PlanServiceImpl::SearchPlans(grpc::CallbackServerContext* context,
-                                                       const v1::SearchPlansRequest* request,
-                                                       v1::SearchPlansResponse* response) {
-  return searches_.answer("SearchPlans", *context, *request,
-                          [=, this](const Caller&, const auto& go_on) {
-                            *response->mutable_search() = search(*request, go_on);
-                          });
+std::shared_ptr<UnaryCall> PlanServiceImpl::search_plans(const Caller& caller,
+                                                         const v1::SearchPlansRequest& request,
+                                                         v1::SearchPlansResponse* response) {
+  return searches_.call("SearchPlans", caller, request,
+                        [&request, response, this](const CallHost::GoOn& go_on) {
+                          *response->mutable_search() = search(request, go_on);
+                        });
 }
 
 v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
@@ -161,42 +162,36 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
   return response;
 }
 
-grpc::ServerUnaryReactor* PlanServiceImpl::CreatePlan(grpc::CallbackServerContext* context,
-                                                      const v1::CreatePlanRequest* request,
-                                                      v1::CreatePlanResponse* response) {
-  return queries_.answer("CreatePlan", *context, *request,
-                         [=, this](const Caller& caller, const auto& go_on) {
-                           *response = create(caller.name(), *request, go_on);
-                         });
+std::shared_ptr<UnaryCall> PlanServiceImpl::create_plan(const Caller& caller,
+                                                        const v1::CreatePlanRequest& request,
+                                                        v1::CreatePlanResponse* response) {
+  return queries_.call("CreatePlan", caller, request,
+                       [caller, &request, response, this](const CallHost::GoOn& go_on) {
+                         *response = create(caller.name(), request, go_on);
+                       });
 }
 
-grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
-                                      v1::GetPlanResponse* response) {
-  return guarded("GetPlan", *request, [&] {
-    const v1::StoredPlan plan = plans_.get(parse_plan_name(request->name()));
-    *response->mutable_plan() = told(plan);
-    if (const auto user = uses_.config_with_plan(plan.id()))
-      response->mutable_plan()->add_users(*user);
-  });
+v1::GetPlanResponse PlanServiceImpl::get_plan(const v1::GetPlanRequest& request) {
+  v1::GetPlanResponse response;
+  const v1::StoredPlan plan = plans_.get(parse_plan_name(request.name()));
+  *response.mutable_plan() = told(plan);
+  if (const auto user = uses_.config_with_plan(plan.id()))
+    response.mutable_plan()->add_users(*user);
+  return response;
 }
 
-grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlansRequest* request,
-                                        v1::ListPlansResponse* response) {
-  return guarded("ListPlans", *request, [&] {
-    const auto position = parse_page_token("plans", request->page_token());
-    const auto [plans, next] = plans_.list(position, page_size_of(*request));
-    for (const v1::StoredPlan& plan : plans) *response->add_plans() = told(plan);
-    if (next > 0) response->set_next_page_token(make_page_token("plans", next));
-  });
+v1::ListPlansResponse PlanServiceImpl::list_plans(const v1::ListPlansRequest& request) {
+  v1::ListPlansResponse response;
+  const auto position = parse_page_token("plans", request.page_token());
+  const auto [plans, next] = plans_.list(position, page_size_of(request));
+  for (const v1::StoredPlan& plan : plans) *response.add_plans() = told(plan);
+  if (next > 0) response.set_next_page_token(make_page_token("plans", next));
+  return response;
 }
 
-grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext* context,
-                                         const v1::DeletePlanRequest* request,
-                                         v1::DeletePlanResponse*) {
-  return guarded("DeletePlan", *context, *request, [&](const Caller& caller) {
-    const RequestKey key = make_request_key("DeletePlan", *request, caller.name());
-    plans_.remove(parse_plan_name(request->name()), key);
-  });
+void PlanServiceImpl::delete_plan(const Caller& caller, const v1::DeletePlanRequest& request) {
+  const RequestKey key = make_request_key("DeletePlan", request, caller.name());
+  plans_.remove(parse_plan_name(request.name()), key);
 }
 
 void PlanServiceImpl::request_stop() {
@@ -207,6 +202,49 @@ void PlanServiceImpl::request_stop() {
 void PlanServiceImpl::stop() {
   queries_.stop();
   searches_.stop();
+}
+
+// gRPC calls these adapters of the handlers.
+
+grpc::ServerUnaryReactor* PlanServiceImpl::DescribePlan(grpc::CallbackServerContext* context,
+                                                        const v1::DescribePlanRequest* request,
+                                                        v1::DescribePlanResponse* response) {
+  return serve(describe_plan(caller_of(*context), *request, response));
+}
+
+grpc::ServerUnaryReactor* PlanServiceImpl::EstimatePlan(grpc::CallbackServerContext* context,
+                                                        const v1::EstimatePlanRequest* request,
+                                                        v1::EstimatePlanResponse* response) {
+  return serve(estimate_plan(caller_of(*context), *request, response));
+}
+
+grpc::ServerUnaryReactor* PlanServiceImpl::SearchPlans(grpc::CallbackServerContext* context,
+                                                       const v1::SearchPlansRequest* request,
+                                                       v1::SearchPlansResponse* response) {
+  return serve(search_plans(caller_of(*context), *request, response));
+}
+
+grpc::ServerUnaryReactor* PlanServiceImpl::CreatePlan(grpc::CallbackServerContext* context,
+                                                      const v1::CreatePlanRequest* request,
+                                                      v1::CreatePlanResponse* response) {
+  return serve(create_plan(caller_of(*context), *request, response));
+}
+
+grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
+                                      v1::GetPlanResponse* response) {
+  return guarded("GetPlan", *request, [&] { *response = get_plan(*request); });
+}
+
+grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlansRequest* request,
+                                        v1::ListPlansResponse* response) {
+  return guarded("ListPlans", *request, [&] { *response = list_plans(*request); });
+}
+
+grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext* context,
+                                         const v1::DeletePlanRequest* request,
+                                         v1::DeletePlanResponse*) {
+  return guarded("DeletePlan", *context, *request,
+                 [&](const Caller& caller) { delete_plan(caller, *request); });
 }
 
 }  // namespace meshloom::control

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
+#include <memory>
 #include <mutex>
 
 #include "daemon/control/jobs/local_model_folders.h"
@@ -37,6 +37,23 @@ class PlanServiceImpl final : public PlanServiceBase, public ClientService {
         uses_(uses),
         search_time_(search_time) {}
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  std::shared_ptr<UnaryCall> describe_plan(const Caller& caller,
+                                           const v1::DescribePlanRequest& request,
+                                           v1::DescribePlanResponse* response);
+  std::shared_ptr<UnaryCall> estimate_plan(const Caller& caller,
+                                           const v1::EstimatePlanRequest& request,
+                                           v1::EstimatePlanResponse* response);
+  std::shared_ptr<UnaryCall> search_plans(const Caller& caller,
+                                          const v1::SearchPlansRequest& request,
+                                          v1::SearchPlansResponse* response);
+  std::shared_ptr<UnaryCall> create_plan(const Caller& caller, const v1::CreatePlanRequest& request,
+                                         v1::CreatePlanResponse* response);
+  v1::GetPlanResponse get_plan(const v1::GetPlanRequest& request);
+  v1::ListPlansResponse list_plans(const v1::ListPlansRequest& request);
+  void delete_plan(const Caller& caller, const v1::DeletePlanRequest& request);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerUnaryReactor* DescribePlan(grpc::CallbackServerContext* context,
                                          const v1::DescribePlanRequest* request,
                                          v1::DescribePlanResponse* response) override;
@@ -55,6 +72,7 @@ class PlanServiceImpl final : public PlanServiceBase, public ClientService {
                          v1::ListPlansResponse* response) override;
   grpc::Status DeletePlan(grpc::ServerContext*, const v1::DeletePlanRequest* request,
                           v1::DeletePlanResponse*) override;
+
   /// Calls that compute end soon. Does not wait.
   void request_stop() override;
   /// After the server's shutdown.
@@ -64,8 +82,8 @@ class PlanServiceImpl final : public PlanServiceBase, public ClientService {
   nn::ModelConfig config_of(const v1::ModelSource& model);
   /// With what this daemon has where the client gave nothing.
   v1::PlanQuery with_defaults(v1::PlanQuery query) const;
-  /// Ends a search whose time is up, or as `go_on` does.
-  std::function<void(std::int64_t plans_tried)> search_guard(const CallHost::GoOn& go_on) const;
+  /// Throws DeadlineExceeded (SEARCH_TIME_LIMIT) for a search that was to be done by `end`.
+  void check_search_time(std::chrono::steady_clock::time_point end, std::int64_t plans_tried) const;
   v1::PlanEstimate estimate(const v1::ModelSource& model, const v1::PlanQuery& query,
                             const CallHost::GoOn& go_on);
   v1::PlanSearch search(const v1::SearchPlansRequest& request, const CallHost::GoOn& go_on);

@@ -29,6 +29,28 @@ class RunServiceImpl final : public RunServiceBase, public ClientService, public
   std::string own_open_run(const Caller& caller, const std::string& name) const override;
   Hold hold_lease(const Caller& caller, const std::string& name) const override;
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  std::shared_ptr<UnaryCall> create_run(const Caller& caller, const v1::CreateRunRequest& request,
+                                        v1::CreateRunResponse* response);
+  v1::GetRunResponse get_run(const Caller& caller, const v1::GetRunRequest& request);
+  v1::ListRunsResponse list_runs(const v1::ListRunsRequest& request);
+  v1::CloseRunResponse close_run(const Caller& caller, const v1::CloseRunRequest& request);
+  std::shared_ptr<UnaryCall> delete_run(const Caller& caller, const v1::DeleteRunRequest& request);
+  v1::HeartbeatResponse heartbeat(const Caller& caller, const v1::HeartbeatRequest& request);
+  v1::ListStatesResponse list_states(const v1::ListStatesRequest& request);
+  std::shared_ptr<UnaryCall> delete_state(const Caller& caller,
+                                          const v1::DeleteStateRequest& request);
+  std::shared_ptr<UnaryCall> delete_weights(const Caller& caller,
+                                            const v1::DeleteWeightsRequest& request);
+  /// A verb of a run, such as v1::ForwardRequest: any that is not a sample.
+  template <typename Verb>
+  v1::Operation submit(const Caller& caller, const Verb& verb) const {
+    return own_run(caller, verb.id().run())->submit(verb);
+  }
+  std::shared_ptr<UnaryCall> sample(const Caller& caller, const v1::SampleRequest& request,
+                                    v1::SampleResponse* response);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerUnaryReactor* CreateRun(grpc::CallbackServerContext* context,
                                       const v1::CreateRunRequest* request,
                                       v1::CreateRunResponse* response) override;
@@ -75,6 +97,7 @@ class RunServiceImpl final : public RunServiceBase, public ClientService, public
   grpc::ServerUnaryReactor* Sample(grpc::CallbackServerContext* context,
                                    const v1::SampleRequest* request,
                                    v1::SampleResponse* response) override;
+
   /// Calls that wait end. Does not wait.
   void end_calls() override;
   /// After the server's shutdown.
@@ -85,9 +108,9 @@ class RunServiceImpl final : public RunServiceBase, public ClientService, public
                        const text::StopCheck& stop) const;
   /// The run of that name, if the call has its token.
   std::shared_ptr<RunSession> own_run(const Caller& caller, const std::string& name) const;
-  template <typename Request, typename Response>
-  grpc::Status submit(const char* method, const grpc::ServerContext& context,
-                      const Request& request, Response* response) const;
+  template <typename Verb, typename Response>
+  grpc::Status serve_verb(const char* method, const grpc::ServerContext& context, const Verb& verb,
+                          Response* response) const;
 
   RunManager& runs_;
   /// Gives no way: the thread that drives a run is started by it.

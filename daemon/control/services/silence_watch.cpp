@@ -14,12 +14,11 @@ void SilenceWatch::look() {
   const std::lock_guard lock(mutex_);
   for (Call* call : calls_) {
     if (!call->waiting_) continue;
-    if (call->waited_ + (Call::Clock::now() - call->since_) >= limit_) call->context_.TryCancel();
+    if (call->waited_ + (Call::Clock::now() - call->since_) >= limit_) call->client_.cut_off();
   }
 }
 
-SilenceWatch::Call::Call(SilenceWatch& watch, grpc::ServerContext& context)
-    : watch_(watch), context_(context) {
+SilenceWatch::Call::Call(SilenceWatch& watch, CutOff& client) : watch_(watch), client_(client) {
   const std::lock_guard lock(watch_.mutex_);
   watch_.calls_.insert(this);
 }

@@ -2,19 +2,18 @@
 // SilenceWatch: cuts off clients that stream to the daemon and send next to nothing.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <set>
 
 #include "daemon/control/host/ticker.h"
+#include "daemon/control/services/request_stream.h"
 
 namespace meshloom::control {
 
 /// A call that waits for its client holds a thread, and with it the right to write. One that has
-/// waited for `limit` while less than kLeastBytes came is cancelled. All methods may be called from
+/// waited for `limit` while less than kLeastBytes came is cut off. All methods may be called from
 /// any thread.
 class SilenceWatch {
  public:
@@ -25,7 +24,7 @@ class SilenceWatch {
   /// A call, as long as its handler runs.
   class Call {
    public:
-    Call(SilenceWatch& watch, grpc::ServerContext& context);
+    Call(SilenceWatch& watch, CutOff& client);
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -39,7 +38,7 @@ class SilenceWatch {
     using Clock = std::chrono::steady_clock;
 
     SilenceWatch& watch_;
-    grpc::ServerContext& context_;
+    CutOff& client_;
     bool waiting_ = false;
     Clock::time_point since_;
     Clock::duration waited_{};

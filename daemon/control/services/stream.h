@@ -2,42 +2,71 @@
 // A stream of responses to one client that occupies no thread while it waits.
 #pragma once
 
-#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/status.h>
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 
-#include "daemon/control/net/grpc_caller.h"
+#include "daemon/control/host/wakeable.h"
+#include "daemon/control/net/caller.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/stream_host.h"
 
 namespace meshloom::control {
 
-/// Derived classes say what is written by produce(). Made by std::make_shared; the handler returns
-/// open(). A stream lives until gRPC is done with its call, or longer if others hold it.
+/// The way to the client of one stream, by whatever door it came.
 template <typename Response>
-class Stream : public grpc::ServerWriteReactor<Response>,
-               public StreamHost::Guest,
-               public std::enable_shared_from_this<Stream<Response>> {
+class StreamSink {
  public:
-  /// `method` is for the log; `context` is the call's.
-  Stream(StreamHost& host, grpc::CallbackServerContext& context, const char* method)
-      : host_(host), context_(context), caller_(caller_of(context)), method_(method) {}
+  virtual ~StreamSink() = default;
+  /// Begins to send `response`, which stays as it is until the sink has called Stream::sent(). One
+  /// response is sent at a time. It does not wait.
+  virtual void send(const Response& response) = 0;
+  /// The end of the stream, told once, while nothing is sent. It does not wait.
+  virtual void end(const grpc::Status& status) = 0;
+  /// Ends the call of a client that takes nothing; false if it has ended. Any thread.
+  virtual bool cut_off() = 0;
+};
 
-  /// Takes a slot and lets produce() begin; without a slot the stream ends with the reason.
-  grpc::ServerWriteReactor<Response>* open() {
-    self_ = this->shared_from_this();
+/// Derived classes say what is written by produce(). Made by std::make_shared in a handler; a door
+/// opens it and keeps it until its call has ended. A stream may live longer if others hold it.
+template <typename Response>
+class Stream : public StreamHost::Guest, public std::enable_shared_from_this<Stream<Response>> {
+ public:
+  /// `method` is for the log.
+  Stream(StreamHost& host, Caller caller, const char* method)
+      : host_(host), caller_(std::move(caller)), method_(method) {}
+
+  /// Takes a slot and lets produce() begin; without a slot the stream ends with the reason. Called
+  /// once, by the door.
+  void open(std::shared_ptr<StreamSink<Response>> sink) {
+    sink_ = std::move(sink);
+    waker_ = std::make_shared<Waker>(host_, caller_.address(), this->weak_from_this());
     const grpc::Status status =
         guarded(method_, [&] { slot_ = host_.slots().take(caller_.address()); });
-    host_.add(self_);
+    host_.add(this->weak_from_this());
     if (status.ok())
       wake();
     else
       finish(status);
-    return this;
+  }
+  /// The sink is done with what was sent; unless `ok` nobody takes anything any more. Any thread.
+  void sent(bool ok) {
+    std::unique_lock lock(mutex_);
+    writing_ = false;
+    outbox_.pop_front();
+    if (!ok) drop_rest();
+    go_on(lock);
+  }
+  /// The client has gone. Any thread.
+  void cancel() {
+    std::unique_lock lock(mutex_);
+    drop_rest();
+    go_on(lock);
   }
 
   /// There may be something to produce. Any thread that holds the stream may call it.
@@ -60,15 +89,9 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   /// gives back.
   virtual void let_go() {}
 
-  /// Calls wake(), from any thread, whether the stream still exists or not. Whoever calls it holds
+  /// Wakes the stream from any thread; it lives as long as the stream. Whoever uses it holds
   /// nothing of the stream, so that none ends on a thread that is not its own.
-  std::function<void()> waker() {
-    return [&host = host_, client = caller_.address(), stream = this->weak_from_this()] {
-      host.post(client, [stream] {
-        if (const auto self = stream.lock()) self->wake();
-      });
-    };
-  }
+  std::shared_ptr<Wakeable> waker() const { return waker_; }
 
   /// Nobody gets what is written any more: the stream has ended, or its client has gone.
   bool ended() const {
@@ -91,27 +114,23 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   }
 
  private:
-  static constexpr std::size_t kRoom = 2;  ///< produce() is asked for more below so many responses
-
-  void OnWriteDone(bool ok) final {
-    std::unique_lock lock(mutex_);
-    writing_ = false;
-    outbox_.pop_front();
-    if (!ok) drop_rest();
-    go_on(lock);
-  }
-  void OnCancel() final {
-    std::unique_lock lock(mutex_);
-    drop_rest();
-    go_on(lock);
-  }
-  void OnDone() final {
-    {
-      const std::lock_guard lock(context_mutex_);
-      done_ = true;
+  class Waker final : public Wakeable {
+   public:
+    Waker(StreamHost& host, std::string client, std::weak_ptr<Stream> stream)
+        : host_(host), client_(std::move(client)), stream_(std::move(stream)) {}
+    void wake() override {
+      host_.post(client_, [stream = stream_] {
+        if (const auto self = stream.lock()) self->wake();
+      });
     }
-    const auto last = std::move(self_);
-  }
+
+   private:
+    StreamHost& host_;
+    const std::string client_;
+    const std::weak_ptr<Stream> stream_;
+  };
+
+  static constexpr std::size_t kRoom = 2;  ///< produce() is asked for more below so many responses
 
   bool cut_off_if_stuck(StreamHost::Clock::time_point limit) final {
     {
@@ -119,9 +138,7 @@ class Stream : public grpc::ServerWriteReactor<Response>,
       if ((!writing_ && !finished_) || since_ >= limit) return false;
       since_ = StreamHost::Clock::now();
     }
-    const std::lock_guard lock(context_mutex_);
-    if (!done_) context_.TryCancel();
-    return !done_;
+    return sink_->cut_off();
   }
 
   /// The client has gone: what it has not got is of no use.
@@ -131,10 +148,10 @@ class Stream : public grpc::ServerWriteReactor<Response>,
     gone_ = true;
   }
 
-  /// Begins what can begin. gRPC is called without the lock; `writing_` and `finished_` keep others
-  /// from beginning the same. A client that reads the end of a stream may make the next call at
-  /// once, so what the stream held is free before it is told; one that is gone waits for nothing,
-  /// and its slot stays taken while its work runs.
+  /// Begins what can begin. The sink is called without the lock; `writing_` and `finished_` keep
+  /// others from beginning the same. A client that reads the end of a stream may make the next call
+  /// at once, so what the stream held is free before it is told; one that is gone waits for
+  /// nothing, and its slot stays taken while its work runs.
   void go_on(std::unique_lock<std::mutex>& lock) {
     const bool write_next = !writing_ && !outbox_.empty();
     const bool end =
@@ -155,10 +172,10 @@ class Stream : public grpc::ServerWriteReactor<Response>,
     lock.unlock();
     if (make_more)
       host_.post(caller_.address(), [self = this->shared_from_this()] { self->run_produce(); });
-    if (next) this->StartWrite(next);
+    if (next) sink_->send(*next);
     if (idle) let_go();
     given_back.reset();
-    if (end) this->Finish(status);
+    if (end) sink_->end(status);
   }
 
   void run_produce() {
@@ -172,12 +189,10 @@ class Stream : public grpc::ServerWriteReactor<Response>,
   }
 
   StreamHost& host_;
-  grpc::CallbackServerContext& context_;
   const Caller caller_;
   const char* const method_;
-  std::shared_ptr<Stream> self_;  ///< until gRPC is done with the call
-  std::mutex context_mutex_;      ///< the context is gRPC's again once `done_`
-  bool done_ = false;
+  std::shared_ptr<StreamSink<Response>> sink_;  ///< once it is open, as what follows
+  std::shared_ptr<Waker> waker_;
   mutable std::mutex mutex_;         ///< for what follows
   std::optional<Slots::Slot> slot_;  ///< from open() until the end is told
   std::deque<Response> outbox_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/upload_service.h"
 
-#include "daemon/control/net/grpc_caller.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/services/grpc_door.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/upload_writer.h"
 #include "kernels/base/log.h"
@@ -16,32 +16,31 @@ UploadServiceImpl::UploadServiceImpl(UploadStore& store, const RunHolders& runs,
       slots_("uploads", options.most_streams),
       silence_(options.silence) {}
 
-grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
-                                             const v1::CreateUploadRequest* request,
-                                             v1::CreateUploadResponse* response) {
-  return guarded("CreateUpload", *context, *request, [&](const Caller& caller) {
-    const RequestKey key = make_request_key("CreateUpload", *request, caller.name());
-    v1::CreateUploadRequest asked = *request;
-    if (asked.kind() == v1::UPLOAD_KIND_TRANSIENT)
-      asked.set_run(runs_.own_open_run(caller, asked.run()));
-    *response->mutable_upload() = store_.create(caller.name(), asked, key);
-  });
+v1::CreateUploadResponse UploadServiceImpl::create_upload(const Caller& caller,
+                                                          const v1::CreateUploadRequest& request) {
+  v1::CreateUploadResponse response;
+  const RequestKey key = make_request_key("CreateUpload", request, caller.name());
+  v1::CreateUploadRequest asked = request;
+  if (asked.kind() == v1::UPLOAD_KIND_TRANSIENT)
+    asked.set_run(runs_.own_open_run(caller, asked.run()));
+  *response.mutable_upload() = store_.create(caller.name(), asked, key);
+  return response;
 }
 
 Hold UploadServiceImpl::lease_of(const Caller& caller, const v1::Upload& upload) const {
   return upload.run().empty() ? Hold() : runs_.hold_lease(caller, upload.run());
 }
 
-std::int64_t UploadServiceImpl::receive(const Caller& caller, grpc::ServerContext& context,
-                                        grpc::ServerReader<v1::WriteUploadRequest>& chunks) {
+v1::WriteUploadResponse UploadServiceImpl::write_upload(
+    const Caller& caller, RequestStream<v1::WriteUploadRequest>& chunks) {
   const std::string client = caller.name();
   // By address: names cost nothing.
   const Slots::Slot slot = slots_.take(caller.address());
-  SilenceWatch::Call call(silence_, context);
+  SilenceWatch::Call call(silence_, chunks);
   v1::WriteUploadRequest chunk;
   const auto next = [&] {
     call.begin_wait();
-    const bool there = chunks.Read(&chunk);
+    const bool there = chunks.read(&chunk);
     call.end_wait(there ? static_cast<std::int64_t>(chunk.data().size()) : 0);
     return there;
   };
@@ -60,58 +59,93 @@ std::int64_t UploadServiceImpl::receive(const Caller& caller, grpc::ServerContex
   } while (next());
   // Of a stream that broke it is kept, too.
   writer->commit();
-  return writer->committed();
+  v1::WriteUploadResponse response;
+  response.set_committed_bytes(writer->committed());
+  return response;
+}
+
+v1::GetUploadResponse UploadServiceImpl::get_upload(const Caller& caller,
+                                                    const v1::GetUploadRequest& request) {
+  v1::GetUploadResponse response;
+  *response.mutable_upload() = store_.get(caller.name(), parse_upload_name(request.name()));
+  lease_of(caller, response.upload()).release();  // which renews it
+  return response;
+}
+
+std::shared_ptr<UnaryCall> UploadServiceImpl::finish_upload(const Caller& caller,
+                                                            const v1::FinishUploadRequest& request,
+                                                            v1::FinishUploadResponse* response) {
+  return ends_.call("FinishUpload", caller, request,
+                    [caller, &request, response, this](const CallHost::GoOn&) {
+                      *response->mutable_upload() =
+                          store_.finish(caller.name(), parse_upload_name(request.name()));
+                      lease_of(caller, response->upload()).release();
+                    });
+}
+
+std::shared_ptr<UnaryCall> UploadServiceImpl::abort_upload(const Caller& caller,
+                                                           const v1::AbortUploadRequest& request) {
+  return ends_.call(
+      "AbortUpload", caller, request, [caller, &request, this](const CallHost::GoOn&) {
+        const RequestKey key = make_request_key("AbortUpload", request, caller.name());
+        store_.abort(caller.name(), parse_upload_name(request.name()), key);
+      });
+}
+
+v1::ListUploadsResponse UploadServiceImpl::list_uploads(const Caller& caller,
+                                                        const v1::ListUploadsRequest& request) {
+  v1::ListUploadsResponse response;
+  const std::string client = caller.name();
+  const std::string scope = "uploads of " + client;
+  const auto position = parse_page_token(scope, request.page_token());
+  auto [uploads, next] = store_.list(client, position, page_size_of(request));
+  for (auto& upload : uploads) *response.add_uploads() = std::move(upload);
+  if (next > 0) response.set_next_page_token(make_page_token(scope, next));
+  return response;
+}
+
+// gRPC calls these adapters of the handlers.
+
+grpc::Status UploadServiceImpl::CreateUpload(grpc::ServerContext* context,
+                                             const v1::CreateUploadRequest* request,
+                                             v1::CreateUploadResponse* response) {
+  return guarded("CreateUpload", *context, *request,
+                 [&](const Caller& caller) { *response = create_upload(caller, *request); });
 }
 
 grpc::Status UploadServiceImpl::WriteUpload(grpc::ServerContext* context,
                                             grpc::ServerReader<v1::WriteUploadRequest>* chunks,
                                             v1::WriteUploadResponse* response) {
   return guarded("WriteUpload", *context, [&](const Caller& caller) {
-    response->set_committed_bytes(receive(caller, *context, *chunks));
+    GrpcRequests<v1::WriteUploadRequest> requests(*context, *chunks);
+    *response = write_upload(caller, requests);
   });
 }
 
 grpc::Status UploadServiceImpl::GetUpload(grpc::ServerContext* context,
                                           const v1::GetUploadRequest* request,
                                           v1::GetUploadResponse* response) {
-  return guarded("GetUpload", *context, *request, [&](const Caller& caller) {
-    *response->mutable_upload() = store_.get(caller.name(), parse_upload_name(request->name()));
-    lease_of(caller, response->upload()).release();  // which renews it
-  });
+  return guarded("GetUpload", *context, *request,
+                 [&](const Caller& caller) { *response = get_upload(caller, *request); });
 }
 
 grpc::ServerUnaryReactor* UploadServiceImpl::FinishUpload(grpc::CallbackServerContext* context,
                                                           const v1::FinishUploadRequest* request,
                                                           v1::FinishUploadResponse* response) {
-  return ends_.answer("FinishUpload", *context, *request,
-                      [=, this](const Caller& caller, const auto&) {
-                        *response->mutable_upload() =
-                            store_.finish(caller.name(), parse_upload_name(request->name()));
-                        lease_of(caller, response->upload()).release();
-                      });
+  return serve(finish_upload(caller_of(*context), *request, response));
 }
 
 grpc::ServerUnaryReactor* UploadServiceImpl::AbortUpload(grpc::CallbackServerContext* context,
                                                          const v1::AbortUploadRequest* request,
                                                          v1::AbortUploadResponse*) {
-  return ends_.answer(
-      "AbortUpload", *context, *request, [=, this](const Caller& caller, const auto&) {
-        const RequestKey key = make_request_key("AbortUpload", *request, caller.name());
-        store_.abort(caller.name(), parse_upload_name(request->name()), key);
-      });
+  return serve(abort_upload(caller_of(*context), *request));
 }
 
 grpc::Status UploadServiceImpl::ListUploads(grpc::ServerContext* context,
                                             const v1::ListUploadsRequest* request,
                                             v1::ListUploadsResponse* response) {
-  return guarded("ListUploads", *context, *request, [&](const Caller& caller) {
-    const std::string client = caller.name();
-    const std::string scope = "uploads of " + client;
-    const auto position = parse_page_token(scope, request->page_token());
-    auto [uploads, next] = store_.list(client, position, page_size_of(*request));
-    for (auto& upload : uploads) *response->add_uploads() = std::move(upload);
-    if (next > 0) response->set_next_page_token(make_page_token(scope, next));
-  });
+  return guarded("ListUploads", *context, *request,
+                 [&](const Caller& caller) { *response = list_uploads(caller, *request); });
 }
 
 }  // namespace meshloom::control

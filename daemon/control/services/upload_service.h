@@ -3,12 +3,14 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include "daemon/control/host/hold.h"
 #include "daemon/control/net/slots.h"
 #include "daemon/control/services/call_host.h"
 #include "daemon/control/services/client_service.h"
+#include "daemon/control/services/request_stream.h"
 #include "daemon/control/services/run_holders.h"
 #include "daemon/control/services/silence_watch.h"
 #include "daemon/control/stores/upload_store.h"
@@ -31,6 +33,20 @@ class UploadServiceImpl final : public UploadServiceBase, public ClientService {
   /// `runs` says for whose runs transient uploads come.
   UploadServiceImpl(UploadStore& store, const RunHolders& runs, const Options& options);
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  v1::CreateUploadResponse create_upload(const Caller& caller,
+                                         const v1::CreateUploadRequest& request);
+  v1::WriteUploadResponse write_upload(const Caller& caller,
+                                       RequestStream<v1::WriteUploadRequest>& chunks);
+  v1::GetUploadResponse get_upload(const Caller& caller, const v1::GetUploadRequest& request);
+  std::shared_ptr<UnaryCall> finish_upload(const Caller& caller,
+                                           const v1::FinishUploadRequest& request,
+                                           v1::FinishUploadResponse* response);
+  std::shared_ptr<UnaryCall> abort_upload(const Caller& caller,
+                                          const v1::AbortUploadRequest& request);
+  v1::ListUploadsResponse list_uploads(const Caller& caller, const v1::ListUploadsRequest& request);
+
+  // gRPC calls these adapters of the handlers.
   grpc::Status CreateUpload(grpc::ServerContext* context, const v1::CreateUploadRequest* request,
                             v1::CreateUploadResponse* response) override;
   grpc::Status WriteUpload(grpc::ServerContext* context,
@@ -46,6 +62,7 @@ class UploadServiceImpl final : public UploadServiceBase, public ClientService {
                                         v1::AbortUploadResponse* response) override;
   grpc::Status ListUploads(grpc::ServerContext* context, const v1::ListUploadsRequest* request,
                            v1::ListUploadsResponse* response) override;
+
   /// Calls that wait end. Does not wait.
   void end_calls() override { ends_.request_stop(); }
   /// After the server's shutdown.
@@ -55,8 +72,6 @@ class UploadServiceImpl final : public UploadServiceBase, public ClientService {
   /// The lease of the run that it is for; it holds nothing if there is none, or the caller does not
   /// hold the run.
   Hold lease_of(const Caller& caller, const v1::Upload& upload) const;
-  std::int64_t receive(const Caller& caller, grpc::ServerContext& context,
-                       grpc::ServerReader<v1::WriteUploadRequest>& chunks);
 
   UploadStore& store_;
   const RunHolders& runs_;

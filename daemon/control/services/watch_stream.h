@@ -13,9 +13,9 @@ namespace meshloom::control {
 
 class WatchStream final : public Stream<v1::WatchJobResponse> {
  public:
-  WatchStream(StreamHost& host, grpc::CallbackServerContext& context, JobStore& store,
+  WatchStream(StreamHost& host, const Caller& caller, JobStore& store,
               const v1::WatchJobRequest& request)
-      : Stream(host, context, "WatchJob"), store_(store), request_(request) {}
+      : Stream(host, caller, "WatchJob"), store_(store), request_(request) {}
 
  private:
   bool produce() override;

@@ -2,11 +2,11 @@
 #include "daemon/control/services/worker_service.h"
 
 #include <set>
+#include "daemon/control/services/grpc_door.h"
 
 #include "daemon/base/given_number.h"
 #include "daemon/control/host/memory.h"
 #include "daemon/control/net/status.h"
-#include "daemon/control/services/call_host.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -48,91 +48,114 @@ v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
   return worker;
 }
 
+v1::ListWorkersResponse WorkerServiceImpl::list_workers() {
+  v1::ListWorkersResponse response;
+  *response.add_workers() = describe(options_.self);
+  for (const auto& hello : ranks_.hellos()) *response.add_workers() = describe(hello);
+  response.set_version(options_.version);
+  response.set_state_dir(options_.state_dir);
+  const Executor::Recoveries recoveries = executor_.recoveries();
+  response.set_recoveries(static_cast<std::int64_t>(recoveries.count));
+  response.set_last_failure(recoveries.last_failure);
+  const auto up = std::chrono::steady_clock::now() - started_;
+  response.set_uptime_seconds(std::chrono::duration_cast<std::chrono::seconds>(up).count());
+  const control::Drain::State drain = drain_.state();
+  response.set_drain(drain.state);
+  response.set_drain_reason(drain.reason);
+  response.set_has_ranks(drain.has_ranks);
+  if (v1::RanksWait queue = options_.queue.whole(); !queue.reason().empty())
+    *response.mutable_queue() = std::move(queue);
+  for (std::string& trouble : options_.ledger.troubles())
+    response.add_journal_trouble(std::move(trouble));
+  for (const LostFolder::Held& held : options_.lost) {
+    v1::LostFiles& lost = *response.add_lost();
+    lost.set_folder(held.folder);
+    lost.set_files(held.files);
+    lost.set_size_bytes(held.bytes);
+  }
+  return response;
+}
+
+v1::DumpFlightResponse WorkerServiceImpl::dump_flight(const v1::DumpFlightRequest& request) {
+  v1::DumpFlightResponse response;
+  base::check_given_positive("entries", request.has_entries(), request.entries(), "all");
+  const std::size_t entries = request.has_entries() ? static_cast<std::size_t>(request.entries())
+                                                    : comm::FlightLog::kEntries;
+  std::vector<std::string> hosts(options_.flight->logs.size());
+  hosts[static_cast<std::size_t>(options_.self.rank())] = options_.self.host();
+  for (const auto& hello : ranks_.hellos())
+    hosts[static_cast<std::size_t>(hello.rank())] = hello.host();
+  fill_flight_dump(comm::read_flight_report(*options_.flight), hosts, entries, &response);
+  return response;
+}
+
+v1::DrainResponse WorkerServiceImpl::drain(const v1::DrainRequest& request) {
+  v1::DrainResponse response;
+  const std::string reason = request.reason().substr(0, kLongestReason);
+  drain_.begin(reason.empty() ? "a client asked for it" : reason);
+  const control::Drain::State state = drain_.state();
+  response.set_state(state.state);
+  response.set_has_ranks(state.has_ranks);
+  spdlog::info("a client drains the daemon: {}", state.reason);
+  return response;
+}
+
+v1::UndrainResponse WorkerServiceImpl::undrain() {
+  v1::UndrainResponse response;
+  for (const std::string& id : drain_.end()) response.add_resumed(job_resource(id));
+  spdlog::info("a client ends the drain, {} jobs go on", response.resumed_size());
+  return response;
+}
+
+v1::GetCapabilitiesResponse WorkerServiceImpl::get_capabilities() {
+  v1::GetCapabilitiesResponse response = options_.capabilities;
+  std::set<std::string> cpus{options_.self.cpu()};
+  for (const auto& hello : ranks_.hellos()) cpus.insert(hello.cpu());
+  for (const std::string& cpu : cpus) response.add_cpus(cpu);
+  return response;
+}
+
+void WorkerServiceImpl::shutdown(const v1::ShutdownRequest& request) {
+  const std::string reason = request.reason().substr(0, kLongestReason);
+  options_.stops.request_stop(reason.empty() ? "a client asked for it"
+                                             : "a client asked for it: " + reason);
+}
+
+// gRPC calls these adapters of the handlers.
+
 grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerContext* context,
                                                          const v1::ListWorkersRequest* request,
                                                          v1::ListWorkersResponse* response) {
-  return answer_at_once("ListWorkers", *context, *request, [&](const Caller&) {
-    *response->add_workers() = describe(options_.self);
-    for (const auto& hello : ranks_.hellos()) *response->add_workers() = describe(hello);
-    response->set_version(options_.version);
-    response->set_state_dir(options_.state_dir);
-    const Executor::Recoveries recoveries = executor_.recoveries();
-    response->set_recoveries(static_cast<std::int64_t>(recoveries.count));
-    response->set_last_failure(recoveries.last_failure);
-    const auto up = std::chrono::steady_clock::now() - started_;
-    response->set_uptime_seconds(std::chrono::duration_cast<std::chrono::seconds>(up).count());
-    const control::Drain::State drain = drain_.state();
-    response->set_drain(drain.state);
-    response->set_drain_reason(drain.reason);
-    response->set_has_ranks(drain.has_ranks);
-    if (v1::RanksWait queue = options_.queue.whole(); !queue.reason().empty())
-      *response->mutable_queue() = std::move(queue);
-    for (std::string& trouble : options_.ledger.troubles())
-      response->add_journal_trouble(std::move(trouble));
-    for (const LostFolder::Held& held : options_.lost) {
-      v1::LostFiles& lost = *response->add_lost();
-      lost.set_folder(held.folder);
-      lost.set_files(held.files);
-      lost.set_size_bytes(held.bytes);
-    }
-  });
+  return serve_at_once("ListWorkers", *context, *request,
+                       [&](const Caller&) { *response = list_workers(); });
 }
 
 grpc::Status WorkerServiceImpl::DumpFlight(grpc::ServerContext*,
                                            const v1::DumpFlightRequest* request,
                                            v1::DumpFlightResponse* response) {
-  return guarded("DumpFlight", *request, [&] {
-    base::check_given_positive("entries", request->has_entries(), request->entries(), "all");
-    const std::size_t entries = request->has_entries()
-                                    ? static_cast<std::size_t>(request->entries())
-                                    : comm::FlightLog::kEntries;
-    std::vector<std::string> hosts(options_.flight->logs.size());
-    hosts[static_cast<std::size_t>(options_.self.rank())] = options_.self.host();
-    for (const auto& hello : ranks_.hellos())
-      hosts[static_cast<std::size_t>(hello.rank())] = hello.host();
-    fill_flight_dump(comm::read_flight_report(*options_.flight), hosts, entries, response);
-  });
+  return guarded("DumpFlight", *request, [&] { *response = dump_flight(*request); });
 }
 
 grpc::Status WorkerServiceImpl::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
                                       v1::DrainResponse* response) {
-  return guarded("Drain", *request, [&] {
-    const std::string reason = request->reason().substr(0, kLongestReason);
-    drain_.begin(reason.empty() ? "a client asked for it" : reason);
-    const control::Drain::State state = drain_.state();
-    response->set_state(state.state);
-    response->set_has_ranks(state.has_ranks);
-    spdlog::info("a client drains the daemon: {}", state.reason);
-  });
+  return guarded("Drain", *request, [&] { *response = drain(*request); });
 }
 
 grpc::Status WorkerServiceImpl::Undrain(grpc::ServerContext*, const v1::UndrainRequest* request,
                                         v1::UndrainResponse* response) {
-  return guarded("Undrain", *request, [&] {
-    for (const std::string& id : drain_.end()) response->add_resumed(job_resource(id));
-    spdlog::info("a client ends the drain, {} jobs go on", response->resumed_size());
-  });
+  return guarded("Undrain", *request, [&] { *response = undrain(); });
 }
 
 grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext*,
                                                 const v1::GetCapabilitiesRequest* request,
                                                 v1::GetCapabilitiesResponse* response) {
-  return guarded("GetCapabilities", *request, [&] {
-    *response = options_.capabilities;
-    std::set<std::string> cpus{options_.self.cpu()};
-    for (const auto& hello : ranks_.hellos()) cpus.insert(hello.cpu());
-    for (const std::string& cpu : cpus) response->add_cpus(cpu);
-  });
+  return guarded("GetCapabilities", *request, [&] { *response = get_capabilities(); });
 }
 
 grpc::ServerUnaryReactor* WorkerServiceImpl::Shutdown(grpc::CallbackServerContext* context,
                                                       const v1::ShutdownRequest* request,
                                                       v1::ShutdownResponse*) {
-  return answer_at_once("Shutdown", *context, *request, [&](const Caller&) {
-    const std::string reason = request->reason().substr(0, kLongestReason);
-    options_.stops.request_stop(reason.empty() ? "a client asked for it"
-                                               : "a client asked for it: " + reason);
-  });
+  return serve_at_once("Shutdown", *context, *request, [&](const Caller&) { shutdown(*request); });
 }
 
 }  // namespace meshloom::control

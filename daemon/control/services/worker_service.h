@@ -41,6 +41,15 @@ class WorkerServiceImpl final : public WorkerServiceBase, public ClientService {
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     control::Drain& drain, Options options);
 
+  // Any door may call these handlers, which throw what is wrong with a request.
+  v1::ListWorkersResponse list_workers();
+  v1::DumpFlightResponse dump_flight(const v1::DumpFlightRequest& request);
+  v1::DrainResponse drain(const v1::DrainRequest& request);
+  v1::UndrainResponse undrain();
+  v1::GetCapabilitiesResponse get_capabilities();
+  void shutdown(const v1::ShutdownRequest& request);
+
+  // gRPC calls these adapters of the handlers.
   grpc::ServerUnaryReactor* ListWorkers(grpc::CallbackServerContext* context,
                                         const v1::ListWorkersRequest* request,
                                         v1::ListWorkersResponse* response) override;

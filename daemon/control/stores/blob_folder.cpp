@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <functional>
 
 #include <algorithm>
 #include <cerrno>
@@ -97,7 +98,9 @@ void BlobFolder::remove_blob(const std::string& sha256) const {
   base::sync_folder(root_);
 }
 
-void BlobFolder::sweep(const Knows& knows_blob, const Knows& knows_upload) const {
+void BlobFolder::sweep(const Known& known) const {
+  const auto knows_blob = [&](const std::string& sha256) { return known.knows_blob(sha256); };
+  const auto knows_upload = [&](const std::string& id) { return known.knows_upload(id); };
   std::set<ino_t> uploads;
   for (const fs::path& path : files_in(root_ / "incoming", true, knows_upload))
     uploads.insert(inode_of(path));

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 
 #include "daemon/base/unique_fd.h"
@@ -23,6 +22,14 @@ class BlobFolder {
   std::filesystem::path incoming(const std::string& id) const { return root_ / "incoming" / id; }
   bool has_blob(const std::string& sha256, std::int64_t size) const;
 
+  /// Who knows what the files are of.
+  class Known {
+   public:
+    virtual ~Known() = default;
+    virtual bool knows_blob(const std::string& sha256) const = 0;
+    virtual bool knows_upload(const std::string& id) const = 0;
+  };
+
   /// A new file of `size` bytes that takes no room yet.
   void create_incoming(const std::string& id, std::int64_t size) const;
   /// For reading and writing. Refuses links, and a file that has another name as well: what is
@@ -38,8 +45,7 @@ class BlobFolder {
   /// Moves every file of which nobody knows to the LostFolder of the state dir. One that is a
   /// second name of an upload that is known is removed: a daemon has died between keep() and its
   /// record.
-  void sweep(const std::function<bool(const std::string& sha256)>& knows_blob,
-             const std::function<bool(const std::string& id)>& knows_upload) const;
+  void sweep(const Known& known) const;
 
   /// What the file system has left for this user.
   std::int64_t available_bytes() const;

@@ -371,10 +371,10 @@ std::vector<v1::JobEvent> JobRecords::events_after(const std::string& id,
   return events;
 }
 
-Subscription JobRecords::subscribe(const std::string& id, std::function<void()> notify) {
+Subscription JobRecords::subscribe(const std::string& id, std::weak_ptr<Wakeable> subscriber) {
   const std::lock_guard lock(mutex_);
   jobs_.at(id);
-  return subscribers_.add(id, std::move(notify));
+  return subscribers_.add(id, std::move(subscriber));
 }
 
 }  // namespace meshloom::control

@@ -67,7 +67,7 @@ class JobRecords : public JournaledStore {
   /// Calls `notify` after every event of the job that is told and when the store is closed, from
   /// the driver's or the ledger's thread. It must not block or wait for a change; it may read from
   /// the store. An event that came before this returns is not told: look with events_after first.
-  Subscription subscribe(const std::string& id, std::function<void()> notify);
+  Subscription subscribe(const std::string& id, std::weak_ptr<Wakeable> subscriber);
 
   // For the ledger.
   void snapshot(const Ledger::Visit& append) const override;

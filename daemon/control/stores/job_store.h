@@ -152,15 +152,21 @@ class JobStore : public JobProgress {
   std::vector<std::string> paths_beside(const Followed& known) const;
   Followed follow(const std::vector<std::string>& paths) const;
   /// Something that a removal takes away. All with the mutex.
-  struct Removal {
-    std::function<bool()> is_answered;           ///< there is nothing to decide any more
-    std::function<void(const Followed&)> check;  ///< throws what refuses it
-    std::function<Ledger::Ticket()> append_record;
+  class Removal {
+   public:
+    virtual ~Removal() = default;
+    /// There is nothing to decide any more.
+    virtual bool is_answered() const = 0;
+    /// Throws what refuses it.
+    virtual void check(const Followed& followed) const = 0;
+    virtual Ledger::Ticket append_record() = 0;
   };
+  class JobRemoval;
+  class CheckpointRemoval;
   /// Decides about it once nothing about the job or the request is undecided and all paths in
   /// configs are followed. Those are followed without the mutex, so that a file system that does
   /// not answer holds up nobody else. Returns once the record is durable.
-  void decide(const std::string& id, const RequestKey& key, const Removal& removal);
+  void decide(const std::string& id, const RequestKey& key, Removal& removal);
   void check_removable(const std::string& id, const Followed& followed) const;
   void check_forgettable(const JobEntry& target, const GoneCheckpoint& gone,
                          const Followed& followed) const;

@@ -83,7 +83,7 @@ JobStore::Followed JobStore::follow(const std::vector<std::string>& paths) const
   });
 }
 
-void JobStore::decide(const std::string& id, const RequestKey& key, const Removal& removal) {
+void JobStore::decide(const std::string& id, const RequestKey& key, Removal& removal) {
   Followed followed;
   Ledger::Ticket ticket = 0;
   while (ticket == 0) {
@@ -147,32 +147,51 @@ Hold JobStore::pin_checkpoint(const CheckpointName& name, const std::string& use
   return options_.uses->hold(whole, user);
 }
 
-void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& gone,
-                                 const RequestKey& key) {
-  const std::string name = checkpoint_resource(id, gone.folder);
-  const std::string stamp = checkpoint_stamp(checkpoint_path(options_.jobs_dir / id, gone.folder));
-  const auto append_record = [&] {
-    JobEntry& target = jobs_.at(id);
+class JobStore::CheckpointRemoval final : public Removal {
+ public:
+  CheckpointRemoval(JobStore& store, const std::string& id, const GoneCheckpoint& gone,
+                    const RequestKey& key)
+      : store_(store),
+        id_(id),
+        gone_(gone),
+        key_(key),
+        stamp_(checkpoint_stamp(checkpoint_path(store.options_.jobs_dir / id, gone.folder))) {}
+
+  bool is_answered() const override { return store_.ledger().find_request(key_).has_value(); }
+  void check(const Followed& followed) const override {
+    store_.check_forgettable(store_.jobs_.at(id_), gone_, followed);
+  }
+  Ledger::Ticket append_record() override {
+    const std::string name = checkpoint_resource(id_, gone_.folder);
+    JobEntry& target = store_.jobs_.at(id_);
     target.hold_back();
-    if (gone.newest) target.set_checkpoint_step(gone.newest_left);
-    if (std::filesystem::path(target.job.hf_folder()).filename() == gone.folder)
+    if (gone_.newest) target.set_checkpoint_step(gone_.newest_left);
+    if (std::filesystem::path(target.job.hf_folder()).filename() == gone_.folder)
       target.job.clear_hf_folder();
     v1::JournalRecord record = state_record(target);
-    if (const auto request = RequestLog::record_of(key, target.job.name()))
+    if (const auto request = RequestLog::record_of(key_, target.job.name()))
       *record.mutable_request() = *request;
-    gone_checkpoints_[name] = stamp;
+    store_.gone_checkpoints_[name] = stamp_;
     record.mutable_deleted_checkpoint()->set_name(name);
-    record.mutable_deleted_checkpoint()->set_stamp(stamp);
-    const Ledger::Ticket ticket = keep(std::move(record));
-    add_job_event(target, ticket);
+    record.mutable_deleted_checkpoint()->set_stamp(stamp_);
+    const Ledger::Ticket ticket = store_.keep(std::move(record));
+    store_.add_job_event(target, ticket);
     return ticket;
-  };
-  decide(
-      id, key,
-      {.is_answered = [&] { return ledger().find_request(key).has_value(); },
-       .check = [&](const Followed& followed) { check_forgettable(jobs_.at(id), gone, followed); },
-       .append_record = append_record});
-  remove_gone(name);
+  }
+
+ private:
+  JobStore& store_;
+  const std::string& id_;
+  const GoneCheckpoint& gone_;
+  const RequestKey& key_;
+  const std::string stamp_;  ///< of the folder, before the store's mutex is taken
+};
+
+void JobStore::delete_checkpoint(const std::string& id, const GoneCheckpoint& gone,
+                                 const RequestKey& key) {
+  CheckpointRemoval removal(*this, id, gone, key);
+  decide(id, key, removal);
+  remove_gone(checkpoint_resource(id, gone.folder));
 }
 
 void JobStore::remove_gone(const std::string& checkpoint) {
@@ -208,21 +227,34 @@ void JobStore::settle_after_restart() {
       .take(entries_of(options_.jobs_dir, is_unknown), "jobs");
 }
 
-void JobStore::remove(const std::string& id, const RequestKey& key) {
-  const auto append_record = [&] {
+class JobStore::JobRemoval final : public Removal {
+ public:
+  JobRemoval(JobStore& store, const std::string& id, const RequestKey& key)
+      : store_(store), id_(id), key_(key) {}
+
+  bool is_answered() const override {
+    return store_.removed_.contains(id_) || store_.ledger().find_request(key_).has_value();
+  }
+  void check(const Followed& followed) const override { store_.check_removable(id_, followed); }
+  Ledger::Ticket append_record() override {
     v1::JournalRecord record;
-    record.set_deleted_job(id);
-    if (auto request = RequestLog::record_of(key, job_resource(id))) {
+    record.set_deleted_job(id_);
+    if (auto request = RequestLog::record_of(key_, job_resource(id_))) {
       request->set_gone(true);
       *record.mutable_request() = *request;
     }
-    return propose(record, record, Ledger::Need::kRefusableUrgent);
-  };
-  decide(id, key,
-         {.is_answered =
-              [&] { return removed_.contains(id) || ledger().find_request(key).has_value(); },
-          .check = [&](const Followed& followed) { check_removable(id, followed); },
-          .append_record = append_record});
+    return store_.propose(record, record, Ledger::Need::kRefusableUrgent);
+  }
+
+ private:
+  JobStore& store_;
+  const std::string& id_;
+  const RequestKey& key_;
+};
+
+void JobStore::remove(const std::string& id, const RequestKey& key) {
+  JobRemoval removal(*this, id, key);
+  decide(id, key, removal);
   remove_folder(id);
 }
 

@@ -58,10 +58,10 @@ std::string owner_text(const std::string& text) {
 
 std::string lock_owner(const fs::path& file) { return owner_text(text_of(file)); }
 
-LockBeat::LockBeat(fs::path file, const Times& times, std::function<void(const std::string&)> taken)
+LockBeat::LockBeat(fs::path file, const Times& times, Observer* observer)
     : path_(std::move(file)),
       times_(times),
-      taken_(std::move(taken)),
+      observer_(observer),
       owner_(fmt::format("{}\nhost {}\nboot {}\nstart {}\n", ::getpid(), base::host_name(),
                          base::boot_id(), random_hex())) {
   watch();
@@ -103,7 +103,7 @@ void LockBeat::beat() {
   // An empty one is what a reader may see while the file is made anew; a removed one is made again.
   if (!now.empty() && !is_own(now)) {
     lost_ = true;
-    taken_(owner_text(now));
+    if (observer_ != nullptr) observer_->lock_taken(owner_text(now));
     return;
   }
   ++number_;

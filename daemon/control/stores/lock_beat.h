@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -16,8 +15,8 @@ namespace meshloom::control {
 /// A file that its owner writes again and again: who it is and a number that grows. Who starts
 /// watches it first; one that moves is somebody else's. Every look opens the file anew and every
 /// beat is synced, so that hosts with caches of their own see it. It cannot tell a daemon that is
-/// stopped from one that is dead: one that goes on after another has begun hears of that by
-/// `taken`.
+/// stopped from one that is dead: one that goes on after another has begun hears of that
+/// by its observer.
 class LockBeat {
  public:
   struct Times {
@@ -26,11 +25,17 @@ class LockBeat {
     std::chrono::milliseconds still{10'000};
   };
 
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    /// Another daemon writes to the file. Called once, from a thread of the beat's own.
+    virtual void lock_taken(const std::string& who) = 0;
+  };
+
   /// Throws FailedPrecondition (STATE_DIR_LOCKED) naming who has it, after Times::still at most
-  /// where somebody may, and two beats in any case: of two that begin at once one goes on. `taken`
-  /// is called once, from a thread of its own, when another daemon writes to the file.
-  LockBeat(std::filesystem::path file, const Times& times,
-           std::function<void(const std::string& who)> taken);
+  /// where somebody may, and two beats in any case: of two that begin at once one goes on. The
+  /// observer outlives it; null: nobody hears of it.
+  LockBeat(std::filesystem::path file, const Times& times, Observer* observer);
   /// Empties the file, so that the next start need not watch it.
   ~LockBeat();
   LockBeat(const LockBeat&) = delete;
@@ -45,7 +50,7 @@ class LockBeat {
 
   const std::filesystem::path path_;
   const Times times_;
-  const std::function<void(const std::string&)> taken_;
+  Observer* const observer_;
   const std::string owner_;  ///< the first lines of the file: no other daemon's are equal
   std::int64_t number_ = 0;
   bool lost_ = false;

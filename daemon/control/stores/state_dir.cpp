@@ -93,7 +93,7 @@ StateDir::StateDir(fs::path root, const LockOptions& options)
         "the file system of state dir {} has no locks ({}): a second meshloomd is found by what "
         "the first one writes to {} every {} ms",
         root_.string(), base::system_message(error), path.string(), options.times.beat.count());
-    beat_ = std::make_unique<LockBeat>(path, options.times, options.taken);
+    beat_ = std::make_unique<LockBeat>(path, options.times, options.observer);
   }
   close_to_others(root_);
   fs::remove(root_ / "address");

@@ -29,9 +29,9 @@ class StateDir {
     std::function<int(int fd)> lock = flock_now;
     LockBeat::Times times;
     /// Another daemon has begun on the folder, since this one was stopped for so long that it was
-    /// taken for dead: whatever this one writes from here on destroys what the other one does.
-    /// Called by a thread of its own.
-    std::function<void(const std::string& who)> taken = [](const std::string&) {};
+    /// taken for dead: whatever this one writes from here on destroys what the other one does. Who
+    /// hears of that outlives the object; null: nobody.
+    LockBeat::Observer* observer = nullptr;
   };
   /// Makes the folder (mode 0700) if it is missing and locks it for the life of the object: the
   /// folder itself, so that it stays locked when the lock file is removed. Where the file system

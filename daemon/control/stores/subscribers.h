@@ -2,7 +2,6 @@
 // Who wants to hear that something has changed, by name.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,12 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/host/wakeable.h"
+
 namespace meshloom::control {
 
 class Subscribers;
 
-/// A place among the subscribers. Once it is destroyed the callback neither runs nor is called
-/// again; so it must not be destroyed by the callback itself. Outlives nothing but its owner.
+/// A place among the subscribers. Once it is destroyed the subscriber is not being woken and is not
+/// woken again; so it must not be destroyed by wake() itself. Outlives nothing but its owner.
 class Subscription {
  public:
   Subscription() = default;
@@ -30,21 +31,21 @@ class Subscription {
  private:
   friend class Subscribers;
   struct Callback {
-    std::mutex mutex;  ///< held while it runs
-    std::function<void()> notify;
+    std::mutex mutex;  ///< held while it is woken
+    std::weak_ptr<Wakeable> subscriber;
   };
   explicit Subscription(std::shared_ptr<Callback> callback) : callback_(std::move(callback)) {}
   void release() {
     if (!callback_) return;
     const std::lock_guard lock(callback_->mutex);
-    callback_->notify = nullptr;
+    callback_->subscriber.reset();
   }
 
   std::shared_ptr<Callback> callback_;
 };
 
 /// Not synchronised: its owner's mutex is held for every method. What `mark` and `mark_all` put on
-/// the list is called by `notify` of that list, after the owner's mutex was given back.
+/// the list is woken by `notify` of that list, after the owner's mutex was given back.
 class Subscribers {
  public:
   class Due {
@@ -52,7 +53,7 @@ class Subscribers {
     void notify() const {
       for (const auto& callback : callbacks_) {
         const std::lock_guard lock(callback->mutex);
-        if (callback->notify) callback->notify();
+        if (const auto subscriber = callback->subscriber.lock()) subscriber->wake();
       }
     }
 
@@ -61,9 +62,9 @@ class Subscribers {
     std::vector<std::shared_ptr<Subscription::Callback>> callbacks_;
   };
 
-  Subscription add(const std::string& name, std::function<void()> notify) {
+  Subscription add(const std::string& name, std::weak_ptr<Wakeable> subscriber) {
     auto callback = std::make_shared<Subscription::Callback>();
-    callback->notify = std::move(notify);
+    callback->subscriber = std::move(subscriber);
     by_name_.emplace(name, callback);
     return Subscription(std::move(callback));
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/base/input_file.h"
+#include "daemon/control/host/uptime_clock.h"
 #include "daemon/control/stores/blob_folder.h"
 #include "daemon/control/stores/digest_thread.h"
 #include "daemon/control/stores/journaled_store.h"
@@ -30,7 +31,7 @@ namespace meshloom::control {
 /// listed. All methods may be called from any thread. Ids are names without "uploads/". A client
 /// sees its own uploads: those of others are NotFound (UPLOAD_NOT_FOUND). What a method says to be
 /// so is durable when it returns, but for transient ones.
-class UploadStore final : public JournaledStore {
+class UploadStore final : public JournaledStore, public UptimeClock {
  public:
   struct Options {
     std::filesystem::path folder;  ///< for a BlobFolder
@@ -83,7 +84,7 @@ class UploadStore final : public JournaledStore {
   /// now and then. Called every second or so.
   void upkeep();
   /// Seconds in which daemons were up on this state dir.
-  std::int64_t uptime() const;
+  std::int64_t uptime() const override;
 
   void snapshot(const Ledger::Visit& append) const override;
 

@@ -117,11 +117,22 @@ void UploadStore::settle_after_restart() {
     return true;
   });
   remove_leftovers();
-  folder_.sweep([&](const std::string& digest) { return blobs_.count(digest) > 0; },
-                [&](const std::string& id) {
-                  const auto found = entries_.find(upload_number(id).value_or(0));
-                  return found != entries_.end() && !found->second.record.complete();
-                });
+  /// What the journal says of blobs and uploads.
+  class KnownHere final : public BlobFolder::Known {
+   public:
+    explicit KnownHere(const UploadStore& store) : store_(store) {}
+    bool knows_blob(const std::string& sha256) const override {
+      return store_.blobs_.contains(sha256);
+    }
+    bool knows_upload(const std::string& id) const override {
+      const auto found = store_.entries_.find(upload_number(id).value_or(0));
+      return found != store_.entries_.end() && !found->second.record.complete();
+    }
+
+   private:
+    const UploadStore& store_;
+  };
+  folder_.sweep(KnownHere(*this));
 }
 
 void UploadStore::snapshot(const Ledger::Visit& append) const {

@@ -39,6 +39,16 @@ struct FakeDaemonOptions {
   StreamHost::Options downloads{"downloads", 8, 2};
 };
 
+/// Tells the uptime of a plan.
+class FakeClock final : public UptimeClock {
+ public:
+  explicit FakeClock(const FakePlan& plan) : plan_(plan) {}
+  std::int64_t uptime() const override { return plan_.uptime.load(); }
+
+ private:
+  const FakePlan& plan_;
+};
+
 /// Says that a job trains also where a plan says so.
 class FakeTraining final : public Training {
  public:
@@ -50,13 +60,13 @@ class FakeTraining final : public Training {
   const Training& jobs_;
 };
 
-class FakeDaemon {
+class FakeDaemon final : private Executor::Observer {
  public:
   FakeDaemon(const std::filesystem::path& folder, FakePlan& plan, int world_size,
              const FakeDaemonOptions& options = {})
       : state_(folder),
         store_(state_.journal(), {.jobs_dir = state_.jobs()}, {&run_store_, &drain_store_}),
-        executor_(world_size, [this](const Error&) { close_queues(); }),
+        executor_(world_size, *this),
         admission_(plan, folder, options.on_resolve),
         driver_(store_, executor_, turn_, state_, folder, admission_, admission_, admission_),
         job_service_(store_, admission_, state_, options.watches, &queue_),
@@ -67,6 +77,7 @@ class FakeDaemon {
         training_(plan, driver_),
         scheduler_(executor_, options.sample_share, training_),
         uploads_({folder / "blobs", with_upload_defaults({})}),
+        clock_(plan),
         queue_(turn_, store_, runs_, drain_store_),
         runs_({.executor = executor_,
                .turn = turn_,
@@ -80,7 +91,7 @@ class FakeDaemon {
                .data_dir = folder,
                .uploads = uploads_.transients(),
                .waits = queue_,
-               .uptime = [&plan] { return plan.uptime.load(); },
+               .clock = clock_,
                .most_upload_bytes = options.most_upload_bytes},
               options.waiting),
         drain_(drain_store_, turn_, store_, runs_),
@@ -152,14 +163,10 @@ class FakeDaemon {
   void run_rank(FakePlan& plan, int rank) {
     FakeFactory factory(plan, rank);
     RankWorker worker(rank, factory, rank == 0 ? &sources_ : nullptr,
-                      rank == 0 ? RankWorker::IsStopped([this](std::int64_t seq, bool last) {
-                        return executor_.is_stopped(seq, last);
-                      })
-                                : RankWorker::IsStopped());
-    run_commands(*queues_[static_cast<std::size_t>(rank)], worker,
-                 [this](const v1::RankResult& result) { executor_.complete(result); });
+                      rank == 0 ? &executor_ : nullptr);
+    run_commands(*queues_[static_cast<std::size_t>(rank)], worker, executor_);
   }
-  void close_queues() {
+  void ranks_failed(const Error&) override {
     for (auto& queue : queues_) queue->close();
   }
 
@@ -179,6 +186,7 @@ class FakeDaemon {
   FakeTraining training_;
   SampleScheduler scheduler_;
   UploadStore uploads_;  ///< for transient ones
+  FakeClock clock_;
   RanksQueue queue_;
   RunManager runs_;
   Drain drain_;

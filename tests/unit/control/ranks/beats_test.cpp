@@ -17,27 +17,40 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+/// Counts what both ends tell.
+class CountedBeats final : public BeatServer::Observer, public BeatClient::Observer {
+ public:
+  void heard(int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point) override {
+    if (rank == 1) progress = static_cast<std::int64_t>(beat.progress());
+    ++beats;
+  }
+  void look() override { ++ticks; }
+  v1::Heartbeat beat() override {
+    v1::Heartbeat beat;
+    beat.set_progress(static_cast<std::uint64_t>(++sent));
+    return beat;
+  }
+  void rank0_heard() override { ++answered; }
+  void look_at_rank0() override { ++ticks; }
+
+  std::atomic<int> beats{0}, sent{0}, answered{0}, ticks{0};
+  std::atomic<std::int64_t> progress{0};
+};
+
 class BeatsTest : public ::testing::Test {
  protected:
   void serve(int port = 0) {
     server_.reset();
-    server_ = std::make_unique<BeatServer>(BeatServer::Options{
-        resolve_listen_address("127.0.0.1:" + std::to_string(port), "beats"), "secret", 3,
-        [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point) {
-          if (rank == 1) progress_ = static_cast<std::int64_t>(beat.progress());
-          ++heard_;
-        }});
-    server_->start([this] { ++ticks_; });
+    server_ = std::make_unique<BeatServer>(
+        BeatServer::Options{resolve_listen_address("127.0.0.1:" + std::to_string(port), "beats"),
+                            "secret", 3},
+        counted_);
+    server_->start();
   }
   std::unique_ptr<BeatClient> client(int rank, const std::string& secret = "secret") {
     return std::make_unique<BeatClient>(
-        BeatClient::Options{"127.0.0.1:" + std::to_string(server_->port()), secret, rank,
-                            [this] {
-                              v1::Heartbeat beat;
-                              beat.set_progress(static_cast<std::uint64_t>(++sent_));
-                              return beat;
-                            },
-                            [this] { ++answered_; }, [this] { ++ticks_; }});
+        BeatClient::Options{"127.0.0.1:" + std::to_string(server_->port()), secret, rank},
+        counted_);
   }
   /// A stranger's connection.
   base::UniqueFd connect() {
@@ -58,19 +71,19 @@ class BeatsTest : public ::testing::Test {
     return condition();
   }
 
-  std::atomic<int> heard_{0}, sent_{0}, answered_{0}, ticks_{0};
-  std::atomic<std::int64_t> progress_{0};
+  CountedBeats counted_;
   std::unique_ptr<BeatServer> server_;
 };
 
 TEST_F(BeatsTest, GoBothWaysAndAnewAfterALoss) {
   serve();
   const auto one = client(1);
-  EXPECT_TRUE(eventually([&] { return progress_ >= 2 && answered_ >= 2 && ticks_ >= 4; }));
+  EXPECT_TRUE(eventually(
+      [&] { return counted_.progress >= 2 && counted_.answered >= 2 && counted_.ticks >= 4; }));
   const int port = server_->port();
   serve(port);
-  const int before = heard_;
-  EXPECT_TRUE(eventually([&] { return heard_ > before + 1; })) << "over a new connection";
+  const int before = counted_.beats;
+  EXPECT_TRUE(eventually([&] { return counted_.beats > before + 1; })) << "over a new connection";
 }
 
 TEST_F(BeatsTest, StrangersAreNotHeardAndDoNotStay) {
@@ -89,8 +102,8 @@ TEST_F(BeatsTest, StrangersAreNotHeardAndDoNotStay) {
   const base::UniqueFd silent = connect();
   EXPECT_FALSE(is_closed_within(silent, 1s));
   EXPECT_TRUE(is_closed_within(silent, 10s));
-  EXPECT_EQ(heard_, 0);
-  EXPECT_EQ(answered_, 0);
+  EXPECT_EQ(counted_.beats, 0);
+  EXPECT_EQ(counted_.answered, 0);
   const base::UniqueFd known = connect();
   const std::string hello("\x08\x00secret 1\x02\x00\xff\xff", 14);
   ASSERT_EQ(::send(known.get(), hello.data(), hello.size(), 0), 14);
@@ -100,7 +113,7 @@ TEST_F(BeatsTest, StrangersAreNotHeardAndDoNotStay) {
 TEST_F(BeatsTest, StrangersThatSendWithoutEndDelayNobody) {
   serve();
   const auto one = client(1);
-  ASSERT_TRUE(eventually([&] { return progress_ >= 1; }));
+  ASSERT_TRUE(eventually([&] { return counted_.progress >= 1; }));
   std::atomic<bool> ending{false};
   std::atomic<std::int64_t> bytes{0};
   std::vector<std::thread> strangers;
@@ -119,12 +132,12 @@ TEST_F(BeatsTest, StrangersThatSendWithoutEndDelayNobody) {
         }
       }
     });
-  const int before = ticks_;
-  const auto progress = progress_.load();
+  const int before = counted_.ticks;
+  const auto progress = counted_.progress.load();
   std::this_thread::sleep_for(3s);
   // Six of the server's and five of the client's are due.
-  EXPECT_GE(ticks_ - before, 8);
-  EXPECT_GE(progress_, progress + 4);
+  EXPECT_GE(counted_.ticks - before, 8);
+  EXPECT_GE(counted_.progress, progress + 4);
   ending = true;
   for (std::thread& stranger : strangers) stranger.join();
   EXPECT_GT(bytes, 1 << 16);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "daemon/control/ranks/rank_error.h"
+#include "tests/unit/control/ranks/failed_ranks.h"
 #include "tests/unit/control/ranks/rank_messages.h"
 
 namespace meshloom::control {
@@ -22,13 +23,13 @@ struct Recorder : CommandSink {
 
 class ExecutorTest : public ::testing::Test {
  protected:
-  ExecutorTest() : executor_(2, [this](const Error& error) { fatal_ = error.what(); }) {
+  ExecutorTest() {
     executor_.attach(0, &ranks_[0]);
     executor_.attach(1, &ranks_[1]);
   }
   Recorder ranks_[2];
-  std::string fatal_;
-  Executor executor_;
+  FailedRanks failed_;
+  Executor executor_{2, failed_};
 };
 
 TEST_F(ExecutorTest, EveryRankGetsTheSameCommandsInOrder) {
@@ -112,7 +113,7 @@ TEST_F(ExecutorTest, AFatalCauseReachesAllThatWaitAndAllRanks) {
   EXPECT_THROW(executor_.wait(ticket), Error);
   lost.join();
   executor_.fail(CommError("a later one"));
-  EXPECT_EQ(fatal_, "rank 1 left");
+  EXPECT_EQ(failed_.cause(), "rank 1 left");
   EXPECT_THROW(executor_.submit(optim_step("a")), Error);
   EXPECT_EQ(ranks_[0].commands.back().abort().cause(), "rank 1 left");
   EXPECT_EQ(ranks_[1].commands.back().abort().cause(), "rank 1 left");
@@ -124,7 +125,7 @@ TEST_F(ExecutorTest, AResultThatLeavesTheRanksOutOfStepIsFatalForAllThatWait) {
   auto failed = answer(1, 1);
   set_error(std::make_exception_ptr(CommError("all_reduce: rank 0 is missing")), &failed);
   executor_.complete(failed);
-  EXPECT_EQ(fatal_, "all_reduce: rank 0 is missing");
+  EXPECT_EQ(failed_.cause(), "all_reduce: rank 0 is missing");
   EXPECT_THROW(executor_.wait(first), Error);
   EXPECT_THROW(executor_.wait(second), Error);
 }
@@ -183,7 +184,8 @@ TEST_F(ExecutorTest, ACommandThatIsTooLargeReachesNoRank) {
 }
 
 TEST(Executor, RefusesWhileRanksAreMissing) {
-  Executor executor(2, [](const Error&) {});
+  FailedRanks failed;
+  Executor executor(2, failed);
   Recorder rank;
   executor.attach(0, &rank);
   EXPECT_FALSE(executor.all_attached());

@@ -10,6 +10,7 @@
 #include "daemon/control/ranks/beat_server.h"
 #include "daemon/control/ranks/follower.h"
 #include "daemon/control/ranks/rank_channel.h"
+#include "tests/unit/control/ranks/failed_ranks.h"
 #include "tests/unit/control/ranks/rank_messages.h"
 
 namespace meshloom::control {
@@ -27,50 +28,74 @@ class SilentService final : public v1::RankService::Service {
   }
 };
 
+/// Keeps why rank 0 has ended.
+class Rank0End final : public Follower::Observer {
+ public:
+  void rank0_ended(const std::string& cause) override {
+    const std::lock_guard lock(mutex_);
+    cause_ = cause;
+  }
+  std::string cause() const {
+    const std::lock_guard lock(mutex_);
+    return cause_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string cause_;
+};
+
 TEST(Follower, LeavesWhereNothingIsHeardOfRank0) {
   SilentService service;
   GrpcServer server(
       {resolve_listen_address("127.0.0.1:0", "listen"), {&service}, 16, false, 16, true});
-  std::mutex mutex;
-  std::string cause;
+  Rank0End end;
   v1::RankHello hello;
   hello.set_rank(1);
   Follower follower({"127.0.0.1:" + std::to_string(server.port()), "127.0.0.1:1", "secret", hello,
-                     [&](const std::string& text) {
-                       const std::lock_guard lock(mutex);
-                       cause = text;
-                     },
-                     nullptr, std::chrono::milliseconds(1500)});
+                     nullptr, std::chrono::milliseconds(1500)},
+                    end);
   EXPECT_FALSE(follower.commands().pop());
   follower.wait_for_end();
-  const std::lock_guard lock(mutex);
+  const std::string cause = end.cause();
   EXPECT_NE(cause.find("rank 0 is given up: nothing was heard of it for 1."), std::string::npos)
       << cause;
 }
+
+/// Passes beats on to a watch, which nobody looks at.
+class HeardBeats final : public BeatServer::Observer {
+ public:
+  explicit HeardBeats(RankWatch& watch) : watch_(watch) {}
+  void heard(int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) override {
+    watch_.heard(rank, &beat, asked);
+  }
+  void look() override {}
+
+ private:
+  RankWatch& watch_;
+};
 
 /// Rank 0's service and one follower over a real stream.
 class StreamTest : public ::testing::Test, private RankServiceImpl::Observer {
  protected:
   StreamTest()
-      : executor_(2, [this](const Error& error) { fatal_ = error.what(); }),
-        watch_(2, {}, [this](std::int64_t seq) { return executor_.unanswered(seq); }),
+      : executor_(2, failed_),
+        watch_(2, {}, &executor_),
         service_(executor_, watch_, {2, "secret", *this}),
         server_(
             {resolve_listen_address("127.0.0.1:0", "listen"), {&service_}, 16, false, 16, true}),
-        beats_({resolve_listen_address("127.0.0.1:0", "beats"), "secret", 2,
-                [this](int rank, const v1::Heartbeat& beat, BeatServer::Clock::time_point asked) {
-                  watch_.heard(rank, &beat, asked);
-                }}) {
+        beats_({resolve_listen_address("127.0.0.1:0", "beats"), "secret", 2}, heard_) {
     executor_.attach(0, &own_);
-    beats_.start([] {});
+    beats_.start();
   }
   std::unique_ptr<Follower> join(const std::string& secret, int rank) {
     v1::RankHello hello;
     hello.set_rank(rank);
     hello.set_host("somewhere");
-    return std::make_unique<Follower>(Follower::Options{
-        "127.0.0.1:" + std::to_string(server_.port()), "127.0.0.1:" + std::to_string(beats_.port()),
-        secret, hello, [this](const std::string& cause) { abort_cause_ = cause; }});
+    return std::make_unique<Follower>(
+        Follower::Options{"127.0.0.1:" + std::to_string(server_.port()),
+                          "127.0.0.1:" + std::to_string(beats_.port()), secret, hello},
+        end_);
   }
   template <typename Condition>
   static bool eventually(Condition condition) {
@@ -82,11 +107,14 @@ class StreamTest : public ::testing::Test, private RankServiceImpl::Observer {
   void all_ranks_joined() override { joined_ = true; }
   void request_stop(const std::string& cause) override { stop_cause_ = cause; }
 
-  std::string fatal_, stop_cause_, abort_cause_;
+  std::string stop_cause_;
+  FailedRanks failed_;
+  Rank0End end_;
   std::atomic<bool> joined_{false};
   CommandQueue own_;
   Executor executor_;
   RankWatch watch_;
+  HeardBeats heard_{watch_};
   RankServiceImpl service_;
   GrpcServer server_;
   BeatServer beats_;
@@ -97,7 +125,7 @@ TEST_F(StreamTest, CommandsGoOutAndResultsComeBack) {
   ASSERT_TRUE(eventually([&] { return joined_.load(); }));
   const auto ticket = executor_.submit(optim_step("a"));
   EXPECT_EQ(follower->commands().pop()->apply_gradients().run(), "a");
-  follower->report(answer(1, 0));  // the stream knows who speaks
+  follower->complete(answer(1, 0));  // the stream knows who speaks
   executor_.complete(answer(1, 0));
   EXPECT_EQ(executor_.wait(ticket).seq(), 1);
   follower->request_stop("SIGTERM");
@@ -107,8 +135,8 @@ TEST_F(StreamTest, CommandsGoOutAndResultsComeBack) {
   follower->leave();
   follower.reset();
   server_.shutdown();
-  EXPECT_EQ(fatal_, "");
-  EXPECT_EQ(abort_cause_, "");
+  EXPECT_EQ(failed_.cause(), "");
+  EXPECT_EQ(end_.cause(), "");
 }
 
 TEST_F(StreamTest, MessagesLargerThanAClientsPass) {
@@ -118,13 +146,13 @@ TEST_F(StreamTest, MessagesLargerThanAClientsPass) {
   EXPECT_EQ(follower->commands().pop()->sample().sequences(0).token_ids_size(), 2'000'000);
   auto large = answer(1, 0);
   large.mutable_create_run()->set_plan(std::string(8 << 20, 'x'));
-  follower->report(large);
+  follower->complete(large);
   executor_.complete(answer(1, 0));
   EXPECT_EQ(executor_.wait(command).seq(), 1);
   const auto second = executor_.submit(optim_step("a"));
   large.set_seq(2);
   large.mutable_create_run()->set_plan(std::string(kLargestCommand, 'x'));
-  follower->report(large);
+  follower->complete(large);
   executor_.complete(answer(2, 0));
   try {
     executor_.wait(second);
@@ -149,7 +177,7 @@ TEST_F(StreamTest, AnAbortReachesTheFollower) {
   ASSERT_TRUE(eventually([&] { return joined_.load(); }));
   executor_.fail(CommError("rank 0 failed"));
   EXPECT_FALSE(follower->commands().pop());
-  EXPECT_EQ(abort_cause_, "rank 0 failed");
+  EXPECT_EQ(end_.cause(), "rank 0 failed");
 }
 
 // Whatever the large one's bytes are doing, what is behind it on the stream of commands is heard.
@@ -214,7 +242,7 @@ TEST_F(StreamTest, LargeCommandsKeepTheirPlace) {
       EXPECT_EQ(command->sample().sequences(0).token_ids_size(), 100'000 * i);
     }
   }
-  EXPECT_EQ(abort_cause_, "");
+  EXPECT_EQ(end_.cause(), "");
   executor_.stop();
   EXPECT_TRUE(follower->commands().pop()->has_stop());
   follower->leave();
@@ -246,8 +274,8 @@ TEST_F(StreamTest, HeartbeatsGoBothWaysAndTellWhatTheTrainingThreadDoes) {
   v1::RankHello hello;
   hello.set_rank(1);
   Follower follower({"127.0.0.1:" + std::to_string(server_.port()),
-                     "127.0.0.1:" + std::to_string(beats_.port()), "secret", hello,
-                     [this](const std::string& cause) { abort_cause_ = cause; }, &pulse});
+                     "127.0.0.1:" + std::to_string(beats_.port()), "secret", hello, &pulse},
+                    end_);
   ASSERT_TRUE(eventually([&] { return joined_.load(); }));
   auto command = optim_step("a");
   command.set_deadline_ms(1);
@@ -267,7 +295,7 @@ TEST_F(StreamTest, HeartbeatsGoBothWaysAndTellWhatTheTrainingThreadDoes) {
   executor_.stop();
   follower.leave();
   EXPECT_TRUE(eventually([&] { return watch_.others_left(); }));
-  EXPECT_EQ(abort_cause_, "");
+  EXPECT_EQ(end_.cause(), "");
 }
 
 TEST_F(StreamTest, StrangersAndImpossibleRanksDoNotJoin) {

@@ -20,6 +20,15 @@ using ::testing::IsEmpty;
 
 constexpr std::chrono::milliseconds kLook{250};
 
+/// The command with number 7 saves a state.
+class SlowSave final : public UnansweredCommands {
+ public:
+  std::optional<CommandInfo> unanswered(std::int64_t seq) const override {
+    if (seq != 7) return std::nullopt;
+    return CommandInfo{"save_state", 30'000};
+  }
+};
+
 class RankWatchTest : public ::testing::Test {
  protected:
   /// Looks every quarter of a second, with a sign of life from those that are `alive`; ends with
@@ -44,13 +53,8 @@ class RankWatchTest : public ::testing::Test {
 
   const RankWatch::Clock::time_point start_ = RankWatch::Clock::now();
   RankWatch::Clock::time_point now_ = start_;
-  RankWatch watch_{2,
-                   {.rank_timeout = 10s, .join_timeout = 60s},
-                   [](std::int64_t seq) -> std::optional<CommandInfo> {
-                     if (seq != 7) return std::nullopt;
-                     return CommandInfo{"save_state", 30'000};
-                   },
-                   start_};
+  const SlowSave commands_;
+  RankWatch watch_{2, {.rank_timeout = 10s, .join_timeout = 60s}, &commands_, start_};
 };
 
 TEST_F(RankWatchTest, SilenceIsNamedAndThenGivenUp) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <string>
 #include <vector>
@@ -12,6 +13,19 @@
 
 namespace meshloom::control {
 namespace {
+
+/// Gives up, and has its place, as the test says.
+class AskedWaiter final : public RanksTurn::Waiter {
+ public:
+  explicit AskedWaiter(std::function<bool()> given_up, std::function<RanksTurn::Place()> place = {})
+      : given_up_(std::move(given_up)), place_(std::move(place)) {}
+  bool gives_up() override { return given_up_(); }
+  RanksTurn::Place place() override { return place_ ? place_() : Waiter::place(); }
+
+ private:
+  const std::function<bool()> given_up_;
+  const std::function<RanksTurn::Place()> place_;
+};
 
 TEST(RanksTurn, WhoDoesNotWaitGetsTheRanksOnlyIfTheyAreFree) {
   RanksTurn turn;
@@ -28,11 +42,12 @@ TEST(RanksTurn, WhoDoesNotWaitGetsTheRanksOnlyIfTheyAreFree) {
   turn.set_open(true);
   // Who waits comes before who does not.
   bool asked = false;
-  EXPECT_FALSE(turn.acquire("c", [&] {
+  AskedWaiter waiter([&] {
     asked = true;
     EXPECT_FALSE(turn.try_acquire("b"));
     return true;
-  }));
+  });
+  EXPECT_FALSE(turn.acquire("c", waiter));
   EXPECT_TRUE(asked);
   EXPECT_TRUE(turn.try_acquire("b"));
   EXPECT_EQ(turn.holder(), "") << "nobody holds them";
@@ -44,8 +59,8 @@ TEST(RanksTurn, SaysSinceWhenSomebodyWaits) {
   ASSERT_TRUE(held);
   EXPECT_FALSE(turn.waited("waiting"));
   std::atomic<bool> over = false;
-  auto waiting = std::async(std::launch::async,
-                            [&] { return turn.acquire("waiting", [&] { return over.load(); }); });
+  AskedWaiter waiter([&] { return over.load(); });
+  auto waiting = std::async(std::launch::async, [&] { return turn.acquire("waiting", waiter); });
   ASSERT_TRUE(test::eventually([&] { return turn.waited("waiting").has_value(); }));
   const auto before = *turn.waited("waiting");
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -62,14 +77,14 @@ TEST(RanksTurn, WhoWaitsToBeWokenAsksNothingMeanwhile) {
   ASSERT_TRUE(held);
   std::atomic<int> asked = 0;
   std::atomic<bool> over = false;
-  const auto given_up = [&] {
+  AskedWaiter waiter([&] {
     ++asked;
     return over.load();
-  };
+  });
   auto waiting =
-      std::async(std::launch::async, [&] { return turn.acquire_when_woken("waiting", given_up); });
+      std::async(std::launch::async, [&] { return turn.acquire_when_woken("waiting", waiter); });
   auto leaving =
-      std::async(std::launch::async, [&] { return turn.acquire_when_woken("leaving", given_up); });
+      std::async(std::launch::async, [&] { return turn.acquire_when_woken("leaving", waiter); });
   EXPECT_TRUE(test::eventually([&] { return turn.ahead_of("nobody").size() == 3; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const int before = asked;
@@ -91,13 +106,14 @@ TEST(RanksTurn, WhoComesToBeFirstMovesWithoutLeavingTheQueue) {
   ASSERT_TRUE(held);
   std::atomic<bool> first = false, over = false;
   const auto given_up = [&] { return over.load(); };
-  const auto place = [&] { return first ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast; };
-  auto other = std::async(std::launch::async, [&] { return turn.acquire("other", given_up); });
+  AskedWaiter last(given_up);
+  AskedWaiter mover(given_up,
+                    [&] { return first ? RanksTurn::Place::kFirst : RanksTurn::Place::kLast; });
+  auto other = std::async(std::launch::async, [&] { return turn.acquire("other", last); });
   EXPECT_TRUE(test::eventually([&] {
     return turn.ahead_of("nobody") == Names{"holder", "other"};
   }));
-  auto moving =
-      std::async(std::launch::async, [&] { return turn.acquire("moving", given_up, place); });
+  auto moving = std::async(std::launch::async, [&] { return turn.acquire("moving", mover); });
   EXPECT_TRUE(test::eventually([&] {
     return turn.ahead_of("nobody") == Names{"holder", "other", "moving"};
   }));

@@ -7,6 +7,7 @@
 #include "daemon/control/ranks/rank_worker.h"
 #include "kernels/base/error.h"
 #include "tests/unit/control/fake_run.h"
+#include "tests/unit/control/ranks/failed_ranks.h"
 #include "tests/unit/control/ranks/rank_messages.h"
 
 namespace meshloom::control {
@@ -23,7 +24,8 @@ class RecoveryRecorder final : public CommandSink {
 
 TEST(Recovery, TheExecutorTellsAllRanksOncePerEpoch) {
   RecoveryRecorder sinks[2];
-  Executor executor(2, [](const Error& cause) { ADD_FAILURE() << cause.what(); });
+  FailedRanks failed;
+  Executor executor(2, failed);
   for (int rank = 0; rank < 2; ++rank) executor.attach(rank, &sinks[rank]);
   executor.recover(0, "rank 1 failed alone: a");
   executor.recover(0, "rank 0 failed alone: b");
@@ -39,6 +41,7 @@ TEST(Recovery, TheExecutorTellsAllRanksOncePerEpoch) {
   EXPECT_EQ(executor.recoveries().count, 2u);
   EXPECT_EQ(executor.recoveries().last_failure, "rank 0 failed alone: c");
   EXPECT_FALSE(executor.fatal());
+  EXPECT_EQ(failed.cause(), "");
 }
 
 /// Its save fails on all ranks alike, inside the verb.

@@ -10,6 +10,7 @@
 #include "daemon/train/config/sample_start.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_run.h"
+#include "tests/unit/control/ranks/failed_ranks.h"
 
 namespace meshloom::control {
 namespace {
@@ -25,13 +26,13 @@ class RunClientTest : public ::testing::Test {
       ranks_.emplace_back([this, rank] {
         FakeFactory factory(plan_, rank);
         RankWorker worker(rank, factory);
-        run_commands(queues_[rank], worker,
-                     [this](const v1::RankResult& result) { executor_.complete(result); });
+        run_commands(queues_[rank], worker, executor_);
       });
   }
   ~RunClientTest() override {
     executor_.stop();
     for (auto& rank : ranks_) rank.join();
+    EXPECT_EQ(failed_.cause(), "");
   }
   v1::CreateRunCommand in_folder() const {
     v1::CreateRunCommand command;
@@ -49,7 +50,8 @@ class RunClientTest : public ::testing::Test {
   const test::TempFolder folder_;
   FakePlan plan_;
   CommandQueue queues_[2];
-  Executor executor_{2, [](const Error& error) { ADD_FAILURE() << error.what(); }};
+  FailedRanks failed_;
+  Executor executor_{2, failed_};
   std::vector<std::thread> ranks_;
 };
 

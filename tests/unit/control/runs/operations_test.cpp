@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/base/error.h"
+#include "tests/unit/control/waking.h"
 
 namespace meshloom::control {
 namespace {
@@ -100,7 +101,7 @@ TEST(Operations, WhatWasToldFirstMakesRoomFirstWhateverItsRun) {
   EXPECT_FALSE(operations.has("b"));
   EXPECT_TRUE(operations.has("c") && operations.has("a"));
   // What somebody waits for stays.
-  operations.watch("c", [] {});
+  operations.watch("c", {});
   operations.add("e", "e", "forward");
   operations.succeed("e", result_of(3'000));
   EXPECT_TRUE(operations.has("c"));
@@ -131,7 +132,7 @@ TEST(Operations, OutcomesOfAClosedRunMakeRoomUnlessSomebodyWaits) {
   for (int i = 0; i < 3; ++i) operations.add("r", operation_name(i), "forward");
   operations.succeed(operation_name(0), result_of(6'000));
   operations.close_run("r");
-  operations.when_ended(operation_name(2), [] {});
+  operations.when_ended(operation_name(2), {});
   operations.succeed(operation_name(1), result_of(6'000));
   EXPECT_FALSE(operations.has(operation_name(0)));
   EXPECT_TRUE(operations.has(operation_name(1)));
@@ -205,9 +206,12 @@ TEST(Operations, AWaiterThatWasCalledHoldsNothing) {
   operations.add("r", operation_name(0), "forward");
   operations.add("r", operation_name(1), "forward");
   bool kept = false;
-  const auto look = [&](int i) { return [&, i] { kept = operations.has(operation_name(i)); }; };
-  operations.when_ended(operation_name(0), look(0));
-  operations.when_ended(operation_name(1), look(1));
+  const auto look = [&](int i) {
+    return when_woken([&, i] { kept = operations.has(operation_name(i)); });
+  };
+  const auto first = look(0), second = look(1);
+  operations.when_ended(operation_name(0), first);
+  operations.when_ended(operation_name(1), second);
   // Nobody forgets these waiters: whoever waited has gone while the operation ended.
   operations.close_run("r");
   operations.succeed(operation_name(0), result_of(2000));
@@ -223,13 +227,15 @@ TEST(Operations, WaitersAreCalledOnce) {
   Operations operations(1000);
   int called = 0;
   operations.add("r", operation_name(0), "forward");
-  operations.when_ended(operation_name(0), [&] { ++called; });
-  const auto forgotten = operations.when_ended(operation_name(0), [&] { called += 100; });
+  const auto one = when_woken([&] { ++called; });
+  const auto hundred = when_woken([&] { called += 100; });
+  operations.when_ended(operation_name(0), one);
+  const auto forgotten = operations.when_ended(operation_name(0), hundred);
   operations.forget_waiter(operation_name(0), forgotten);
   operations.succeed(operation_name(0), result_of(1));
   operations.fail(operation_name(0), {});
   EXPECT_EQ(called, 1);
-  EXPECT_EQ(operations.when_ended(operation_name(0), [&] { ++called; }), 0);
+  EXPECT_EQ(operations.when_ended(operation_name(0), one), 0);
   EXPECT_EQ(called, 2);
 }
 

@@ -14,8 +14,8 @@ class KeptStatesTest : public StoredRunTest {
     return names;
   }
 
-  std::int64_t now_ = 1000;
-  RunStates states_{store_, dir_, [this] { return now_; }, "r"};
+  SetClock clock_{1000};
+  RunStates states_{store_, dir_, clock_, "r"};
 };
 
 TEST_F(KeptStatesTest, AStateInThePlaceOfAnotherTakesItsFilesAway) {
@@ -68,7 +68,7 @@ TEST_F(KeptStatesTest, ThoseWhoseTimeIsOverGoUnlessTheyAreNeeded) {
     saved.set_ttl_seconds(name == "forever" ? 0 : name == "young" ? 61 : 60);
     states_.keep(saved);
   }
-  now_ += 60;
+  clock_.seconds += 60;
   EXPECT_EQ(states_.list(0, 10).first.at(4).expires_in_seconds(), 1);
   states_.remove_expired(state_resource("r", "own"), {state_resource("r", "needed")});
   const auto of = [](const std::string& name) { return state_resource("r", name); };

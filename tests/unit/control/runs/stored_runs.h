@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "daemon/control/host/uptime_clock.h"
 #include "daemon/control/jobs/sample_scheduler.h"
 #include "daemon/control/ranks/command_queue.h"
 #include "daemon/control/ranks/executor.h"
@@ -20,6 +21,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
 #include "tests/unit/control/open_job_store.h"
+#include "tests/unit/control/ranks/failed_ranks.h"
 
 namespace meshloom::control {
 
@@ -27,6 +29,15 @@ namespace meshloom::control {
 class NoTraining final : public Training {
  public:
   bool busy() const override { return false; }
+};
+
+/// Stands where a test sets it.
+class SetClock final : public UptimeClock {
+ public:
+  explicit SetClock(std::int64_t now = 0) : seconds(now) {}
+  std::int64_t uptime() const override { return seconds; }
+
+  std::int64_t seconds;
 };
 
 /// The run is called "r", and is in the journal.
@@ -88,7 +99,8 @@ class StoredRunTest : public ::testing::Test {
   const Uses uses_;
   FakeAdmission admission_{plan_, folder_ / "data"};
   CommandQueue commands_;
-  Executor executor_{1, [](const Error&) {}};
+  FailedRanks failed_;
+  Executor executor_{1, failed_};
   const NoTraining training_;
 };
 

@@ -74,7 +74,8 @@ class VerbQueueTest : public ::testing::Test {
   test::TempFolder folder_;
   StateDir dir_{folder_ / "state"};
   RunStore store_;
-  RunStates states_{store_, dir_, [] { return std::int64_t{0}; }, "r"};
+  const SetClock clock_;
+  RunStates states_{store_, dir_, clock_, "r"};
   Operations operations_{1 << 20};
   WaitingMemory waiting_{{.of_run = 4096, .of_client = 1 << 20, .of_all = 1 << 20}};
   TransientUploads uploads_{folder_ / "uploads"};

@@ -32,6 +32,7 @@ class WholeRunTest : public StoredRunTest {
   SampleScheduler scheduler_{executor_, 0.5, training_};
   TransientUploads uploads_{folder_ / "uploads"};
   NoWaits waits_;
+  const SetClock clock_;
   RunContext context_{{.executor = executor_,
                        .turn = turn_,
                        .store = store_,
@@ -44,7 +45,7 @@ class WholeRunTest : public StoredRunTest {
                        .data_dir = folder_ / "data",
                        .uploads = uploads_,
                        .waits = waits_,
-                       .uptime = [] { return std::int64_t{0}; },
+                       .clock = clock_,
                        .most_upload_bytes = 1 << 20},
                       operations_,
                       WaitingMemory({})};

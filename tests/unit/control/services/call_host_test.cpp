@@ -10,6 +10,7 @@
 #include <future>
 
 #include "daemon/control/net/grpc_server.h"
+#include "daemon/control/services/grpc_door.h"
 #include "tests/support/eventually.h"
 #include "tests/support/loopback.h"
 #include "tests/unit/control/status_info.h"
@@ -28,7 +29,7 @@ class HostedService final
       : host(options), body_(std::move(body)) {}
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
                                   const v1::DrainRequest* request, v1::DrainResponse*) override {
-    return host.answer("Drain", *context, *request, body_);
+    return serve(host.call("Drain", caller_of(*context), *request, body_));
   }
 
   CallHost host;
@@ -46,15 +47,14 @@ class CallHostTest : public ::testing::Test {
   }
   /// The first `allowed_` calls return, the others wait in their body, or until they may not go on.
   void serve(const CallHost::Options& options) {
-    service_ = std::make_unique<HostedService>(options,
-                                               [this](const Caller&, const CallHost::GoOn& go_on) {
-                                                 const int number = ++begun_;
-                                                 priority_ = ::getpriority(PRIO_PROCESS, 0);
-                                                 while (number > allowed_) {
-                                                   if (polls_) go_on();
-                                                   std::this_thread::sleep_for(1ms);
-                                                 }
-                                               });
+    service_ = std::make_unique<HostedService>(options, [this](const CallHost::GoOn& go_on) {
+      const int number = ++begun_;
+      priority_ = ::getpriority(PRIO_PROCESS, 0);
+      while (number > allowed_) {
+        if (polls_) go_on();
+        std::this_thread::sleep_for(1ms);
+      }
+    });
     server_ = std::make_unique<GrpcServer>(
         GrpcServerOptions{resolve_listen_address("127.0.0.1:0", "listen"), {service_.get()}, 64});
   }

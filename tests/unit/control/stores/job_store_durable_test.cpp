@@ -9,6 +9,7 @@
 #include "tests/support/full_disk.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
 #include "tests/unit/control/stores/journal_writer.h"
+#include "tests/unit/control/waking.h"
 
 namespace meshloom::control {
 namespace {
@@ -169,7 +170,8 @@ TEST_F(JobStoreDurableTest, AFinalStateIsToldWhenARestartKnowsIt) {
   move(*store, "a", v1::JOB_STATE_RUNNING);
   const std::int64_t revision = store->get("a").revision();
   std::atomic<int> heard{0};
-  const Subscription subscription = store->subscribe("a", [&] { ++heard; });
+  const auto subscriber = when_woken([&] { ++heard; });
+  const Subscription subscription = store->subscribe("a", subscriber);
   auto limit = full();
   move(*store, "a", v1::JOB_STATE_SUCCEEDED);
   publish_step(*store, "a", 1);

@@ -11,6 +11,7 @@
 
 #include "kernels/base/error.h"
 #include "tests/unit/control/stores/job_store_fixture.h"
+#include "tests/unit/control/waking.h"
 
 namespace meshloom::control {
 namespace {
@@ -255,12 +256,13 @@ TEST_F(JobStoreTest, SubscribersHearOfEventsAndOfTheClose) {
   std::atomic<int> heard{0};
   std::vector<v1::JobEvent> events;
   {
-    const Subscription subscription = store->subscribe("a", [&] {
+    const auto subscriber = when_woken([&] {
       ++heard;
       for (auto& event : store->events_after("a", revision)) events.push_back(std::move(event));
       if (!events.empty()) revision = events.back().revision();
     });
-    EXPECT_THROW(store->subscribe("nobody", [] {}), NotFound);
+    const Subscription subscription = store->subscribe("a", subscriber);
+    EXPECT_THROW(store->subscribe("nobody", subscriber), NotFound);
     publish_step(*store, "b", 1);
     EXPECT_EQ(heard, 0);
     publish_step(*store, "a", 1);
@@ -273,10 +275,11 @@ TEST_F(JobStoreTest, SubscribersHearOfEventsAndOfTheClose) {
   publish_step(*store, "a", 2);
   EXPECT_EQ(heard, 2);
   EXPECT_EQ(store->events_after("a", revision).size(), 1u);
-  const Subscription other = store->subscribe("a", [&] {
+  const auto late = when_woken([&] {
     EXPECT_THROW(store->events_after("a", revision + 1), Unavailable);
     ++heard;
   });
+  const Subscription other = store->subscribe("a", late);
   store->close();
   EXPECT_EQ(heard, 3);
 }

@@ -54,12 +54,22 @@ TEST_F(StateDirTest, StaysLockedWhenItsLockFileIsRemoved) {
   EXPECT_EQ(reason([&] { StateDir second(root_); }), "STATE_DIR_LOCKED");
 }
 
+/// Promises who takes the lock.
+class TakenLock final : public LockBeat::Observer {
+ public:
+  void lock_taken(const std::string& who) override { who_.set_value(who); }
+  std::future<std::string> who() { return who_.get_future(); }
+
+ private:
+  std::promise<std::string> who_;
+};
+
 class StateDirWithoutLocksTest : public StateDirTest {
  protected:
   StateDirWithoutLocksTest() {
     options_.lock = [](int) { return ENOLCK; };
     options_.times = {20ms, 300ms};
-    options_.taken = [this](const std::string& who) { taken_.set_value(who); };
+    options_.observer = &taken_;
   }
   /// How long it takes.
   std::chrono::steady_clock::duration start() {
@@ -75,7 +85,7 @@ class StateDirWithoutLocksTest : public StateDirTest {
   }
 
   StateDir::LockOptions options_;
-  std::promise<std::string> taken_;
+  TakenLock taken_;
   std::unique_ptr<StateDir> state_;
 };
 
@@ -138,7 +148,7 @@ TEST_F(StateDirWithoutLocksTest, OfTwoThatBeginAtOnceOneGoesOn) {
 TEST_F(StateDirWithoutLocksTest, OneThatWasTakenForDeadHearsOfIt) {
   start();
   write_lock(1);
-  auto who = taken_.get_future();
+  auto who = taken_.who();
   ASSERT_EQ(who.wait_for(10s), std::future_status::ready);
   EXPECT_EQ(who.get(), "pid 77 on node7");
   std::this_thread::sleep_for(100ms);

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "daemon/control/services/grpc_door.h"
+
+namespace meshloom::control {
+namespace {
+
+/// Lives until gRPC is done with the call, or longer if others hold the call.
+class GrpcCall final : public grpc::ServerUnaryReactor, public UnaryDoor {
+ public:
+  explicit GrpcCall(std::shared_ptr<UnaryCall> call) : call_(std::move(call)) {}
+
+  void end(const grpc::Status& status) override { Finish(status); }
+
+ private:
+  void OnCancel() override { call_->cancel(); }
+  void OnDone() override {
+    const auto last = std::move(call_);
+    last->let_go();
+  }
+
+  std::shared_ptr<UnaryCall> call_;  ///< which has this; until gRPC is done with the call
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* serve(std::shared_ptr<UnaryCall> call) {
+  UnaryCall& begun = *call;
+  const auto door = std::make_shared<GrpcCall>(std::move(call));
+  begun.begin(door);
+  return door.get();
+}
+
+}  // namespace meshloom::control
