@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "tests/e2e/daemon_fixture.h"
 
@@ -25,32 +27,31 @@ class WorldSizeE2e : public DaemonTest {
     ASSERT_TRUE(reaches_step(name, step)) << job(name).dump(2);
     shut_down();
   }
-  /// A job without a mesh that began on two ranks goes on on `ranks`.
-  void check_goes_on(int ranks) {
+  /// A job without a mesh that began on two ranks goes on on `ranks`, and has the losses of
+  /// `whole`, which stayed on two.
+  void check_goes_on(const std::string& name, int ranks, const std::map<int, double>& whole) {
     start(2);
-    submit(long_job(), "whole");
-    ASSERT_TRUE(reaches("whole", "succeeded", 120s));
-    submit(long_job(), "moved");
-    stop_at("moved", 60);
+    submit(long_job(), name);
+    stop_at(name, 60);
     start(ranks);
-    ASSERT_TRUE(reaches("moved", "succeeded", 120s)) << job("moved").dump(2);
-    const auto before = step_losses("whole");
-    const auto after = step_losses("moved");
+    ASSERT_TRUE(reaches(name, "succeeded", 120s)) << job(name).dump(2);
+    const auto after = step_losses(name);
     ASSERT_EQ(after.size(), std::size_t{kWorldSizeSteps});
     // All of what the first daemon computed, and some steps on the new mesh while rounding is
     // small.
-    const int first = resumed_at("moved");
+    const int first = resumed_at(name);
     ASSERT_GE(first, 60);
     for (int step = 1; step <= std::min(first + 10, kWorldSizeSteps); ++step)
-      EXPECT_NEAR(after.at(step), before.at(step), 1e-5 * before.at(step)) << "step " << step;
-    const Json moved = job("moved");
+      EXPECT_NEAR(after.at(step), whole.at(step), 1e-5 * whole.at(step)) << "step " << step;
+    const Json moved = job(name);
     EXPECT_EQ(moved["resolved"]["mesh"]["dp"], ranks);
     EXPECT_EQ(moved["attempt"], 2);
-    const auto page = client({"job", "show", "moved"});
+    const auto page = client({"job", "show", name});
     const auto changed = fmt::format("2 ranks have become {}", ranks);
     EXPECT_NE(page.output.find(changed), std::string::npos) << page.output;
     EXPECT_NE(page.output.find("not bit for bit"), std::string::npos) << page.output;
     EXPECT_NE(daemon_log().find(changed), std::string::npos);
+    shut_down();
   }
   int resumed_at(const std::string& name) const {
     const std::string lead = "goes on from the checkpoint of step ";
@@ -62,9 +63,15 @@ class WorldSizeE2e : public DaemonTest {
   }
 };
 
-TEST_F(WorldSizeE2e, AJobWithoutAMeshGoesOnOnThreeRanks) { check_goes_on(3); }
-
-TEST_F(WorldSizeE2e, AJobWithoutAMeshGoesOnOnOneRank) { check_goes_on(1); }
+TEST_F(WorldSizeE2e, AJobWithoutAMeshGoesOnOnThreeRanksAndOnOne) {
+  start(2);
+  submit(long_job(), "whole");
+  ASSERT_TRUE(reaches("whole", "succeeded", 120s));
+  const std::map<int, double> whole = step_losses("whole");
+  shut_down();
+  check_goes_on("three", 3, whole);
+  check_goes_on("one", 1, whole);
+}
 
 TEST_F(WorldSizeE2e, AMeshThatDoesNotFitIsHeldUntilItsRanksAreBack) {
   start(2);

@@ -18,7 +18,9 @@ struct DeltaRows {
   DeviceView delta, grad_o, o;
 };
 
-template <class G, class O, int kStep>
+// A lane takes kStep neighbouring dims at a time, by vectors where `kVectors`: sums run in the same
+// order either way, wherever rows lie.
+template <class G, class O, int kStep, bool kVectors>
 __global__ void __launch_bounds__(kDeltaThreads) attention_delta(DeltaRows rows) {
   using C = Compute<G>;
   const std::int64_t count = rows.delta.numel;
@@ -37,16 +39,17 @@ __global__ void __launch_bounds__(kDeltaThreads) attention_delta(DeltaRows rows)
     const O* o = static_cast<const O*>(rows.o.data) + at(rows.o);
     const std::int64_t dims = rows.o.sizes[3];
     for (std::int64_t d = lane * kStep; d < dims; d += kDeltaLanes * kStep) {
-      if constexpr (kStep == 1) {
-        sum += to_compute(grad_o[d * rows.grad_o.strides[3]]) *
-               static_cast<C>(to_compute(o[d * rows.o.strides[3]]));
-      } else {
+      if constexpr (kVectors) {
         const auto x = *reinterpret_cast<const Vector<G, kStep>*>(grad_o + d);
         for (int part = 0; part < kStep; part += kVectorElements<O>) {
           const Vector<O> y = load_vector(o + d + part);
           for (int i = 0; i < kVectorElements<O>; ++i)
             sum += to_compute(x[part + i]) * to_compute(y[i]);
         }
+      } else {
+        for (std::int64_t i = d; i < d + kStep && i < dims; ++i)
+          sum += to_compute(grad_o[i * rows.grad_o.strides[3]]) *
+                 static_cast<C>(to_compute(o[i * rows.o.strides[3]]));
       }
     }
   }
@@ -69,13 +72,13 @@ bool rows_fit(const DeviceView& view, std::int64_t bytes) {
 template <class G, class O>
 void launch_rows(const DeltaRows& rows, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>((rows.delta.numel + kDeltaRows - 1) / kDeltaRows));
+  constexpr int kStep = kVectorElements<G>;
   if constexpr (std::is_same_v<G, float> || std::is_same_v<G, __nv_bfloat16>) {
-    constexpr int kStep = kVectorElements<G>;
     if (rows.o.sizes[3] % kStep == 0 && rows_fit(rows.grad_o, sizeof(G)) &&
         rows_fit(rows.o, sizeof(O)))
-      return launch(attention_delta<G, O, kStep>, grid, dim3(kDeltaThreads), 0, stream, rows);
+      return launch(attention_delta<G, O, kStep, true>, grid, dim3(kDeltaThreads), 0, stream, rows);
   }
-  launch(attention_delta<G, O, 1>, grid, dim3(kDeltaThreads), 0, stream, rows);
+  launch(attention_delta<G, O, kStep, false>, grid, dim3(kDeltaThreads), 0, stream, rows);
 }
 
 }  // namespace

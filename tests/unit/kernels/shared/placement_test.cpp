@@ -114,5 +114,24 @@ TEST(Placement, OfPaddedLogits) {
   }
 }
 
+TEST(Placement, OfAttentionDelta) {
+  for_rows([](DType, std::int64_t columns, const auto& random, Rng&) {
+    expect_same_bits({random(), random()},
+                     [&](const KernelContext& context, const auto& in, Layout) {
+                       const TestTensor delta({1, 1, kRows}, DType::kFloat32);
+                       const auto rows = [&](const TestTensor& x) {
+                         const TensorView view = x;
+                         return TensorView{view.data,
+                                           view.dtype,
+                                           {1, 1, kRows, columns},
+                                           {kRows * columns, kRows * columns, columns, 1},
+                                           view.device};
+                       };
+                       backend().attention_delta(context, delta, rows(in[0]), rows(in[1]));
+                       return std::vector{delta};
+                     });
+  });
+}
+
 }  // namespace
 }  // namespace meshloom::kernels::test
