@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kMapThreads)
 
 /// The same in double, of any dtypes.
 template <int kOutputs, int kInputs, class Function>
-__global__ void __launch_bounds__(kMapThreads)
+__global__ void __launch_bounds__(kMapThreads, 4)
     map_any(const __grid_constant__ StridedPlan<kOutputs + kInputs> plan, Function function) {
   for (std::int64_t i = grid_thread<kMapThreads>(); i < plan.numel;
        i += grid_threads<kMapThreads>()) {

@@ -100,7 +100,7 @@ void CudaBackend::attention_backward(const KernelContext& context, const Attenti
 
 bool CudaBackend::reads_attention_delta(const AttentionGrads& grads, const AttentionInputs& in,
                                         const AttentionOptions& options) const {
-  return sdpa_plan(index_, sdpa_shape(grads, in, options)) == nullptr;
+  return sdpa_plan(index_, choose_attention(grads, in, options)) == nullptr;
 }
 
 void CudaBackend::attention_delta(const KernelContext& context, const TensorView& delta,

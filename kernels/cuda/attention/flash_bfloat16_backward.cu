@@ -44,22 +44,24 @@ __device__ __forceinline__ void gradient(const FlashBackward& call, const HeadRu
   ds = whole == 0.0f ? 0.0f : whole * (keep * ds - facts.delta);
 }
 
-// Rows of the other side that come at a time: what fits beside the sums in registers, and below 99
-// KiB.
+// Rows of the other side that come at a time: what fits beside the sums in registers, and below
+// 99 KiB.
 template <int kMost>
-inline constexpr int kComing = kMost <= 128 ? 32 : 16;
+inline constexpr int kComingQueries = kMost <= 64 ? 32 : 16;
+template <int kMost>
+inline constexpr int kComingKeys = kMost <= 128 ? 32 : 16;
 // Columns of the keys' and values' gradients that a block has.
 template <int kMost>
 inline constexpr int kKeyColumns = kMost <= 128 ? kMost : 128;
-template <int kMost>
+template <int kMost, int kComing>
 inline constexpr std::size_t kBackwardBytes = sizeof(__nv_bfloat16) * Bfloat16Tiles<kMost>::kStride
-                                              * 2 * (Bfloat16Tiles<kMost>::kRows + kComing<kMost>);
+                                              * 2 * (Bfloat16Tiles<kMost>::kRows + kComing);
 
 template <int kMost>
 class KeyGradients {
  public:
   using S = Bfloat16Tiles<kMost>;
-  static constexpr int kQueries = kComing<kMost>;
+  static constexpr int kQueries = kComingQueries<kMost>;
   static constexpr int kTiles = kQueries / 8;
   static constexpr int kParts = kKeyColumns<kMost> / 8;
 
@@ -156,7 +158,7 @@ template <int kMost>
 class QueryGradients {
  public:
   using S = Bfloat16Tiles<kMost>;
-  static constexpr int kKeys = kComing<kMost>;
+  static constexpr int kKeys = kComingKeys<kMost>;
   static constexpr int kTiles = kKeys / 8;
   static constexpr int kParts = kMost / 8;
 
@@ -244,7 +246,7 @@ template <int kMost>
 __global__ void __launch_bounds__(Bfloat16Tiles<kMost>::kThreads, 1)
     bfloat16_key_gradients(const __grid_constant__ FlashBackward call) {
   MESHLOOM_DYNAMIC_SHARED(shared, __nv_bfloat16);
-  MESHLOOM_SHARED(facts, QueryFacts[kComing<kMost>]);
+  MESHLOOM_SHARED(facts, QueryFacts[kComingQueries<kMost>]);
   MESHLOOM_SHARED(key_marks, Mark[Bfloat16Tiles<kMost>::kRows]);
   KeyGradients<kMost>(call, shared, facts, key_marks).run();
 }
@@ -254,7 +256,7 @@ __global__ void __launch_bounds__(Bfloat16Tiles<kMost>::kThreads, 1)
     bfloat16_query_gradients(const __grid_constant__ FlashBackward call) {
   MESHLOOM_DYNAMIC_SHARED(shared, __nv_bfloat16);
   MESHLOOM_SHARED(facts, QueryFacts[Bfloat16Tiles<kMost>::kRows]);
-  MESHLOOM_SHARED(key_marks, Mark[kComing<kMost>]);
+  MESHLOOM_SHARED(key_marks, Mark[kComingKeys<kMost>]);
   QueryGradients<kMost>(call, shared, facts, key_marks).run();
 }
 
@@ -270,9 +272,9 @@ void launch_bfloat16_backward(const FlashBackward& call, cudaStream_t stream) {
     };
     launch(bfloat16_key_gradients<kMost>,
            dim3(blocks(sizes.keys, sizes.kv_heads), kMost / kKeyColumns<kMost>), dim3(S::kThreads),
-           kBackwardBytes<kMost>, stream, call);
+           kBackwardBytes<kMost, kComingQueries<kMost>>, stream, call);
     launch(bfloat16_query_gradients<kMost>, dim3(blocks(sizes.queries, sizes.heads)),
-           dim3(S::kThreads), kBackwardBytes<kMost>, stream, call);
+           dim3(S::kThreads), kBackwardBytes<kMost, kComingKeys<kMost>>, stream, call);
   });
 }
 
