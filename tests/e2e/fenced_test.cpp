@@ -145,7 +145,7 @@ TEST_F(FencedE2e, AJobThatIsKilledAndGoesOnHasTheBitsOfTheCpu) {
   EXPECT_EQ(client(generate).output, drawn.output);
 
   const std::string manifest = read_file(state_ / "jobs/fenced/checkpoints/step-24/manifest.json");
-  EXPECT_EQ(Json::parse(manifest)["run_config"]["device"], "cuda");
+  EXPECT_THAT(manifest, HasSubstr("\"device\": \"cuda\""));
   EXPECT_EQ(step_losses("fenced"), step_losses("cpu"));
   EXPECT_EQ(job("fenced")["last_validation"]["loss"], job("cpu")["last_validation"]["loss"]);
   const auto expected = weights_of("cpu"), found = weights_of("fenced");

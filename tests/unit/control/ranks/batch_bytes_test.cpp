@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/control/ranks/run_client.h"
-#include "kernels/base/error.h"
+#include "tests/unit/control/ranks/failed_ranks.h"
 
 namespace meshloom::control {
 namespace {
@@ -37,12 +37,13 @@ struct Ranks {
   explicit Ranks(const planner::MeshLayout& layout)
       : mesh(layout),
         sinks(static_cast<std::size_t>(layout.size())),
-        executor(layout.size(), [](const Error&) {}) {
+        executor(layout.size(), failed) {
     for (int rank = 0; rank < mesh.size(); ++rank)
       executor.attach(rank, &sinks[static_cast<std::size_t>(rank)]);
   }
   planner::MeshLayout mesh;
   std::vector<BatchRecorder> sinks;
+  FailedRanks failed;
   Executor executor;
 };
 
