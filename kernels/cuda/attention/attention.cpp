@@ -60,7 +60,7 @@ void CudaBackend::attention(const KernelContext& context, const AttentionOutputs
   }
   if (choice.otherwise == AttentionCode::kOneQuery)
     return one_query_attention(context, out, in, options);
-  flash_attention(context, out, in, options);
+  flash_attention(context, choice.otherwise, out, in, options);
 }
 
 void CudaBackend::attention_rows(const KernelContext& context, const AttentionOutputs& out,
@@ -95,7 +95,7 @@ void CudaBackend::attention_backward(const KernelContext& context, const Attenti
     run.dv = grads.dv.data;
     return run_plan(context, *plan, run);
   }
-  flash_attention_backward(context, grads, in, options);
+  flash_attention_backward(context, choice.otherwise, grads, in, options);
 }
 
 bool CudaBackend::reads_attention_delta(const AttentionGrads& grads, const AttentionInputs& in,

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/primitives/convert.h"
 #include "kernels/cuda/primitives/dtype_switch.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/reductions.h"
 #include "kernels/cuda/primitives/vectors.h"
 
@@ -71,7 +72,7 @@ bool rows_fit(const DeviceView& view, std::int64_t bytes) {
 
 template <class G, class O>
 void launch_rows(const DeltaRows& rows, cudaStream_t stream) {
-  const dim3 grid(static_cast<unsigned>((rows.delta.numel + kDeltaRows - 1) / kDeltaRows));
+  const dim3 grid = grid_for(rows.delta.numel, kDeltaRows);
   constexpr int kStep = kVectorElements<G>;
   if constexpr (std::is_same_v<G, float> || std::is_same_v<G, __nv_bfloat16>) {
     if (rows.o.sizes[3] % kStep == 0 && rows_fit(rows.grad_o, sizeof(G)) &&

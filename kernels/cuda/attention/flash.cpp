@@ -53,11 +53,9 @@ void make_spans(const KernelContext& context, ScoreRules& rules, const FlashSize
   }
 }
 
-bool by_tensor_cores(DType dtype) { return dtype == DType::kBFloat16; }
-
 }  // namespace
 
-void flash_attention(const KernelContext& context, const AttentionOutputs& out,
+void flash_attention(const KernelContext& context, AttentionCode code, const AttentionOutputs& out,
                      const AttentionInputs& in, const AttentionOptions& options) {
   check_heads(in);
   check_numbers(out.lse, "lse");
@@ -75,14 +73,15 @@ void flash_attention(const KernelContext& context, const AttentionOutputs& out,
   call.lse = query_numbers(out.lse);
   call.carry = out.carry;
   make_spans(context, call.rules, call.sizes);
-  if (by_tensor_cores(in.q.dtype))
+  if (code == AttentionCode::kBfloat16)
     launch_bfloat16_forward(call, stream_of(context));
   else
     launch_any_forward(call, stream_of(context));
 }
 
-void flash_attention_backward(const KernelContext& context, const AttentionGrads& grads,
-                              const AttentionInputs& in, const AttentionOptions& options) {
+void flash_attention_backward(const KernelContext& context, AttentionCode code,
+                              const AttentionGrads& grads, const AttentionInputs& in,
+                              const AttentionOptions& options) {
   check_heads(in);
   check_numbers(grads.lse, "lse");
   check_numbers(grads.delta, "delta");
@@ -104,7 +103,7 @@ void flash_attention_backward(const KernelContext& context, const AttentionGrads
   call.delta = query_numbers(grads.delta);
   call.accumulate = grads.accumulate;
   make_spans(context, call.rules, call.sizes);
-  if (by_tensor_cores(in.q.dtype))
+  if (code == AttentionCode::kBfloat16)
     launch_bfloat16_backward(call, stream_of(context));
   else
     launch_any_backward(call, stream_of(context));

@@ -3,16 +3,18 @@
 #pragma once
 
 #include "kernels/backend.h"
+#include "kernels/cuda/attention/attention_table.h"
 
 namespace meshloom::kernels::cuda {
 
 /// Do what Backend::attention and its backward do, for float32, bfloat16, float16 and float64
 /// (whose lse and delta may be float64, too), head dims of q and v up to kMostHeadDims each. Spans
-/// of positions and documents are in the workspace. Throw Unimplemented for anything else, with
+/// of positions and documents are in the workspace. The code is kBfloat16 or kAny, as the table
+/// says. Throw Unimplemented for anything else, with
 /// what was asked.
-void flash_attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
-                     const AttentionOptions&);
-void flash_attention_backward(const KernelContext&, const AttentionGrads&, const AttentionInputs&,
-                              const AttentionOptions&);
+void flash_attention(const KernelContext&, AttentionCode, const AttentionOutputs&,
+                     const AttentionInputs&, const AttentionOptions&);
+void flash_attention_backward(const KernelContext&, AttentionCode, const AttentionGrads&,
+                              const AttentionInputs&, const AttentionOptions&);
 
 }  // namespace meshloom::kernels::cuda

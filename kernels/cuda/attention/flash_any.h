@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/attention/score_rules.h"
 #include "kernels/cuda/primitives/any_element.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/reductions.h"
 #include "kernels/cuda/primitives/vectors.h"
 
@@ -134,16 +135,13 @@ __device__ __forceinline__ C reduce_across(C value, Op op) {
   return value;
 }
 
-/// Calls body(tiles) with the tiles that a head of `dims` takes; all shared
-/// memory of them stays below 99 KiB.
-template <class C, class Body>
-void for_any_tiles(std::int64_t dims, Body&& body) {
-  if constexpr (std::is_same_v<C, double>) {
-    body(AnyTiles<double, 1, 256>{});
-  } else {
-    if (dims <= 128) return body(AnyTiles<float, 4, 128>{});
-    body(AnyTiles<float, 2, 256>{});
-  }
+/// Calls body(tiles) with the tiles that heads of `dims` take; all shared memory of them stays
+/// below 99 KiB.
+template <class Body>
+void for_any_tiles(DType dtype, std::int64_t dims, Body&& body) {
+  if (dtype == DType::kFloat64) return body(AnyTiles<double, 1, 256>{});
+  if (dims <= 128) return body(AnyTiles<float, 4, 128>{});
+  body(AnyTiles<float, 2, 256>{});
 }
 
 }  // namespace meshloom::kernels::cuda

@@ -302,33 +302,28 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 }  // namespace
 
 void launch_any_backward(const FlashBackward& call, cudaStream_t stream) {
-  const auto launch_tiles = [&](auto tiles) {
+  for_any_tiles(call.q.dtype, larger_dims(call.q, call.v), [&](auto tiles) {
     using S = decltype(tiles);
     const FlashSizes& sizes = call.sizes;
-    const auto blocks = [&](std::int64_t rows, std::int64_t heads) {
-      return dim3(static_cast<unsigned>((rows + S::kTile - 1) / S::kTile * heads * sizes.batch));
+    const auto grid = [&](std::int64_t rows, std::int64_t heads) {
+      return grid_for(divide_up<std::int64_t>(rows, S::kTile) * heads * sizes.batch, 1);
     };
-    launch(any_key_gradients<S>, blocks(sizes.keys, sizes.kv_heads), dim3(S::kThreads),
+    launch(any_key_gradients<S>, grid(sizes.keys, sizes.kv_heads), dim3(S::kThreads),
            AnyTilePair<S>::kBytes, stream, call);
-    launch(any_query_gradients<S>, blocks(sizes.queries, sizes.heads), dim3(S::kThreads),
+    launch(any_query_gradients<S>, grid(sizes.queries, sizes.heads), dim3(S::kThreads),
            AnyTilePair<S>::kBytes, stream, call);
-  };
-  const std::int64_t dims = call.q.dims > call.v.dims ? call.q.dims : call.v.dims;
-  if (call.q.dtype == DType::kFloat64)
-    for_any_tiles<double>(dims, launch_tiles);
-  else
-    for_any_tiles<float>(dims, launch_tiles);
+  });
 }
 
 void launch_bias_gradient(const FlashBackward& call, cudaStream_t stream) {
   const auto launch_tiles = [&](auto tiles) {
     using S = decltype(tiles);
-    launch(any_bias_gradient<S>, dim3(static_cast<unsigned>(BiasTiles(call, S::kTile).blocks)),
-           dim3(S::kThreads), AnyTilePair<S>::kBytes, stream, call);
+    launch(any_bias_gradient<S>, grid_for(BiasTiles(call, S::kTile).blocks, 1), dim3(S::kThreads),
+           AnyTilePair<S>::kBytes, stream, call);
   };
   // The tiles of the largest heads do for all: biases are rare.
   if (call.q.dtype == DType::kFloat64)
-    for_any_tiles<double>(kMostHeadDims, launch_tiles);
+    launch_tiles(AnyTiles<double, 1, kMostHeadDims>{});
   else
     launch_tiles(AnyTiles<float, 2, kMostHeadDims>{});
 }

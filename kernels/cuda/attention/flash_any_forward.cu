@@ -153,19 +153,13 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 }  // namespace
 
 void launch_any_forward(const FlashForward& call, cudaStream_t stream) {
-  const auto launch_tiles = [&](auto tiles) {
+  for_any_tiles(call.q.dtype, larger_dims(call.q, call.v), [&](auto tiles) {
     using S = decltype(tiles);
     const std::int64_t blocks =
-        (call.sizes.queries + S::kTile - 1) / S::kTile * call.sizes.heads * call.sizes.batch;
-    if (blocks == 0) return;
-    launch(any_forward<S>, dim3(static_cast<unsigned>(blocks)), dim3(S::kThreads),
-           AnyForward<S>::kBytes, stream, call);
-  };
-  const std::int64_t dims = call.q.dims > call.v.dims ? call.q.dims : call.v.dims;
-  if (call.q.dtype == DType::kFloat64)
-    for_any_tiles<double>(dims, launch_tiles);
-  else
-    for_any_tiles<float>(dims, launch_tiles);
+        divide_up<std::int64_t>(call.sizes.queries, S::kTile) * call.sizes.heads * call.sizes.batch;
+    launch(any_forward<S>, grid_for(blocks, 1), dim3(S::kThreads), AnyForward<S>::kBytes, stream,
+           call);
+  });
 }
 
 }  // namespace meshloom::kernels::cuda

@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention/score_rules.h"
 #include "kernels/cuda/primitives/any_element.h"
 #include "kernels/cuda/primitives/async_copy.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/reductions.h"
 #include "kernels/cuda/primitives/tensor_core.h"
 #include "kernels/cuda/primitives/vectors.h"
@@ -26,6 +27,8 @@ struct Bfloat16Tiles {
   static __device__ __forceinline__ int warp_row() { return threadIdx.x / kWarp * kWarpRows; }
   /// The first of the two rows of its warp's 16 that a lane has scores of; the other is 8 below.
   static __device__ __forceinline__ int lane_row() { return threadIdx.x % kWarp / 4; }
+  /// Row i, of two, in the tile that the block keeps.
+  static __device__ __forceinline__ int row(int i) { return warp_row() + lane_row() + i * 8; }
   /// The first of the two columns that a lane has of each fragment.
   static __device__ __forceinline__ int lane_column() { return threadIdx.x % 4 * 2; }
 

@@ -103,8 +103,6 @@ class KeyGradients {
   }
 
  private:
-  static __device__ __forceinline__ int row(int i) { return S::warp_row() + S::lane_row() + i * 8; }
-
   __device__ __forceinline__ void add_queries(std::int64_t head, const TileRows& queries,
                                               bool partly) {
     __syncthreads();  // the tile before may still be read
@@ -124,14 +122,14 @@ class KeyGradients {
     const auto query_of = [&](int e) { return e / 4 * 8 + S::lane_column() + e % 2; };
     const unsigned kept = kept_bits<kTiles * 4>(
         rules, [&](int e) { return facts_[query_of(e)].mark; },
-        [&](int e) { return key_marks_[row(e / 2 % 2)]; });
+        [&](int e) { return key_marks_[S::row(e / 2 % 2)]; });
 #pragma unroll
     for (int n = 0; n < kTiles; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int query = query_of(n * 4 + e);
         gradient(call_, rules, p[n][e], ds[n][e], partly, (kept >> (n * 4 + e) & 1) != 0,
-                 queries.first + query, facts_[query], key_of(e / 2), key_marks_[row(e / 2)]);
+                 queries.first + query, facts_[query], key_of(e / 2), key_marks_[S::row(e / 2)]);
       }
     S::add_products(dv_, p, grad_o_ + first_column_,
                     static_cast<int>(call_.v.dims) - first_column_);
@@ -141,7 +139,7 @@ class KeyGradients {
   // Rows behind the last key are not written, and their scores are those of zeros; biases have
   // none.
   __device__ __forceinline__ std::int64_t key_of(int i) const {
-    return keys_.first + (row(i) < keys_.count ? row(i) : keys_.count - 1);
+    return keys_.first + (S::row(i) < keys_.count ? S::row(i) : keys_.count - 1);
   }
 
   const FlashBackward& call_;
@@ -201,8 +199,6 @@ class QueryGradients {
   }
 
  private:
-  static __device__ __forceinline__ int row(int i) { return S::warp_row() + S::lane_row() + i * 8; }
-
   __device__ __forceinline__ void add_keys(const TileRows& keys, bool partly) {
     __syncthreads();  // the tile before may still be read
     S::template load<kKeys>(k_, call_.k, batch_, kv_head_, keys);
@@ -216,7 +212,7 @@ class QueryGradients {
     S::products(ds, grad_o_ + S::warp_row() * S::kStride, v_, static_cast<int>(call_.v.dims));
     const auto key_of = [&](int e) { return e / 4 * 8 + S::lane_column() + e % 2; };
     const unsigned kept = kept_bits<kTiles * 4>(
-        rules_, [&](int e) { return facts_[row(e / 2 % 2)].mark; },
+        rules_, [&](int e) { return facts_[S::row(e / 2 % 2)].mark; },
         [&](int e) { return key_marks_[key_of(e)]; });
 #pragma unroll
     for (int n = 0; n < kTiles; ++n)
@@ -227,7 +223,8 @@ class QueryGradients {
           ds[n][e] = 0.0f;
         else
           gradient(call_, rules_, p[n][e], ds[n][e], partly, (kept >> (n * 4 + e) & 1) != 0,
-                   queries_.first + row(e / 2), facts_[row(e / 2)], keys.first + j, key_marks_[j]);
+                   queries_.first + S::row(e / 2), facts_[S::row(e / 2)], keys.first + j,
+                   key_marks_[j]);
       }
     S::add_products(dq_, ds, k_, static_cast<int>(call_.q.dims));
   }
@@ -263,12 +260,12 @@ __global__ void __launch_bounds__(Bfloat16Tiles<kMost>::kThreads, 1)
 }  // namespace
 
 void launch_bfloat16_backward(const FlashBackward& call, cudaStream_t stream) {
-  for_head_dims(call.q.dims > call.v.dims ? call.q.dims : call.v.dims, [&](auto most) {
+  for_head_dims(larger_dims(call.q, call.v), [&](auto most) {
     constexpr int kMost = decltype(most)::value;
     using S = Bfloat16Tiles<kMost>;
     const FlashSizes& sizes = call.sizes;
     const auto blocks = [&](std::int64_t rows, std::int64_t heads) {
-      return static_cast<unsigned>((rows + S::kRows - 1) / S::kRows * heads * sizes.batch);
+      return grid_for(divide_up<std::int64_t>(rows, S::kRows) * heads * sizes.batch, 1).x;
     };
     launch(bfloat16_key_gradients<kMost>,
            dim3(blocks(sizes.keys, sizes.kv_heads), kMost / kKeyColumns<kMost>), dim3(S::kThreads),

@@ -63,7 +63,6 @@ class Bfloat16Forward {
   }
 
  private:
-  static __device__ __forceinline__ int row(int i) { return S::warp_row() + S::lane_row() + i * 8; }
   __device__ __forceinline__ TileRows keys_of(std::int64_t tile) const {
     return tile_rows(tile, kKeys, call_.sizes.keys);
   }
@@ -81,7 +80,7 @@ class Bfloat16Forward {
   __device__ __forceinline__ void softmax(float (&scores)[kTiles][4], const TileRows& keys,
                                           Seen seen) {
     const unsigned kept = kept_bits<kTiles * 4>(
-        rules_, [&](int e) { return query_marks_[row(e / 2 % 2)]; },
+        rules_, [&](int e) { return query_marks_[S::row(e / 2 % 2)]; },
         [&](int e) { return key_marks_[e / 4 * 8 + S::lane_column() + e % 2]; });
     float top[2] = {top_[0], top_[1]};
     const bool whole = seen == Seen::kAll && keys.count == kKeys;
@@ -93,13 +92,13 @@ class Bfloat16Forward {
         float& score = scores[n][i];
         score *= call_.scale;
         if (!whole &&
-            (j >= keys.count || row(i / 2) >= queries_.count ||
-             (seen == Seen::kPartly && !rules_.sees(query_marks_[row(i / 2)], key_marks_[j])))) {
+            (j >= keys.count || S::row(i / 2) >= queries_.count ||
+             (seen == Seen::kPartly && !rules_.sees(query_marks_[S::row(i / 2)], key_marks_[j])))) {
           score = kNone;
           continue;
         }
-        if (rules_.adds() && row(i / 2) < queries_.count)
-          score += rules_.added(queries_.first + row(i / 2), query_marks_[row(i / 2)],
+        if (rules_.adds() && S::row(i / 2) < queries_.count)
+          score += rules_.added(queries_.first + S::row(i / 2), query_marks_[S::row(i / 2)],
                                 keys.first + j, key_marks_[j]);
         top[i / 2] = MaxOf{}(top[i / 2], score);
       }
@@ -137,10 +136,10 @@ class Bfloat16Forward {
       float sum = sum_[i] + __shfl_xor_sync(kWholeWarp, sum_[i], 1);
       sum += __shfl_xor_sync(kWholeWarp, sum, 2);
       SoftmaxEnd<float> end(top_[i], sum);
-      const bool known = row(i) < queries_.count;
+      const bool known = S::row(i) < queries_.count;
       const bool first = known && S::lane_column() == 0;
       const std::int64_t at =
-          known ? number_offset(call_.lse, batch_, head_, queries_.first + row(i)) : 0;
+          known ? number_offset(call_.lse, batch_, head_, queries_.first + S::row(i)) : 0;
       if (call_.carry) {
         // One lane of the row reads what another call wrote and it overwrites.
         float lse = first ? load_number<float>(call_.lse, at) : kNone;
@@ -177,12 +176,12 @@ __global__ void __launch_bounds__(Bfloat16Tiles<kMost>::kThreads, 1)
 }  // namespace
 
 void launch_bfloat16_forward(const FlashForward& call, cudaStream_t stream) {
-  for_head_dims(call.q.dims > call.v.dims ? call.q.dims : call.v.dims, [&](auto most) {
+  for_head_dims(larger_dims(call.q, call.v), [&](auto most) {
     constexpr int kMost = decltype(most)::value;
     using S = Bfloat16Tiles<kMost>;
     const std::int64_t blocks =
-        (call.sizes.queries + S::kRows - 1) / S::kRows * call.sizes.heads * call.sizes.batch;
-    launch(bfloat16_forward<kMost>, dim3(static_cast<unsigned>(blocks)), dim3(S::kThreads),
+        divide_up<std::int64_t>(call.sizes.queries, S::kRows) * call.sizes.heads * call.sizes.batch;
+    launch(bfloat16_forward<kMost>, grid_for(blocks, 1), dim3(S::kThreads),
            Bfloat16Forward<kMost>::kBytes, stream, call);
   });
 }

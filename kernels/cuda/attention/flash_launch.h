@@ -33,6 +33,11 @@ struct HeadView {
   bool vectors = false;
 };
 
+/// Tiles are chosen by the larger one of q's and v's head dims.
+constexpr std::int64_t larger_dims(const HeadView& q, const HeadView& v) {
+  return q.dims > v.dims ? q.dims : v.dims;
+}
+
 /// A float32 or float64 number for each query.
 struct QueryNumbers {
   void* data = nullptr;

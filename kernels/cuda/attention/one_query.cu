@@ -2,6 +2,7 @@
 #include "kernels/cuda/attention/one_query_launch.h"
 #include "kernels/cuda/attention/score_rules.h"
 #include "kernels/cuda/primitives/any_element.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/reductions.h"
 
 namespace meshloom::kernels::cuda {
@@ -123,9 +124,8 @@ __global__ void __launch_bounds__(kBlock, 1)
 template <class C>
 void launch_both(const OneQueryCall& call, cudaStream_t stream) {
   const std::int64_t heads = call.rows * call.heads;
-  launch(one_query_split<C>, dim3(static_cast<unsigned>(heads * call.splits)), dim3(kBlock), 0,
-         stream, call);
-  launch(one_query_merge<C>, dim3(static_cast<unsigned>(heads)), dim3(kBlock), 0, stream, call);
+  launch(one_query_split<C>, grid_for(heads * call.splits, 1), dim3(kBlock), 0, stream, call);
+  launch(one_query_merge<C>, grid_for(heads, 1), dim3(kBlock), 0, stream, call);
 }
 
 }  // namespace

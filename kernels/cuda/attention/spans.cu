@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Spans of positions and documents, which say what tiles of queries see of tiles of keys.
 #include "kernels/cuda/attention/flash_launch.h"
+#include "kernels/cuda/primitives/grid.h"
 #include "kernels/cuda/primitives/reductions.h"
 
 namespace meshloom::kernels::cuda {
@@ -39,8 +40,7 @@ void launch_spans(const SpansCall& call, cudaStream_t stream) {
   const std::int64_t spans = call.batch * ((call.count + kSpanRows - 1) / kSpanRows);
   if (spans == 0) return;
   constexpr int kEach = kSpanBlock / kWarp;
-  launch(find_spans, dim3(static_cast<unsigned>((spans + kEach - 1) / kEach)), dim3(kSpanBlock), 0,
-         stream, call);
+  launch(find_spans, grid_for(spans, kEach), dim3(kSpanBlock), 0, stream, call);
 }
 
 }  // namespace meshloom::kernels::cuda
