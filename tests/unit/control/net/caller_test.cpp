@@ -15,11 +15,12 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Caller, IsCalledByItsOwnNameElseByItsAddress) {
-  EXPECT_EQ(Caller("127.0.0.1", "me", "").name(), "me");
-  EXPECT_EQ(Caller("127.0.0.1", "me", "").address(), "127.0.0.1");
-  EXPECT_EQ(Caller("127.0.0.1", std::nullopt, "").name(), "address:127.0.0.1");
-  EXPECT_EQ(Caller("127.0.0.1", std::string(63, 'a'), "").name(), std::string(63, 'a'));
-  EXPECT_EQ(Caller("127.0.0.1", std::nullopt, "secret").run_token(), "secret");
+  EXPECT_EQ(Caller("127.0.0.1", "me", "", Identity::admin()).name(), "me");
+  EXPECT_EQ(Caller("127.0.0.1", "me", "", Identity::admin()).address(), "127.0.0.1");
+  EXPECT_EQ(Caller("127.0.0.1", std::nullopt, "", Identity::admin()).name(), "address:127.0.0.1");
+  EXPECT_EQ(Caller("127.0.0.1", std::string(63, 'a'), "", Identity::admin()).name(),
+            std::string(63, 'a'));
+  EXPECT_EQ(Caller("127.0.0.1", std::nullopt, "secret", Identity::admin()).run_token(), "secret");
 }
 
 TEST(Caller, AWrongNameIsRefusedOnceAnybodyAsksForIt) {
