@@ -148,7 +148,7 @@ Result measure(const TrainOptions& options, ExecutionContext& context, comm::Pro
                const v1::RunConfig& config, const fs::path& folder, Clock::time_point start,
                kernels::ProfilingBackend& profiler) {
   train::RunOptions run_options;
-  run_options.data_dir = folder;
+  run_options.folders.data_dir = folder;
   test::LocalJob job({&context, &world}, config, run_options);
   Result result;
   const auto step = [&] {

@@ -27,7 +27,7 @@ class LocalJob {
   /// `resolved` and `options` as Run::create takes them, but that the run has data of its own.
   LocalJob(const train::RankResources& resources, const v1::RunConfig& resolved,
            train::RunOptions options)
-      : world_(*resources.world), config_(resolved), checkpoints_(options.checkpoint_dir) {
+      : world_(*resources.world), config_(resolved), checkpoints_(options.folders.checkpoints) {
     options.with_data = true;
     train::run_in_step(world_, [&] { run_ = train::Run::create(resources, resolved, options); });
     course_.emplace(resolved,

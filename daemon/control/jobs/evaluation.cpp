@@ -67,10 +67,8 @@ v1::Evaluation Evaluation::evaluate(std::int64_t batches, const Progress& progre
 v1::Evaluation Evaluation::carry_out(const Work& work, const Progress& progress) {
   v1::CreateRunCommand create;
   *create.mutable_config() = work.config;
-  create.set_data_dir(work.data_dir.string());
+  set_folders({work.data_dir, work.model_folder, work.tokenizer_folder}, create.mutable_folders());
   create.set_with_data(true);
-  create.set_model_folder(work.model_folder.string());
-  create.set_tokenizer_folder(work.tokenizer_folder.string());
   set_tokenized(work.text, &create);
   struct Made {
     const RunClient& run;

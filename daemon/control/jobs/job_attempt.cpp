@@ -45,8 +45,9 @@ void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
 }  // namespace
 
 JobAttempt::JobAttempt(JobStore& store, Executor& executor, ConfigResolver& resolver,
-                       Tokenization& tokenization, const v1::Job& job, JobFolders folders,
-                       const train::WorldDevices& devices, const std::atomic<bool>& stop)
+                       Tokenization& tokenization, const v1::Job& job, std::filesystem::path folder,
+                       train::RunFolders folders, const train::WorldDevices& devices,
+                       const std::atomic<bool>& stop)
     : store_(store),
       executor_(executor),
       resolver_(resolver),
@@ -55,6 +56,7 @@ JobAttempt::JobAttempt(JobStore& store, Executor& executor, ConfigResolver& reso
       id_(parse_job_name(job.name())),
       run_(executor, id_),
       config_(job_.resolved()),
+      folder_(std::move(folder)),
       folders_(std::move(folders)),
       devices_(devices),
       stop_(stop) {}
@@ -128,7 +130,7 @@ void JobAttempt::succeed() {
     add_note(fmt::format("its step limit ends it at step {} of {}", end_, steps));
   const std::string& exported = config_.export_().hf_folder();
   if (!exported.empty()) {
-    const auto folder = folders_.job / exported;
+    const auto folder = folder_ / exported;
     export_model(folder);
     store_.update(id_, [&](v1::Job* job) { job->set_hf_folder(folder.string()); });
   }
@@ -267,17 +269,12 @@ v1::JobData JobAttempt::job_data(const v1::CreateRunResult& created) const {
 
 bool JobAttempt::prepare() {
   std::filesystem::create_directories(folders_.checkpoints);
-  write_resolved(folders_.job / "resolved.yaml", job_);
+  write_resolved(folder_ / "resolved.yaml", job_);
   v1::CreateRunCommand create;
   *create.mutable_config() = config_;
-  create.set_data_dir(folders_.data_dir.string());
+  set_folders(folders_, create.mutable_folders());
   create.set_with_data(true);
-  create.set_checkpoint_dir(folders_.checkpoints.string());
-  create.set_resume_from(folders_.resume_from.string());
-  create.set_model_folder(folders_.model.string());
-  create.set_resume_older(folders_.resume_older);
   create.set_allow_fallback(config_.checkpoint().fallback());
-  create.set_tokenizer_folder(folders_.tokenizer.string());
   if (!tokenize(&create)) return false;
   run_exists_ = true;
   if (job_.attempt() == 1) note_choices();
@@ -288,7 +285,7 @@ bool JobAttempt::prepare() {
                                           to_progress(created.job()),
                                           {created.flops_per_token(), created.flops_per_pair()},
                                           peak_flops()});
-  metrics_ = std::make_unique<base::MetricsLog>(folders_.job / kMetrics, done_, metrics_origin());
+  metrics_ = std::make_unique<base::MetricsLog>(folder_ / kMetrics, done_, metrics_origin());
   for (const auto& note : created.notes()) add_note(note);
   const v1::JobData data = job_data(created);
   if (job_.attempt() == 1)

@@ -20,19 +20,9 @@
 #include "daemon/control/stores/job_store.h"
 #include "daemon/train/config/device_choice.h"
 #include "daemon/train/job/job_course.h"
+#include "daemon/train/run/run_folders.h"
 
 namespace meshloom::control {
-
-/// Where a job's files lie.
-struct JobFolders {
-  std::filesystem::path job;
-  std::filesystem::path checkpoints;
-  std::filesystem::path resume_from;  ///< what a job without checkpoints begins with; may be empty
-  std::filesystem::path data_dir;
-  std::filesystem::path model;      ///< that run.model.name names; empty if it names none
-  std::filesystem::path tokenizer;  ///< that run.data.tokenizer means; empty if it means none
-  bool resume_older = false;        ///< if resume_from is damaged, an older one beside it
-};
 
 enum class AttemptEnd {
   kSucceeded,
@@ -48,9 +38,12 @@ enum class AttemptEnd {
 /// no rank waits for a round trip.
 class JobAttempt {
  public:
+  /// `folder`: of the job itself. `folders`: of its run; their model and tokenizer are what
+  /// run.model.name and run.data.tokenizer mean.
   JobAttempt(JobStore& store, Executor& executor, ConfigResolver& resolver,
-             Tokenization& tokenization, const v1::Job& job, JobFolders folders,
-             const train::WorldDevices& devices, const std::atomic<bool>& stop);
+             Tokenization& tokenization, const v1::Job& job, std::filesystem::path folder,
+             train::RunFolders folders, const train::WorldDevices& devices,
+             const std::atomic<bool>& stop);
   ~JobAttempt();
   JobAttempt(const JobAttempt&) = delete;
   JobAttempt& operator=(const JobAttempt&) = delete;
@@ -133,7 +126,8 @@ class JobAttempt {
   std::int64_t end_ = 0;  ///< the step after which it has succeeded
   std::int64_t time_limit_ = 0;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  JobFolders folders_;
+  const std::filesystem::path folder_;
+  const train::RunFolders folders_;
   const train::WorldDevices& devices_;
   const std::atomic<bool>& stop_;
   std::optional<train::JobCourse> course_;  ///< once the run is made

@@ -227,14 +227,15 @@ void JobDriver::run_job(const std::string& id) {
   spdlog::info("job {} begins, attempt {}", id, job.attempt());
   Ended end;
   try {
-    const JobFolders folders = {state_.job(id),
-                                state_.checkpoints(id),
-                                resume_folder(job.resolved(), state_, data_dir_),
-                                data_dir_,
-                                model,
-                                tokenizer,
-                                may_resume_older(job)};
-    JobAttempt attempt(store_, executor_, resolver_, tokenization_, job, folders, devices_, stop_);
+    const train::RunFolders folders = {
+        .data_dir = data_dir_,
+        .model = model,
+        .tokenizer = tokenizer,
+        .checkpoints = state_.checkpoints(id),
+        .resume_from = resume_folder(job.resolved(), state_, data_dir_),
+        .resume_older = may_resume_older(job)};
+    JobAttempt attempt(store_, executor_, resolver_, tokenization_, job, state_.job(id), folders,
+                       devices_, stop_);
     const AttemptEnd how = attempt.run();
     end.ran_seconds = attempt.ran_seconds();
     switch (how) {

@@ -46,12 +46,13 @@ double tokens_of(const v1::LossBatch& batch, double longest) {
 
 CommandDeadlines::RunSize CommandDeadlines::size_of(const v1::CreateRunCommand& command) {
   RunSize size;
-  for (const auto* folder : {&command.checkpoint_dir(), &command.resume_from(),
-                             &command.model_folder(), &command.state_folder()})
+  const v1::RunFolders& folders = command.folders();
+  for (const auto* folder :
+       {&folders.checkpoints(), &folders.resume_from(), &folders.model(), &folders.state()})
     if (!folder->empty()) size.source_bytes += bytes_below(*folder);
   const v1::ModelSource& source = command.config().model();
   const nn::ModelConfig model =
-      train::load_declared_config(source, command.data_dir(), command.model_folder()).model;
+      train::load_declared_config(source, folders.data_dir(), folders.model()).model;
   const auto parameters = static_cast<double>(nn::parameter_count(model));
   if (!source.hf_folder().empty()) size.source_bytes += 4 * parameters;
   size.state_bytes = kStateBytes * parameters;

@@ -20,12 +20,13 @@ void add(std::set<fs::path>& paths, const fs::path& path) {
 }
 
 void add_reads(std::set<fs::path>& paths, const v1::CreateRunCommand& command) {
-  for (const fs::path& folder : train::data_folders(command.data_dir())) add(paths, folder);
-  const fs::path from = command.resume_from();
-  add(paths, command.resume_older() ? from.parent_path() : from);
+  const v1::RunFolders& folders = command.folders();
+  for (const fs::path& folder : train::data_folders(folders.data_dir())) add(paths, folder);
+  const fs::path from = folders.resume_from();
+  add(paths, folders.resume_older() ? from.parent_path() : from);
   for (const std::string* path :
-       {&command.checkpoint_dir(), &command.model_folder(), &command.tokenized().tokens(),
-        &command.tokenized().validation_tokens(), &command.state_folder()})
+       {&folders.checkpoints(), &folders.model(), &command.tokenized().tokens(),
+        &command.tokenized().validation_tokens(), &folders.state()})
     add(paths, *path);
   for (const std::string& path : command.tokenized().set_tokens()) add(paths, path);
 }
@@ -46,7 +47,7 @@ void FileGrants::sent(int rank, const v1::RankCommand& command) {
       begin();
       Paths& paths = known.runs[run];
       add_reads(paths.read, command.create_run());
-      add(paths.written, command.create_run().checkpoint_dir());
+      add(paths.written, command.create_run().folders().checkpoints());
       break;
     }
     case v1::RankCommand::kWriteState:

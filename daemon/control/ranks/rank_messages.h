@@ -4,6 +4,7 @@
 
 #include "daemon/train/data/text_data.h"
 #include "daemon/train/run/run.h"
+#include "daemon/train/run/run_folders.h"
 #include "v1/rank_service.pb.h"
 
 namespace meshloom::control {
@@ -21,6 +22,26 @@ inline train::JobProgress to_progress(const v1::JobCheckpoint& message) {
   train::JobProgress progress{message.data_position(), message.tokens(), message.validation(), {}};
   if (message.has_edited_config()) progress.edited_config = message.edited_config();
   return progress;
+}
+
+inline void set_folders(const train::RunFolders& folders, v1::RunFolders* message) {
+  message->set_data_dir(folders.data_dir.string());
+  message->set_model(folders.model.string());
+  message->set_tokenizer(folders.tokenizer.string());
+  message->set_state(folders.state.string());
+  message->set_checkpoints(folders.checkpoints.string());
+  message->set_resume_from(folders.resume_from.string());
+  message->set_resume_older(folders.resume_older);
+}
+
+inline train::RunFolders to_folders(const v1::RunFolders& message) {
+  return {.data_dir = message.data_dir(),
+          .model = message.model(),
+          .tokenizer = message.tokenizer(),
+          .state = message.state(),
+          .checkpoints = message.checkpoints(),
+          .resume_from = message.resume_from(),
+          .resume_older = message.resume_older()};
 }
 
 /// Where the tokens of a run's text are, or of a batch's; nothing where there is no text that is

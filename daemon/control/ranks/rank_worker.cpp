@@ -46,18 +46,12 @@ void describe(const train::Run& run, v1::CreateRunResult* result) {
 
 train::RunOptions run_options(const v1::CreateRunCommand& command) {
   train::RunOptions options;
-  options.data_dir = command.data_dir();
-  options.model_folder = command.model_folder();
-  options.state_folder = command.state_folder();
+  options.folders = to_folders(command.folders());
   options.with_optimizer = !command.without_optimizer();
   options.dropout = command.dropout();
   options.with_data = command.with_data();
-  options.checkpoint_dir = command.checkpoint_dir();
-  options.resume_from = command.resume_from();
-  options.resume_older = command.resume_older();
   options.allow_fallback = command.allow_fallback();
   options.text = to_text(command.tokenized());
-  options.tokenizer_folder = command.tokenizer_folder();
   return options;
 }
 

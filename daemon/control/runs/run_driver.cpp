@@ -15,6 +15,7 @@
 #include "daemon/base/timestamp.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/ranks/rank_error.h"
+#include "daemon/control/ranks/rank_messages.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/train/files/manifest.h"
 #include "daemon/train/run/run_mesh.h"
@@ -89,12 +90,12 @@ void RunDriver::create_on_ranks(const v1::SavedState* own) {
     if (!first_state.empty()) command.set_without_optimizer(spec.without_optimizer());
   }
   *command.mutable_config() = resolved_;
-  command.set_data_dir(context_.data_dir.string());
-  command.set_model_folder(context_.folders.model_folder(resolved_).string());
+  train::RunFolders folders{context_.data_dir, context_.folders.model_folder(resolved_)};
   if (own)
-    command.set_state_folder(parts_.states.folder_of(*own).string());
+    folders.state = parts_.states.folder_of(*own);
   else if (!first_state.empty())
-    command.set_state_folder(parts_.states.folder_of(context_.store.state(first_state)).string());
+    folders.state = parts_.states.folder_of(context_.store.state(first_state));
+  set_folders(folders, command.mutable_folders());
   texts_.clear();
   const v1::CreateRunResult made = parts_.ranks.create(std::move(command)).get();
   const v1::LossLimits& limits = made.loss_limits();

@@ -12,7 +12,7 @@ namespace meshloom::train {
 struct ConfigPlace {
   int world_size = 1;
   std::filesystem::path data_dir;
-  std::filesystem::path model_folder = {};  ///< as in RunOptions
+  std::filesystem::path model_folder = {};  ///< as RunFolders::model
   /// Absolute folder of the model that run.data.tokenizer names as "models/NAME".
   std::filesystem::path named_tokenizer = {};
   /// Decides with the sizes what run.plan.context_parallel.rotate: auto becomes; 0: all ranks are

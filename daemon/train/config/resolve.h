@@ -39,7 +39,7 @@ void resolve_seq_len(v1::TrainingConfig& training, const nn::ModelConfig& model)
 void resolve_step(v1::TrainingConfig& training, double default_max_norm);
 
 /// Checks the settings of a job that was resolved and then changed (v1::JobSettings), and fills
-/// them in; whether there are data to validate on, too. `model_folder`: as in RunOptions.
+/// them in; whether there are data to validate on, too. `model_folder`: as RunFolders::model.
 void resolve_settings(v1::RunConfig& config, const std::filesystem::path& data_dir,
                       const std::filesystem::path& model_folder);
 

@@ -23,7 +23,7 @@ namespace meshloom::train {
 /// Where the tokenizer of a config is to be found.
 struct TokenizerSource {
   std::filesystem::path data_dir;
-  std::filesystem::path model_folder = {};  ///< as in RunOptions
+  std::filesystem::path model_folder = {};  ///< as RunFolders::model
   /// Absolute folder of the model that config.data.tokenizer names as "models/NAME".
   std::filesystem::path named_model = {};
 };

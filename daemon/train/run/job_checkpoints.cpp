@@ -47,8 +47,8 @@ std::pair<std::string, std::string> told_apart(double a, double b) {
 /// Where a job's checkpoints are written and looked for.
 CheckpointLocation checkpoint_location(const RankResources& resources, const RunOptions& options,
                                        int keep_latest_k) {
-  return {options.checkpoint_dir, keep_latest_k,    {},
-          options.file_system,    resources.shards, resources.disk};
+  return {options.folders.checkpoints, keep_latest_k,    {},
+          options.file_system,         resources.shards, resources.disk};
 }
 
 /// What a job's run begins with: its newest checkpoint, another one, or the model's own values.
@@ -68,7 +68,7 @@ class JobBeginning {
 
   struct Begun {
     JobProgress progress;
-    /// The step whose checkpoint lies in checkpoint_dir; -1: it did not begin with one of those.
+    /// The step whose checkpoint lies in its checkpoints; -1: it did not begin with one of those.
     std::int64_t saved_step = -1;
     bool validates_all = true;
   };
@@ -98,7 +98,7 @@ class JobBeginning {
 
 std::optional<FoundCheckpoint> JobBeginning::find(bool* own) const {
   std::optional<FoundCheckpoint> found;
-  if (!options_.checkpoint_dir.empty()) {
+  if (!options_.folders.checkpoints.empty()) {
     const CheckpointLocation location =
         checkpoint_location(resources_, options_, config_.checkpoint().keep_latest_k());
     run_agreed(world_, [&] {
@@ -108,11 +108,12 @@ std::optional<FoundCheckpoint> JobBeginning::find(bool* own) const {
                             options_.allow_fallback || config_.checkpoint().fallback());
   }
   *own = found.has_value();
-  if (found || options_.resume_from.empty()) return found;
+  if (found || options_.folders.resume_from.empty()) return found;
   base::Disk& disk = resources_.files();
-  found = options_.resume_older ? open_checkpoint_or_older(world_, options_.resume_from, disk)
-                                : open_checkpoint(world_, options_.resume_from, disk);
-  if (found->folder == options_.resume_from)
+  found = options_.folders.resume_older
+              ? open_checkpoint_or_older(world_, options_.folders.resume_from, disk)
+              : open_checkpoint(world_, options_.folders.resume_from, disk);
+  if (found->folder == options_.folders.resume_from)
     found->notes.push_back(fmt::format("begins with {}", config_.checkpoint().resume_from()));
   return found;
 }
@@ -124,7 +125,8 @@ JobBeginning::Begun JobBeginning::begin() {
   run_agreed(world_, [&] {
     check_data(found ? &*found : nullptr);
     if (!found) {
-      model_.initialize(options_.data_dir, options_.model_folder, resources_.files(), &notes_);
+      model_.initialize(options_.folders.data_dir, options_.folders.model, resources_.files(),
+                        &notes_);
       return;
     }
     const Manifest& manifest = found->manifest;

@@ -37,7 +37,7 @@ class JobCheckpoints {
   const RunOptions& options_;
   const v1::DataIdentity& data_;
   JobProgress progress_;
-  std::int64_t saved_step_ = -1;  ///< whose checkpoint is in checkpoint_dir
+  std::int64_t saved_step_ = -1;  ///< whose checkpoint is in folders.checkpoints
   bool validates_all_ = true;
   std::string saved_validation_;  ///< that checkpoint's progress, as text
 };

@@ -22,12 +22,12 @@ std::vector<fs::path> places_to_begin(const RunOptions& options) {
     for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry)
       if (!most || entry->step <= *most) places.push_back(entry->folder);
   };
-  if (!options.state_folder.empty()) places.push_back(options.state_folder);
-  if (!options.checkpoint_dir.empty()) add_below(options.checkpoint_dir, std::nullopt);
-  if (!options.resume_from.empty()) places.push_back(options.resume_from);
-  if (options.resume_older)
-    add_below(options.resume_from.parent_path(),
-              step_of_folder_name(options.resume_from.filename().string()));
+  if (!options.folders.state.empty()) places.push_back(options.folders.state);
+  if (!options.folders.checkpoints.empty()) add_below(options.folders.checkpoints, std::nullopt);
+  if (!options.folders.resume_from.empty()) places.push_back(options.folders.resume_from);
+  if (options.folders.resume_older)
+    add_below(options.folders.resume_from.parent_path(),
+              step_of_folder_name(options.folders.resume_from.filename().string()));
   return places;
 }
 
@@ -81,7 +81,7 @@ nn::ModelConfig agree_on_model(comm::ProcessGroup& world, const v1::RunConfig& c
   std::int64_t tied = 0;
   run_agreed(world, [&] {
     const DeclaredConfig declared =
-        load_declared_config(config.model(), options.data_dir, options.model_folder, disk);
+        load_declared_config(config.model(), options.folders.data_dir, options.folders.model, disk);
     model = declared.model;
     if (world.rank() == 0 && !declared.tied_weights.empty())
       model = settle_tie(declared, options, notes);

@@ -92,7 +92,7 @@ class ModelRun {
 
   /// The values that the model begins with: of the Hugging Face folder that the config's model
   /// names, else by position from the config's seed. Adds to `notes` what the user should know of
-  /// that. `data_dir` and `model_folder` as in RunOptions.
+  /// that. `data_dir` and `model_folder` as RunFolders has them.
   void initialize(const std::filesystem::path& data_dir, const std::filesystem::path& model_folder,
                   base::Disk& disk, std::vector<std::string>* notes);
   /// Loads the state of a checkpoint that fits (resume_check.h). Without `with_optimizer` moments

@@ -55,11 +55,12 @@ RankRun::RankRun(const RankResources& resources, const v1::RunConfig& config,
   run_agreed(world_, [&] { open(resources, model, std::move(mesh)); });
   if (checkpoints_)
     begin_job();
-  else if (!options_.state_folder.empty())
-    load_state(options_.state_folder, options_.with_optimizer);
+  else if (!options_.folders.state.empty())
+    load_state(options_.folders.state, options_.with_optimizer);
   else
     run_agreed(world_, [&] {
-      model_->initialize(options_.data_dir, options_.model_folder, resources_.files(), &notes_);
+      model_->initialize(options_.folders.data_dir, options_.folders.model, resources_.files(),
+                         &notes_);
     });
   for (const std::string& warning : model_->state().warnings())
     notes_.push_back(fmt::format("run.plan.styles: {}", warning));
@@ -74,13 +75,14 @@ void RankRun::open(const RankResources& resources, const nn::ModelConfig& model,
   for (std::string& note : nn::config_notes(model)) notes_.push_back(std::move(note));
   if (world_.rank() == 0) {
     const fs::path source =
-        source_folder(config_.model(), options_.data_dir, options_.model_folder);
-    carried_ = read_carried_files(text::carried_files(source, options_.tokenizer_folder), notes_);
-    carry_chat_of_job(config_.data(), options_.tokenizer_folder, options_.data_dir, carried_);
+        source_folder(config_.model(), options_.folders.data_dir, options_.folders.model);
+    carried_ = read_carried_files(text::carried_files(source, options_.folders.tokenizer), notes_);
+    carry_chat_of_job(config_.data(), options_.folders.tokenizer, options_.folders.data_dir,
+                      carried_);
   }
   if (options_.with_data) {
     const RunData data =
-        open_run_data(config_, model, options_.data_dir, "run.data", options_.text, disk);
+        open_run_data(config_, model, options_.folders.data_dir, "run.data", options_.text, disk);
     check_internal(data.training != nullptr, "the run's text is not tokenized");
     check_enough(config_, data);
     data_ = std::make_unique<DataFeed>(config_, data, model, mesh->data());
@@ -88,7 +90,7 @@ void RankRun::open(const RankResources& resources, const nn::ModelConfig& model,
         std::make_unique<JobCheckpoints>(resources_, config_, options_, data_->identity());
   }
   model_ = std::make_unique<ModelRun>(resources, config_, model, std::move(mesh));
-  references_ = std::make_unique<ReferenceData>(config_, model, options_.data_dir, disk);
+  references_ = std::make_unique<ReferenceData>(config_, model, options_.folders.data_dir, disk);
   snapshots_ = std::make_unique<WeightSnapshots>(model_->state(), disk);
 }
 
@@ -263,7 +265,7 @@ void RankRun::save_state(const fs::path& folder,
 }
 
 void RankRun::save_checkpoint(const JobProgress& progress, int keep_latest_k) {
-  if (options_.checkpoint_dir.empty())
+  if (options_.folders.checkpoints.empty())
     throw FailedPrecondition("save_checkpoint: this run has no checkpoint folder");
   own_data("save_checkpoint");
   snapshots_->use(nullptr);

@@ -91,7 +91,7 @@ class Run {
   /// part of it.
   virtual void save_state(const std::filesystem::path& folder,
                           const std::map<std::string, std::string>& user_metadata) = 0;
-  /// Writes checkpoint_dir/step-N with `progress` in it (of a step that is saved already, the
+  /// Writes folders.checkpoints/step-N with `progress` in it (of a step that is saved already, the
   /// progress alone), and deletes what is neither one of the keep_latest_k latest (0: nothing is
   /// deleted) nor one of the progress's best. A failure (full disk) throws on every rank and leaves
   /// training state and older checkpoints as they were.

@@ -2,13 +2,13 @@
 // What a run is made of beside its config: what its rank brings, folders, and how it begins.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 
 #include "daemon/base/disk.h"
 #include "daemon/comm/process_group.h"
 #include "daemon/tensor/execution_context.h"
 #include "daemon/train/data/text_data.h"
+#include "daemon/train/run/run_folders.h"
 
 namespace meshloom::train {
 
@@ -28,14 +28,10 @@ struct RankResources {
 };
 
 struct RunOptions {
-  std::filesystem::path data_dir;
-  /// Absolute folder of the model that config.model.name names; empty if it names none.
-  std::filesystem::path model_folder;
+  RunFolders folders;
 
   // --- Of what a client drives
-  /// What it begins with: a folder that save_state wrote, on any mesh. Empty: the model's values.
-  std::filesystem::path state_folder = {};
-  bool with_optimizer = true;  ///< of state_folder: also moments and step
+  bool with_optimizer = true;  ///< of folders.state: also moments and step
   bool dropout = false;        ///< batches that are sent or named draw the model's dropout
   /// Rank 0: whether the batch that is being computed is to be left, which all ranks then do
   /// between two micro batches. `last`: it is asked no more, what comes later comes too late. May
@@ -46,18 +42,10 @@ struct RunOptions {
   /// It has data of its own, config.data and config.validation, in batches of
   /// config.training.global_batch_size samples.
   bool with_data = false;
-  /// The job's checkpoints, of which the newest is loaded. Empty: none.
-  std::filesystem::path checkpoint_dir = {};
-  /// A checkpoint to begin with if checkpoint_dir has none.
-  std::filesystem::path resume_from = {};
-  /// If resume_from is damaged, an older one beside it is taken.
-  bool resume_older = false;
   /// The checkpoint before a damaged newest one is taken.
   bool allow_fallback = false;
   /// The tokens of the config's text, if it has some that is tokenized.
   TokenizedText text = {};
-  /// Folder of the tokenizer that goes along with checkpoints and exports; empty: the model's.
-  std::filesystem::path tokenizer_folder = {};
   /// What checkpoints are written through; null: the operating system's.
   FileSystem* file_system = nullptr;
 };

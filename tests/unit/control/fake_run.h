@@ -242,7 +242,7 @@ class FakeRunBase : public train::Run {
 class FakeRun final : public FakeRunBase {
  public:
   FakeRun(FakePlan& plan, const train::RunOptions& options, bool writes)
-      : FakeRunBase(plan, writes), folder_(options.checkpoint_dir) {
+      : FakeRunBase(plan, writes), folder_(options.folders.checkpoints) {
     std::error_code error;
     for (const auto& item : std::filesystem::directory_iterator(folder_, error))
       step_ = std::max<std::int64_t>(step_, std::stoll(item.path().filename().string().substr(5)));
@@ -322,7 +322,7 @@ class FakeSteppedRun final : public FakeRunBase {
  public:
   FakeSteppedRun(FakePlan& plan, const train::RunOptions& options, bool writes)
       : FakeRunBase(plan, writes), stopped_(options.stopped) {
-    if (!options.state_folder.empty()) load_state(options.state_folder, options.with_optimizer);
+    if (!options.folders.state.empty()) load_state(options.folders.state, options.with_optimizer);
   }
 
   using FakeRunBase::forward;

@@ -31,7 +31,7 @@ class TrainFactoryTest : public ::testing::Test {
   }
   train::RunOptions options() const {
     train::RunOptions options;
-    options.data_dir = folder_.path();
+    options.folders.data_dir = folder_.path();
     return options;
   }
   /// On every rank, with a factory of the daemon.

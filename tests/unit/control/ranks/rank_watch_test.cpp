@@ -225,7 +225,7 @@ TEST(CommandDeadlines, ALoadHasTimeForItsFiles) {
   std::filesystem::resize_file(folder / "weights", std::uintmax_t{10} << 30);
   CommandDeadlines deadlines;
   v1::RankCommand command = create_preset("byte_gpt_tiny");
-  command.mutable_create_run()->set_checkpoint_dir(folder.path().string());
+  command.mutable_create_run()->mutable_folders()->set_checkpoints(folder.path().string());
   deadlines.set(&command);
   EXPECT_GT(command.deadline_ms(), 1'000'000) << "10 GiB at 10 MB/s";
 }

@@ -12,7 +12,7 @@ namespace {
 
 v1::RankCommand create_run(const std::string& name, const std::filesystem::path& folder) {
   v1::RankCommand command = create_job_run(name);
-  command.mutable_create_run()->set_checkpoint_dir(folder.string());
+  command.mutable_create_run()->mutable_folders()->set_checkpoints(folder.string());
   return command;
 }
 

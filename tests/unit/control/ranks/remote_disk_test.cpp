@@ -52,8 +52,8 @@ class RemoteDiskTest : public ::testing::Test {
     v1::RankCommand command;
     command.set_seq(seq);
     command.mutable_create_run()->set_run(run);
-    command.mutable_create_run()->set_data_dir((folder_ / "data").string());
-    command.mutable_create_run()->set_checkpoint_dir((folder_ / "jobs").string());
+    command.mutable_create_run()->mutable_folders()->set_data_dir((folder_ / "data").string());
+    command.mutable_create_run()->mutable_folders()->set_checkpoints((folder_ / "jobs").string());
     return command;
   }
   void write(const fs::path& path, const std::string& text) {

@@ -37,7 +37,7 @@ class RunClientTest : public ::testing::Test {
   v1::CreateRunCommand in_folder() const {
     v1::CreateRunCommand command;
     command.set_with_data(true);
-    command.set_checkpoint_dir((folder_.path() / "checkpoints").string());
+    command.mutable_folders()->set_checkpoints((folder_.path() / "checkpoints").string());
     return command;
   }
 

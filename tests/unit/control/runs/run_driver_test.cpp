@@ -69,7 +69,7 @@ class RunDriverTest : public WholeRunTest {
  private:
   static std::string name_of(const v1::RankCommand& command) {
     if (command.has_create_run()) {
-      const std::string& state = command.create_run().state_folder();
+      const std::string& state = command.create_run().folders().state();
       return state.empty() ? "create" : "create from " + folder_name(state);
     }
     if (command.has_write_state()) return "write " + folder_name(command.write_state().folder());
@@ -145,7 +145,7 @@ TEST_F(RunDriverTest, ADamagedStateIsSkippedForAnOlderOneAndTold) {
   parts_.states.keep(state("old", 4));
   parts_.states.keep(state("new", 6));
   answer_by([](const v1::RankCommand& command, v1::RankResult*) {
-    if (command.create_run().state_folder().find("new") != std::string::npos)
+    if (command.create_run().folders().state().find("new") != std::string::npos)
       throw DataLoss("a file is cut", "CHECKPOINT_DAMAGED");
   });
   drive();

@@ -146,8 +146,8 @@ TEST_F(RefitTest, AResumedCheckpointKeepsWhoHoldsWhat) {
   testing::run_ranks(2, [&](comm::ProcessGroup& world) {
     testing::TestContext context;
     RunOptions options;
-    options.data_dir = folder_.path();
-    options.checkpoint_dir = checkpoints.path();
+    options.folders.data_dir = folder_.path();
+    options.folders.checkpoints = checkpoints.path();
     test::LocalJob({&context, &world}, older, options).save_state();
   });
   const auto resumed = [&](const char* balancer, int cp) {

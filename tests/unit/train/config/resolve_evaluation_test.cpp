@@ -75,7 +75,7 @@ TEST_F(ResolveEvaluationTest, ItsRunEvaluatesAndTrainsNothing) {
   testing::run_ranks(3, [&](comm::ProcessGroup& world) {
     testing::TestContext context;
     RunOptions options;
-    options.data_dir = folder_.path();
+    options.folders.data_dir = folder_.path();
     test::LocalJob run(RankResources{&context, &world}, resolve(request("short.txt"), 3), options);
     const auto losses = run.evaluate(0, 10);
     ASSERT_EQ(losses.size(), 1u);

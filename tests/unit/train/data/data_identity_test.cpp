@@ -148,7 +148,7 @@ TEST_F(DataIdentityTest, DataThatChangeBetweenSubmissionAndStartAreNoticed) {
   const auto world = testing::make_single_world();
   testing::TestContext context;
   RunOptions options;
-  options.data_dir = folder_.path();
+  options.folders.data_dir = folder_.path();
   options.with_data = true;
   EXPECT_THROW(train::Run::create({&context, world.get()}, resolved, options), FailedPrecondition);
   EXPECT_THROW(resolve_run_config(resolved, {.world_size = 1, .data_dir = folder_.path()}),

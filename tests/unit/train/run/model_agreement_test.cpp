@@ -151,8 +151,8 @@ TEST_F(ModelAgreementTest, WhatWasTrainedTiedStaysTied) {
   EXPECT_THAT(warnings, IsEmpty());
   settle_resume_from(next, &resolved, saved, {folder_.path()});
   RunOptions options;
-  options.data_dir = folder_.path();
-  options.resume_from = saved;
+  options.folders.data_dir = folder_.path();
+  options.folders.resume_from = saved;
   const test::LocalJob resumed({&context, world.get()}, resolved, options);
   EXPECT_EQ(resumed.step(), 2);
   EXPECT_THAT(resumed.notes(), Contains(HasSubstr("stays tied")));

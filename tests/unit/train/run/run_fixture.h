@@ -94,8 +94,8 @@ class RunFixture : public ::testing::Test {
     const v1::RunConfig resolved =
         resolve_run_config(config, {.world_size = world.size(), .data_dir = folder_.path()});
     RunOptions options;
-    options.data_dir = folder_.path();
-    options.checkpoint_dir = checkpoints;
+    options.folders.data_dir = folder_.path();
+    options.folders.checkpoints = checkpoints;
     options.allow_fallback = fallback;
     return std::make_unique<test::LocalJob>(RankResources{&context, &world}, resolved, options);
   }

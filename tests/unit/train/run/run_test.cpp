@@ -33,8 +33,8 @@ class RunTest : public RunFixture {
     const auto world = testing::make_single_world();
     testing::TestContext context;
     RunOptions options;
-    options.data_dir = folder_.path();
-    options.resume_from = checkpoint;
+    options.folders.data_dir = folder_.path();
+    options.folders.resume_from = checkpoint;
     const v1::RunConfig resolved =
         resolve_run_config(next, {.world_size = 1, .data_dir = folder_.path()});
     const test::LocalJob run({&context, world.get()}, resolved, options);

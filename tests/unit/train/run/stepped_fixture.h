@@ -139,11 +139,11 @@ class SteppedFixture : public RunFixture {
 
   std::unique_ptr<WholeBatchRun> make(comm::ProcessGroup& world, ExecutionContext& context,
                                       const v1::RunConfig& config, RunOptions options = {}) const {
-    options.data_dir = folder_.path();
+    options.folders.data_dir = folder_.path();
     const v1::RunConfig resolved =
         resolve_stepped_config(config, {.world_size = world.size(),
                                         .data_dir = folder_.path(),
-                                        .model_folder = options.model_folder});
+                                        .model_folder = options.folders.model});
     return std::make_unique<WholeBatchRun>(Run::create({&context, &world}, resolved, options),
                                            mesh_layout(resolved.mesh()), world.rank());
   }

@@ -56,7 +56,7 @@ TEST_F(SteppedStateTest, StateGoesFromAnyMeshToAnyMesh) {
       (void)world;
     };
     RunOptions options;
-    options.state_folder = states.path() / "a";
+    options.folders.state = states.path() / "a";
     on_mesh(m, go_on, options);
     on_mesh(m, [&](WholeBatchRun& run, comm::ProcessGroup& world) {
       run.forward_backward(first);
@@ -161,7 +161,7 @@ TEST_F(SteppedStateTest, AnExportedFolderIsAModelToBeginWith) {
   c.clear_model();
   c.mutable_model()->set_name("tuned");
   RunOptions options;
-  options.model_folder = folders.path() / "hf";
+  options.folders.model = folders.path() / "hf";
   on_mesh(
       {"dp2", 2}, c,
       [&](WholeBatchRun& run, comm::ProcessGroup& world) {

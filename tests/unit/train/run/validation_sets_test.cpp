@@ -162,8 +162,8 @@ TEST_F(ValidationSetsTest, AnotherJobTakesOverWhatItCountsAlike) {
     run->save_state(progress);
     const auto begun_with_it = [&](const v1::RunConfig& other) {
       RunOptions options;
-      options.data_dir = folder_.path();
-      options.resume_from = checkpoints / "step-1";
+      options.folders.data_dir = folder_.path();
+      options.folders.resume_from = checkpoints / "step-1";
       return std::make_unique<test::LocalJob>(
           RankResources{&context, &world},
           resolve_run_config(other, {.world_size = 1, .data_dir = folder_.path()}), options);

@@ -162,8 +162,8 @@ TEST_F(WholeValidationTest, AnotherJobThatBeginsWithItsCheckpointCountsAnew) {
     const fs::path saved = run->save_state(progress);
     make_older(saved);
     RunOptions options;
-    options.data_dir = folder_.path();
-    options.resume_from = saved;
+    options.folders.data_dir = folder_.path();
+    options.folders.resume_from = saved;
     test::LocalJob other(RankResources{&context, &world},
                          resolve_run_config(c, {.world_size = 1, .data_dir = folder_.path()}),
                          options);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// RunFolders: where what a run begins with and leaves lies.
+#pragma once
+
+#include <filesystem>
+
+namespace meshloom::train {
+
+/// Absolute paths, empty where there is none. Whoever makes a run fills it in once, and it reaches
+/// the ranks as it is.
+struct RunFolders {
+  /// Where the config's own paths begin, as data_folders reads it.
+  std::filesystem::path data_dir;
+  /// That config.model.name names.
+  std::filesystem::path model;
+  /// Whose tokenizer goes along with checkpoints and exports; empty: the model's.
+  std::filesystem::path tokenizer = {};
+  /// What a run that a client drives begins with: a folder that save_state wrote, on any mesh.
+  /// Empty: the model's values.
+  std::filesystem::path state = {};
+  /// The checkpoints of a job, of which the newest is loaded.
+  std::filesystem::path checkpoints = {};
+  /// A checkpoint to begin with if `checkpoints` has none.
+  std::filesystem::path resume_from = {};
+  /// If resume_from is damaged, the newest sound one beside it that is older is taken.
+  bool resume_older = false;
+};
+
+}  // namespace meshloom::train
