@@ -2,15 +2,26 @@
 // Ranks as threads of a test: each with its own bootstrap and, where asked for, a world group.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
+#include "daemon/comm/hierarchy/hierarchy_table.h"
+#include "daemon/comm/mesh/rank_runtime.h"
+#include "daemon/comm/symm_mem/host_symmetric_memory.h"
 #include "tests/support/test_context.h"
 
 namespace meshloom::testing {
+
+/// Runs body(rank) on `world_size` threads and waits for all. The first exception by rank order is
+/// thrown again, after every thread has ended: a rank that fails ends the waits of the others, in
+/// the bootstrap and in groups (PeerFailed, which counts last).
+void run_thread_ranks(int world_size, const std::function<void(comm::RankRuntime&)>& body,
+                      std::chrono::milliseconds timeout = std::chrono::seconds(100),
+                      const comm::SymmetricOptions& symmetric = {},
+                      const comm::HierarchyOptions& hierarchy = {});
 
 /// A world of the rank's own device, on which the TestContexts of its thread are from now on.
 inline std::unique_ptr<comm::ProcessGroup> make_test_world(comm::RankRuntime& runtime,
@@ -43,7 +54,7 @@ inline std::unique_ptr<comm::ProcessGroup> make_single_world() {
 /// its rank, or none; what a rank throws is thrown again when all have ended.
 inline void run_ranks_on(const std::function<std::optional<comm::GroupDevice>(int rank)>& device_of,
                          int world_size, const std::function<void(comm::ProcessGroup&)>& body) {
-  comm::run_thread_ranks(world_size, [&](comm::RankRuntime& runtime) {
+  run_thread_ranks(world_size, [&](comm::RankRuntime& runtime) {
     const RankDeviceScope scope;
     comm::GroupOptions options;
     options.device = rank_device = device_of(runtime.rank());

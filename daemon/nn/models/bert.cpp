@@ -110,6 +110,7 @@ Bert::Bert(ExecutionContext& context, const ModelConfig& config, DType dtype)
                           static_cast<float>(config.initializer_range)),
       type_embedding_(context, config.type_vocab_size, config.hidden_size, dtype,
                       static_cast<float>(config.initializer_range)),
+      positions_(context, config.max_position_embeddings),
       embedding_norm_(context, config.hidden_size, dtype, config.norm_eps),
       predictions_(context, config.hidden_size, config.vocab_size, dtype,
                    output_options(config, word_embedding_)),
@@ -135,7 +136,7 @@ Tensor Bert::embed(const Batch& batch, const DropoutState& state) const {
           ? batch.token_type_ids
           : replicated_like(zeros(context(), {1, length}, DType::kInt64), batch.input_ids);
   const Tensor positions =
-      batch.position_ids ? batch.position_ids : position_range(batch.input_ids, 0);
+      batch.position_ids ? batch.position_ids : positions_.beside(batch.input_ids, 0);
   const Tensor words = ops::add(word_embedding_(batch.input_ids), type_embedding_(types));
   const Tensor embedded = embedding_norm_(ops::add(words, position_embedding_(positions)));
   return dropout(embedded, config_.embedding_dropout, state, 0, DropoutSite::kEmbedding);

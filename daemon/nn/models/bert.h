@@ -10,6 +10,7 @@
 
 #include "daemon/nn/models/model.h"
 #include "daemon/nn/models/model_support.h"
+#include "daemon/nn/models/position_range.h"
 #include "daemon/nn/modules/embedding.h"
 #include "daemon/nn/modules/norm.h"
 #include "daemon/nn/modules/output_projection.h"
@@ -74,6 +75,7 @@ class Bert : public Model {
 
   ModelConfig config_;
   Embedding word_embedding_, position_embedding_, type_embedding_;
+  PositionRange positions_;
   LayerNorm embedding_norm_;
   std::vector<std::unique_ptr<BertBlock>> blocks_;
   OutputProjection predictions_;  ///< the bias alone, unless untied

@@ -115,6 +115,7 @@ Gpt2::Gpt2(ExecutionContext& context, const ModelConfig& config, DType dtype)
                        static_cast<float>(config.initializer_range)),
       position_embedding_(context, config.max_position_embeddings, config.hidden_size, dtype,
                           static_cast<float>(config.initializer_range)),
+      positions_(context, config.max_position_embeddings),
       final_norm_(context, config.hidden_size, dtype, config.norm_eps),
       lm_head_(context, config.hidden_size, config.vocab_size, dtype,
                projection_options(config, token_embedding_)) {
@@ -133,8 +134,11 @@ Tensor Gpt2::hidden(const Batch& batch, const ForwardOptions& options, KvCaches 
                       {batch.document_ids, batch.document_rows},
                       mask_bias(batch.attention_mask),
                       caches};
-  const Tensor positions =
-      batch.position_ids ? batch.position_ids : cached_positions(batch.input_ids, caches);
+  Tensor positions = batch.position_ids;
+  if (!positions)
+    positions = caches.size() > 1
+                    ? cached_positions(batch.input_ids, caches)
+                    : positions_.beside(batch.input_ids, caches.empty() ? 0 : caches[0]->length());
   const Tensor embedded =
       ops::add(token_embedding_(batch.input_ids), position_embedding_(positions));
   ResidualStream stream{

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/nn/models/causal_model.h"
+#include "daemon/nn/models/position_range.h"
 #include "daemon/nn/modules/embedding.h"
 #include "daemon/nn/modules/norm.h"
 
@@ -75,6 +76,7 @@ class Gpt2 : public CausalModel {
  private:
   Embedding token_embedding_;
   Embedding position_embedding_;
+  PositionRange positions_;
   std::vector<std::unique_ptr<Gpt2Block>> blocks_;
   LayerNorm final_norm_;
   OutputProjection lm_head_;

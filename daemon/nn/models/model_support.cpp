@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/nn/models/model_support.h"
 
-#include <numeric>
 #include <vector>
 
 #include "daemon/nn/replicated_like.h"
@@ -55,20 +54,7 @@ Tensor next_token_labels(const Batch& batch) {
   return ops::cat({ops::slice(batch.labels, 1, 1, batch.labels.size(1)), none}, 1);
 }
 
-Tensor position_range(const Tensor& input_ids, std::int64_t start) {
-  std::vector<std::int64_t> positions(static_cast<std::size_t>(input_ids.size(1)));
-  std::iota(positions.begin(), positions.end(), start);
-  const Tensor values = replicated_like(from_values(input_ids.context(), {1, input_ids.size(1)},
-                                                    std::span<const std::int64_t>(positions)),
-                                        input_ids);
-  if (!input_ids.has_layout() || input_ids.size(0) != 1) return values;
-  const TensorLayout& layout = *input_ids.layout();
-  return layout.spec->replicated() ? values : layout.engine->redistribute(values, layout.spec);
-}
-
 Tensor cached_positions(const Tensor& input_ids, KvCaches caches) {
-  if (caches.size() <= 1)
-    return position_range(input_ids, caches.empty() ? 0 : caches[0]->length());
   std::vector<std::int64_t> positions;
   for (const KvCache* cache : caches) positions.push_back(cache->length());
   const Tensor values = from_values(input_ids.context(), {input_ids.size(0), 1},

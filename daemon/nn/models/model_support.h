@@ -21,10 +21,7 @@ void check_batch(const Batch& batch, std::int64_t context_length);
 /// shifted.
 Tensor next_token_labels(const Batch& batch);
 
-/// int64 [1,S], for input_ids [B,S]: start, start + 1, ... Sharded as the ids are if B is 1.
-Tensor position_range(const Tensor& input_ids, std::int64_t start);
-/// Positions of input_ids [B,S] behind what the caches hold: int64 [1,S] for no cache or one, [B,1]
-/// for several.
+/// The positions of input_ids [B,1] behind what several caches hold: int64 [B,1].
 Tensor cached_positions(const Tensor& input_ids, KvCaches caches);
 /// float32 [B,1,1,S] to add to attention scores: 0, and -inf for keys whose mask is 0, so that a
 /// query that sees no other gets 0. Undefined if there is no mask.

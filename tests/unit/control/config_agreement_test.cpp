@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/thread_ranks.h"
 
 namespace meshloom::control {
 namespace {
@@ -42,7 +42,7 @@ class ConfigAgreement : public ::testing::Test {
       if (const auto& text = files[static_cast<std::size_t>(rank)])
         std::ofstream(folder_of(rank) / "daemon.yaml") << *text;
     }
-    comm::run_thread_ranks(ranks, [&](comm::RankRuntime& runtime) {
+    testing::run_thread_ranks(ranks, [&](comm::RankRuntime& runtime) {
       const int rank = runtime.bootstrap().rank();
       const auto at = static_cast<std::size_t>(rank);
       ParsedDaemonOptions parsed = parse(rank, rank > 0 || given_to_rank_0);

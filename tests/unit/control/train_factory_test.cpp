@@ -5,9 +5,9 @@
 
 #include <fstream>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/train/config/resolve_stepped.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/train/tiny_model.h"
 
 namespace meshloom::control {
@@ -36,7 +36,7 @@ class TrainFactoryTest : public ::testing::Test {
   }
   /// On every rank, with a factory of the daemon.
   void on_ranks(const std::function<void(TrainFactory&, comm::ProcessGroup&)>& body) const {
-    comm::run_thread_ranks(kFactoryRanks, [&](comm::RankRuntime& runtime) {
+    testing::run_thread_ranks(kFactoryRanks, [&](comm::RankRuntime& runtime) {
       const auto world = runtime.make_world_group();
       {
         TrainFactory factory(*world, 1, nullptr, {&runtime, {}, host_, runtime.rank()});

@@ -5,8 +5,8 @@
 
 #include <mutex>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "kernels/backend_table.h"
+#include "tests/support/thread_ranks.h"
 
 namespace meshloom::control {
 namespace {
@@ -22,7 +22,7 @@ comm::Topology two_hosts() {
 TEST(WorldHosts, EveryRankKnowsMemoryAndDevicesOfAllHosts) {
   const std::vector<int> indices = kernels::device_indices(DeviceKind::kCuda);
   ASSERT_GE(indices.size(), 2u);
-  comm::run_thread_ranks(3, [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(3, [&](comm::RankRuntime& runtime) {
     const WorldHosts hosts = gather_hosts(runtime.bootstrap(), two_hosts());
     ASSERT_EQ(hosts.memory.size(), 2u);
     ASSERT_EQ(hosts.devices.size(), 2u);

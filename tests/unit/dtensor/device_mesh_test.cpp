@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/tensor/tensor.h"
 #include "kernels/base/error.h"
 #include "tests/support/thread_ranks.h"
@@ -31,7 +30,7 @@ std::vector<std::int64_t> members_of(ExecutionContext& context, comm::ProcessGro
 }
 
 void on_ranks(int count, const std::function<void(comm::ProcessGroup&, ExecutionContext&)>& body) {
-  comm::run_thread_ranks(count, [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(count, [&](comm::RankRuntime& runtime) {
     const auto world =
         testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
     testing::TestContext context;

@@ -5,7 +5,6 @@
 
 #include <functional>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/autograd/checkpoint.h"
 #include "daemon/tensor/autograd/leaf_grad.h"
@@ -51,7 +50,7 @@ struct Rank {
 };
 
 void on_ranks(int size, const std::function<void(Rank&)>& body) {
-  comm::run_thread_ranks(size, [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(size, [&](comm::RankRuntime& runtime) {
     const auto world =
         testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
     {

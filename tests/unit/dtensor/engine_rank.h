@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/distributed_engine.h"
 #include "tests/support/thread_ranks.h"
 
@@ -45,7 +44,7 @@ inline void on_engine_mesh(const std::vector<int>& sizes,
   std::vector<planner::MeshDim> dims;
   for (const int size : sizes) dims.push_back({"", size});
   const planner::MeshLayout layout(dims);
-  comm::run_thread_ranks(
+  testing::run_thread_ranks(
       world_size == 0 ? layout.size() : world_size, [&](comm::RankRuntime& runtime) {
         const auto world =
             testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});

@@ -10,7 +10,6 @@
 #include <map>
 #include <random>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/distributed_engine.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "kernels/base/error.h"
@@ -383,7 +382,7 @@ std::string judge(const Draw& draw) {
 constexpr std::uint64_t kBatch = 50;
 
 void run_batch(std::vector<Draw>& draws, int ranks) {
-  comm::run_thread_ranks(ranks, [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(ranks, [&](comm::RankRuntime& runtime) {
     const auto world =
         testing::make_test_world(runtime, {"world", std::chrono::seconds(5), nullptr, {}});
     for (Draw& draw : draws) {

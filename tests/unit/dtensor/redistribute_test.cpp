@@ -5,7 +5,6 @@
 
 #include <random>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/redistribute_specs.h"
 #include "daemon/tensor/autograd/backward.h"
 #include "daemon/tensor/ops/shape.h"
@@ -53,7 +52,7 @@ struct Rank {
 void on_mesh(const std::vector<int>& sizes, const std::function<void(Rank&)>& body,
              const planner::RedistributeOptions& options = {}) {
   const MeshLayout layout = mesh_of(sizes);
-  comm::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
     const auto world =
         testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
     testing::TestContext context;
@@ -334,7 +333,7 @@ TEST(Redistribute, OrdersByRow) {
 }
 
 TEST(Redistribute, OrdersByRowAcrossMeshes) {
-  comm::run_thread_ranks(5, [](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(5, [](comm::RankRuntime& runtime) {
     const auto world =
         testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
     testing::TestContext context;
@@ -432,7 +431,7 @@ TEST(Redistribute, InFlight) {
 }
 
 TEST(Redistribute, AcrossMeshes) {
-  comm::run_thread_ranks(5, [](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(5, [](comm::RankRuntime& runtime) {
     const auto world =
         testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
     testing::TestContext context;

@@ -155,7 +155,7 @@ TEST(GradientReducer, OneRankCostsNothing) {
 }
 
 TEST(GradientReducer, AMissingRankIsNamedByFinish) {
-  comm::run_thread_ranks(2, [](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(2, [](comm::RankRuntime& runtime) {
     comm::GroupOptions options;
     options.timeout = std::chrono::milliseconds(100);
     const auto world = testing::make_test_world(runtime, options);

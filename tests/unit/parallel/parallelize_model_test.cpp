@@ -243,7 +243,7 @@ TEST(ParallelModel, GeneratesThroughFusedProducts) {
 }
 
 TEST(ParallelModel, RefusesToFuseAcrossHosts) {
-  comm::run_thread_ranks(
+  testing::run_thread_ranks(
       2,
       [](comm::RankRuntime& runtime) {
         const auto world = testing::make_test_world(runtime);

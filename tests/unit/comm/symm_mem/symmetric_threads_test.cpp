@@ -32,7 +32,7 @@ class SymmetricThreads
 TEST_P(SymmetricThreads, Check) {
   const auto& [world_size, mode, check] = GetParam();
   const std::ptrdiff_t before = open_descriptors();
-  run_thread_ranks(world_size, [&, mode = mode, check = check](RankRuntime& runtime) {
+  testing::run_thread_ranks(world_size, [&, mode = mode, check = check](RankRuntime& runtime) {
     check.run(runtime, options_of(mode));
     runtime.bootstrap().barrier();
   });
@@ -78,7 +78,7 @@ TEST(SymmetricThreads, ShareOneMappingOfASegment) {
 }
 
 TEST(SymmetricThreads, MoreRanksThanASocketQueues) {
-  run_thread_ranks(16, [](RankRuntime& runtime) {
+  testing::run_thread_ranks(16, [](RankRuntime& runtime) {
     testing::check_peer_views(runtime, options_of(SharingMode::kSocket));
     runtime.bootstrap().barrier();
   });

@@ -119,7 +119,7 @@ PathResults run_path(int ranks, comm::SharingMode sharing, bool symmetric_tensor
     const std::lock_guard lock(mutex);
     for (const auto& [name, counter] : mesh.counters()) path.bytes_staged += counter.bytes_staged;
   };
-  comm::run_thread_ranks(ranks, body, std::chrono::seconds(100), symmetric);
+  testing::run_thread_ranks(ranks, body, std::chrono::seconds(100), symmetric);
   return path;
 }
 
@@ -176,7 +176,7 @@ TEST(ContextAttentionPaths, KeysOfNineRanksAreGathered) {
         ASSERT_EQ(parts.values, run_attention(rank, p, kRanks).values);
       }
     };
-    comm::run_thread_ranks(kRanks, body, std::chrono::seconds(100), symmetric);
+    testing::run_thread_ranks(kRanks, body, std::chrono::seconds(100), symmetric);
   }
 }
 
@@ -242,7 +242,7 @@ TEST(ContextAttentionTraffic, PullMovesTheKeysThatAreSeenAlone) {
         moved[i] += sent - std::exchange(before, sent);
       }
     };
-    comm::run_thread_ranks(kRanks, body, std::chrono::seconds(100), symmetric);
+    testing::run_thread_ranks(kRanks, body, std::chrono::seconds(100), symmetric);
     for (std::size_t i = 0; i < problems.size(); ++i) {
       const Problem& p = problems[i];
       const auto bytes = static_cast<std::int64_t>(2 * dtype_size(p.dtype)) + 4;

@@ -38,7 +38,7 @@ SequenceSharding sharding_of(EngineRank& rank, LoadBalancer balancer = LoadBalan
 
 /// Runs on a mesh of one dim, cp.
 void on_sequence_ranks(int ranks, const std::function<void(EngineRank&)>& body) {
-  comm::run_thread_ranks(ranks, [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(ranks, [&](comm::RankRuntime& runtime) {
     const auto world =
         testing::make_test_world(runtime, {"world", std::chrono::seconds(20), nullptr, {}});
     testing::TestContext context;

@@ -5,7 +5,6 @@
 
 #include <mutex>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/comm/symm_mem/tensors/symmetric_source.h"
 #include "daemon/dtensor/device_mesh.h"
 #include "daemon/nn/models/model.h"
@@ -15,6 +14,7 @@
 #include "planner/estimate/attention_exchange.h"
 #include "planner/estimate/memory.h"
 #include "planner/estimate/rotate_choice.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/nn/model_test_support.h"
 #include "tests/unit/planner/estimate/models.h"
 #include "tests/unit/planner/estimate/traced.h"
@@ -30,7 +30,7 @@ std::int64_t measured_passing(const nn::ModelConfig& shape, const MeshSizes& siz
                               const ParallelPlan& plan) {
   std::int64_t most = 0;
   std::mutex mutex;
-  comm::run_thread_ranks(sizes.cp * sizes.tp, [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(sizes.cp * sizes.tp, [&](comm::RankRuntime& runtime) {
     const auto world = runtime.make_world_group({});
     ExecutionContext::Options context_options;
     context_options.threads.count = 1;

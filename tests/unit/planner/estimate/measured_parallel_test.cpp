@@ -4,7 +4,6 @@
 
 #include <random>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/device_mesh.h"
 #include "daemon/nn/models/default_styles.h"
 #include "daemon/nn/models/model.h"
@@ -16,6 +15,7 @@
 #include "planner/estimate/parameter_layout.h"
 #include "planner/estimate/traffic.h"
 #include "tests/support/partial_gradients.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/nn/model_test_support.h"
 #include "tests/unit/planner/estimate/models.h"
 #include "tests/unit/planner/estimate/traced.h"
@@ -34,7 +34,7 @@ constexpr std::int64_t kBatch = 3, kSequence = 80;
 /// What rank 0 counts in its second step; every rank checks its shapes.
 Counted run(const nn::ModelConfig& shape, int tp, const ParallelPlan& plan) {
   Counted counted;
-  comm::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
     ExecutionContext::Options context_options;
     context_options.threads.count = 1;
     ExecutionContext context(context_options);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/fully_shard/fully_shard.h"
 #include "daemon/tensor/autograd/backward.h"
@@ -13,6 +12,7 @@
 #include "planner/estimate/memory.h"
 #include "planner/estimate/traffic.h"
 #include "planner/name_pattern.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/nn/model_test_support.h"
 #include "tests/unit/planner/estimate/models.h"
 #include "tests/unit/planner/estimate/traced.h"
@@ -54,7 +54,7 @@ Counted run(const nn::ModelConfig& shape, const MeshSizes& mesh, const ParallelP
             const Patterns& frozen = {}) {
   Counted counted;
   const MeshLayout layout({{"dp", mesh.dp}, {"fsdp", mesh.fsdp}});
-  comm::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
     ExecutionContext::Options context_options;
     context_options.threads.count = 1;
     ExecutionContext context(context_options);

@@ -7,13 +7,13 @@
 #include <map>
 #include <mutex>
 
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/dtensor/device_mesh.h"
 #include "daemon/nn/models/model.h"
 #include "daemon/parallel/parallelize_model.h"
 #include "daemon/parallel/tensor_parallel/parallelize_module.h"
 #include "kernels/base/error.h"
 #include "planner/estimate/styled_model.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/planner/estimate/models.h"
 #include "tests/unit/planner/estimate/traced.h"
 
@@ -93,7 +93,7 @@ TEST(ModelShape, IsShardedAsTheModelIs) {
         const ParallelPlan plan{.tensor_parallel = true, .sequence_parallel = sequence};
         std::map<std::string, std::vector<Shape>> real_parts;
         std::mutex mutex;
-        comm::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
+        testing::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
           ExecutionContext context;
           const auto world = runtime.make_world_group({});
           dtensor::DeviceMesh mesh(*world, MeshLayout({{"tp", tp}}));

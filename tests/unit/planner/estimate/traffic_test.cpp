@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "daemon/comm/mesh/local_bootstrap.h"
-#include "daemon/comm/mesh/thread_bootstrap.h"
 #include "daemon/comm/process_group.h"
 #include "planner/gradient_buckets.h"
 #include "planner/shard.h"
+#include "tests/support/thread_ranks.h"
 #include "tests/unit/planner/estimate/models.h"
 #include "tests/unit/planner/estimate/traced.h"
 
@@ -31,7 +31,7 @@ TEST(Traffic, BytesSentByHand) {
 /// What rank 0's process group counted.
 std::uint64_t counted(Kind kind, std::int64_t elements, int size) {
   std::uint64_t bytes = 0;
-  comm::run_thread_ranks(size, [&](comm::RankRuntime& runtime) {
+  testing::run_thread_ranks(size, [&](comm::RankRuntime& runtime) {
     const auto world = runtime.make_world_group({});
     std::vector<float> data(static_cast<std::size_t>(elements), 1.0f);
     std::vector<TensorView> parts;

@@ -36,7 +36,7 @@ void expect_products(FusedRank& rank, int splits) {
 }
 
 TEST(FusedFailure, TheOthersHearOfItAndTheGroupGoesOn) {
-  run_thread_ranks(3, [](RankRuntime& runtime) {
+  testing::run_thread_ranks(3, [](RankRuntime& runtime) {
     const auto world = runtime.make_world_group();
     if (world->failures() == nullptr) return;
     HostSymmetricMemory memory;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/comm/mesh/thread_bootstrap.h"
+#include "tests/support/thread_ranks.h"
 
 #include <condition_variable>
 #include <exception>
@@ -10,8 +10,10 @@
 #include "daemon/comm/mesh/shared_memory_world.h"
 #include "kernels/base/error.h"
 
-namespace meshloom::comm {
+namespace meshloom::testing {
 namespace {
+
+using namespace comm;
 
 /// Where the threads meet: one exchange at a time.
 class MeetingPoint {
@@ -142,4 +144,4 @@ void run_thread_ranks(int world_size, const std::function<void(RankRuntime&)>& b
   rethrow_first(errors);
 }
 
-}  // namespace meshloom::comm
+}  // namespace meshloom::testing
