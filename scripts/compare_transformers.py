@@ -46,6 +46,9 @@ MODELS = {
     "Mistral, window of 7": ("Mistral", "ForCausalLM", dict(sliding_window=7)),
     "Qwen2": ("Qwen2", "ForCausalLM", dict()),
     "Qwen3": ("Qwen3", "ForCausalLM", dict(head_dim=8)),
+    "Gemma 3, one layer of three without a window": ("Gemma3", "ForCausalLM", dict(
+        head_dim=8, query_pre_attn_scalar=8, sliding_window=7,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
     "BERT": ("Bert", "ForMaskedLM", dict(
         vocab_size=VOCABULARY, hidden_size=48, intermediate_size=100, num_hidden_layers=3, num_attention_heads=6,
         max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=None)),
@@ -72,7 +75,9 @@ def make_model(name):
     if kind == "ForCausalLM":
         options = {**DECODER, **options}
     torch.manual_seed(7)
-    config = getattr(transformers, family + "Config")(**options)
+    # Gemma 3's own name is that of the model that sees pictures, too.
+    kind_of_config = "Gemma3TextConfig" if family == "Gemma3" else family + "Config"
+    config = getattr(transformers, kind_of_config)(**options)
     config._attn_implementation = "eager"
     model = getattr(transformers, family + kind)(config).float().eval()  # Nothing is dropped.
     with torch.no_grad():

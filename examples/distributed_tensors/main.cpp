@@ -50,6 +50,19 @@ std::string describe(const Tensor& x) {
   return fmt::format("{}, {} on rank 0", *x.layout()->spec, dtensor::to_local(x).shape());
 }
 
+/// Tensors that nobody sends: each rank makes its part.
+void make_parts(Product& p, Report& report) {
+  const dtensor::FactoryOptions rows{p.context, p.engine, kRows};
+  const Tensor three =
+      ops::add(dtensor::zeros({7, 5}, rows),
+               ops::add(dtensor::ones({7, 5}, rows), dtensor::full({7, 5}, 2.0, rows)));
+  report.check_near("zeros, ones and full add up", dtensor::full_tensor(three).to_vector(),
+                    std::vector<double>(35, 3.0), 0.0);
+  report.check(
+      "an empty tensor has as much on a rank as one with values",
+      dtensor::to_local(dtensor::empty({7, 5}, rows)).shape() == dtensor::to_local(p.a).shape());
+}
+
 /// Ops keep layouts where they can and move data where they must; results are those of one rank.
 void multiply(Product& p, Report& report) {
   p.mesh.reset_counters();
@@ -100,6 +113,14 @@ void speak_of_ranks(Product& p, Report& report) {
   const Tensor summand = ops::matmul(columns_of_a, rows_of_b);
   report.check_near("all_reduce adds summands", dtensor::all_reduce(summand, group).to_vector(),
                     p.whole.to_vector(), 1e-5);
+  const Tensor mine = group.rank() == 0 ? p.whole_b : empty_like(p.whole_b);
+  report.check_near("broadcast gives every rank the root's",
+                    dtensor::broadcast(mine, 0, group).to_vector(), p.whole_b.to_vector(), 0.0);
+  std::vector<double> one_of_each;  // this rank's rows, as often as there are ranks
+  for (int rank = 0; rank < group.size(); ++rank)
+    for (const double value : rows.to_vector()) one_of_each.push_back(value);
+  report.check_near("all_to_all sends a rank its rows of what each has",
+                    dtensor::all_to_all(p.whole_a, 0, group).to_vector(), one_of_each, 0.0);
   report.check_near("reduce_scatter leaves a rank its rows of the sum",
                     dtensor::reduce_scatter(summand, 0, group).to_vector(),
                     dtensor::to_local(ops::matmul(p.a, p.b)).to_vector(), 1e-5);
@@ -114,6 +135,7 @@ void run(comm::RankRuntime& runtime, Report& report) {
   report.say("distributed tensors on {}", *mesh.layout());
 
   Product product(context, mesh, engine);
+  make_parts(product, report);
   multiply(product, report);
   differentiate(product, report);
   speak_of_ranks(product, report);

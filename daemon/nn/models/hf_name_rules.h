@@ -25,7 +25,8 @@ struct HfNameRules {
   /// Ends of names in older files, and today's.
   std::vector<std::pair<std::string_view, std::string_view>> older_ends = {};
   HfTiedNames tied_weights;  ///< the input embedding and the output head
-  /// Two names of the output's bias, both added to the logits, and tied where the weights are.
+  /// BERT's two names of the output's bias, of which the models here know the first. transformers
+  /// adds the second one to the logits, and ties them where it ties the weights.
   std::optional<HfTiedNames> tied_bias = std::nullopt;
   /// Begins of names that are of the head, which headless files lack. Empty: such files are not
   /// offered.

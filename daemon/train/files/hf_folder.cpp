@@ -146,7 +146,7 @@ bool HfFolder::differ(const nn::HfTiedNames& names) const {
 }
 
 bool HfFolder::has_own_head() const {
-  return config_.tie_word_embeddings && differ(hf_tied_weights(config_.architecture));
+  return config_.tie_word_embeddings && differ(hf_name_rules(config_.architecture).tied_weights);
 }
 
 nn::ModelConfig HfFolder::model_config() const {
@@ -158,13 +158,13 @@ nn::ModelConfig HfFolder::model_config() const {
 std::vector<std::string> HfFolder::tie_notes() const {
   std::vector<std::string> notes;
   if (!config_.tie_word_embeddings) return notes;
-  const nn::HfTiedNames& weights = hf_tied_weights(config_.architecture);
+  const nn::HfTiedNames& weights = hf_name_rules(config_.architecture).tied_weights;
   if (has_own_head())
     notes.push_back(fmt::format(
         "{}: config.json says tie_word_embeddings, but {} and {} have different values in the "
         "files: both are kept, the model is not tied, and its exports say so",
         label_, weights.tied, weights.parameter));
-  if (const auto& bias = hf_tied_bias(config_.architecture); bias && differ(*bias))
+  if (const auto& bias = hf_name_rules(config_.architecture).tied_bias; bias && differ(*bias))
     notes.push_back(
         fmt::format("{}: {} and {} have different values in the files: the first is "
                     "taken, nothing is computed with the second",

@@ -12,18 +12,18 @@
 namespace meshloom::train {
 namespace {
 
-const nn::HfNameRules& rules_of(nn::Architecture architecture) {
-  return nn::architecture_of(architecture).hf_names();
-}
-
 void replace_end(std::string& name, std::string_view end, std::string_view replacement) {
   if (name.ends_with(end)) name.replace(name.size() - end.size(), end.size(), replacement);
 }
 
 }  // namespace
 
+const nn::HfNameRules& hf_name_rules(nn::Architecture architecture) {
+  return nn::architecture_of(architecture).hf_names();
+}
+
 std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& name) {
-  const nn::HfNameRules& rules = rules_of(config.architecture);
+  const nn::HfNameRules& rules = hf_name_rules(config.architecture);
   const bool is_headless =
       std::any_of(rules.headless_begins.begin(), rules.headless_begins.end(),
                   [&](std::string_view begin) { return name.starts_with(begin); });
@@ -32,31 +32,24 @@ std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& 
   return out;
 }
 
-const nn::HfTiedNames& hf_tied_weights(nn::Architecture architecture) {
-  return rules_of(architecture).tied_weights;
-}
-
-const std::optional<nn::HfTiedNames>& hf_tied_bias(nn::Architecture architecture) {
-  return rules_of(architecture).tied_bias;
-}
-
 std::vector<std::string> hf_tensors_of(const nn::ModelConfig& config,
                                        const std::string& parameter) {
-  if (const auto& bias = hf_tied_bias(config.architecture); bias && parameter == bias->parameter)
+  const nn::HfNameRules& rules = hf_name_rules(config.architecture);
+  if (const auto& bias = rules.tied_bias; bias && parameter == bias->parameter)
     return {bias->tied, bias->parameter};
   // A tied weight may be stored under its second name only.
-  if (const nn::HfTiedNames& weights = hf_tied_weights(config.architecture);
+  if (const nn::HfTiedNames& weights = rules.tied_weights;
       config.tie_word_embeddings && parameter == weights.parameter)
     return {weights.parameter, weights.tied};
   return {parameter};
 }
 
 bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name) {
-  return rules_of(config.architecture).is_ignored(name);
+  return hf_name_rules(config.architecture).is_ignored(name);
 }
 
 bool hf_is_of_head(const nn::ModelConfig& config, const std::string& parameter) {
-  const std::string& prefix = rules_of(config.architecture).head_prefix;
+  const std::string& prefix = hf_name_rules(config.architecture).head_prefix;
   return !prefix.empty() && parameter.starts_with(prefix);
 }
 

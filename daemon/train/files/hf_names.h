@@ -6,7 +6,6 @@
 // (nn::HfNameRules has each architecture's rules).
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +17,7 @@ namespace meshloom::train {
 /// The parameter that a file's tensor `name` stands for. Unknown names come back as they are.
 std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& name);
 
-/// The input embedding and the output head.
-const nn::HfTiedNames& hf_tied_weights(nn::Architecture architecture);
-/// BERT's two names of its output bias, of which the models here know the first; nothing for other
-/// architectures. transformers adds the second one to the logits, and ties them where it ties the
-/// weights.
-const std::optional<nn::HfTiedNames>& hf_tied_bias(nn::Architecture architecture);
+const nn::HfNameRules& hf_name_rules(nn::Architecture architecture);
 
 /// The tensors that may hold a parameter's values in a file of this config, most often one; the
 /// first that is there counts.

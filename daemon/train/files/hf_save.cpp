@@ -156,7 +156,7 @@ std::string index_text(const std::vector<Shard>& shards, DType dtype) {
 /// written. The values are made once.
 std::vector<HfParameter> with_second_bias(const nn::ModelConfig& config,
                                           std::vector<HfParameter> tensors) {
-  const auto& bias = hf_tied_bias(config.architecture);
+  const auto& bias = hf_name_rules(config.architecture).tied_bias;
   if (!bias || config.tie_word_embeddings) return tensors;
   const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const HfParameter& tensor) {
     return tensor.name == bias->parameter;

@@ -48,9 +48,9 @@ std::vector<std::string> parameter_names(const nn::ModelConfig& config) {
 
 /// The parameter of the model that a file knows by this second name, too.
 std::optional<std::string> tied_parameter(const nn::ModelConfig& model, const std::string& name) {
-  const nn::HfTiedNames& weights = hf_tied_weights(model.architecture);
+  const nn::HfTiedNames& weights = hf_name_rules(model.architecture).tied_weights;
   if (model.tie_word_embeddings && name == weights.tied) return weights.parameter;
-  const std::optional<nn::HfTiedNames>& bias = hf_tied_bias(model.architecture);
+  const std::optional<nn::HfTiedNames>& bias = hf_name_rules(model.architecture).tied_bias;
   return bias && name == bias->tied ? std::optional(bias->parameter) : std::nullopt;
 }
 

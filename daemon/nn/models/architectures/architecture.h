@@ -38,8 +38,7 @@ class ModelArchitecture {
  public:
   virtual ~ModelArchitecture() = default;
 
-  virtual Architecture id() const = 0;
-  /// At least one; the first is that of a config without a family.
+  /// At least one, all of one Architecture; the first is that of a config without a family.
   virtual std::span<const ArchitectureName> names() const = 0;
   /// Returns whether a position sees itself and those before it alone, so that the model generates.
   virtual bool is_causal() const = 0;

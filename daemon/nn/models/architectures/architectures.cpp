@@ -23,8 +23,9 @@ std::span<const ModelArchitecture* const> architectures() {
 
 const ModelArchitecture& architecture_of(Architecture id) {
   const auto all = architectures();
-  const auto found = std::find_if(
-      all.begin(), all.end(), [&](const ModelArchitecture* known) { return known->id() == id; });
+  const auto found = std::find_if(all.begin(), all.end(), [&](const ModelArchitecture* known) {
+    return known->names().front().architecture == id;
+  });
   check_internal(found != all.end(), "architecture {} is in no list", static_cast<int>(id));
   return **found;
 }

@@ -52,7 +52,6 @@ bool is_ignored_of_bert(const std::string& name) {
 
 class BertArchitecture final : public ModelArchitecture {
  public:
-  Architecture id() const override { return Architecture::kBert; }
   std::span<const ArchitectureName> names() const override {
     static constexpr std::array kNames{ArchitectureName{Architecture::kBert, DecoderFamily::kLlama,
                                                         "bert", "BertForMaskedLM", "BertModel"}};

@@ -197,7 +197,6 @@ bool is_ignored_of_decoders(const std::string& name) {
 
 class DecoderArchitecture final : public ModelArchitecture {
  public:
-  Architecture id() const override { return Architecture::kLlama; }
   std::span<const ArchitectureName> names() const override {
     using enum DecoderFamily;
     constexpr auto kId = Architecture::kLlama;

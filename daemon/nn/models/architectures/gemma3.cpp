@@ -257,7 +257,6 @@ void write_gemma3(const ModelConfig& c, nlohmann::ordered_json& json) {
 
 class Gemma3Architecture final : public ModelArchitecture {
  public:
-  Architecture id() const override { return Architecture::kGemma3; }
   std::span<const ArchitectureName> names() const override {
     static constexpr std::array kNames{ArchitectureName{
         Architecture::kGemma3, DecoderFamily::kLlama, "gemma3_text", "Gemma3ForCausalLM"}};

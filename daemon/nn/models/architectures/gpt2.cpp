@@ -71,7 +71,6 @@ bool is_ignored_of_gpt2(const std::string& name) {
 
 class Gpt2Architecture final : public ModelArchitecture {
  public:
-  Architecture id() const override { return Architecture::kGpt2; }
   std::span<const ArchitectureName> names() const override {
     static constexpr std::array kNames{
         ArchitectureName{Architecture::kGpt2, DecoderFamily::kLlama, "gpt2", "GPT2LMHeadModel"}};

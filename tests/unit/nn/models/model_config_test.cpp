@@ -62,6 +62,8 @@ TEST(ModelConfig, KnownParameterCounts) {
   EXPECT_EQ(parameter_count(preset_config("qwen2_0_5b")), 494'032'768);
   EXPECT_EQ(parameter_count(preset_config("mistral_7b")), 7'241'732'096);
   EXPECT_EQ(parameter_count(preset_config("qwen3_0_6b")), 596'049'920);
+  EXPECT_EQ(parameter_count(preset_config("gemma3_270m")), 268'098'176);
+  EXPECT_EQ(parameter_count(preset_config("gemma3_1b")), 999'885'952);
   EXPECT_EQ(parameter_count(preset_config("bert_base")), 109'514'298);
 }
 
