@@ -2,6 +2,7 @@
 #include "daemon/control/service_table.h"
 
 #include <ranges>
+#include <span>
 
 namespace meshloom::control {
 
@@ -17,17 +18,16 @@ void ServiceTable::stop_row(Row& row) {
 
 void ServiceTable::start() {
   const std::lock_guard lock(mutex_);
-  std::vector<Row*> started;
-  for (Row& row : rows_) {
-    if (row.stopped) continue;
-    try {
-      row.service->start();
-    } catch (...) {
-      for (Row* before : std::views::reverse(started)) before->service->request_stop();
-      for (Row* before : std::views::reverse(started)) stop_row(*before);
-      throw;
-    }
-    started.push_back(&row);
+  std::size_t next = 0;
+  try {
+    for (; next < rows_.size(); ++next)
+      if (!rows_[next].stopped) rows_[next].service->start();
+  } catch (...) {
+    const std::span<Row> started = std::span(rows_).first(next);
+    for (const Row& row : std::views::reverse(started))
+      if (!row.stopped) row.service->request_stop();
+    for (Row& row : std::views::reverse(started)) stop_row(row);
+    throw;
   }
 }
 
