@@ -56,9 +56,9 @@ class ParallelEncoder {
     {
       std::vector<std::jthread> threads;
       for (std::size_t i = 1; i < count; ++i) threads.emplace_back([&, i] { run(work, i, {}); });
-      run(work, 0, [&, told = Clock::now()]() mutable {
-        if (Clock::now() < told + kPause) return;
-        told = Clock::now();
+      run(work, 0, [&, published = Clock::now()]() mutable {
+        if (Clock::now() < published + kPause) return;
+        published = Clock::now();
         alive();
       });
       wait(work, std::max<std::size_t>(count, 1), alive);

@@ -39,9 +39,9 @@ std::string StopStrings::add(std::string_view piece) {
     held_.resize(end - length);
     return std::exchange(held_, {});
   }
-  std::string told = held_.substr(0, held_.size() - possible_beginning());
-  held_.erase(0, told.size());
-  return told;
+  std::string certain = held_.substr(0, held_.size() - possible_beginning());
+  held_.erase(0, certain.size());
+  return certain;
 }
 
 std::string StopStrings::finish() { return std::exchange(held_, {}); }

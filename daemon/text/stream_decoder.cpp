@@ -31,7 +31,7 @@ void StreamDecoder::follow(std::span<const std::int64_t> prompt) {
     if (decoded(tail()).starts_with(kReplacement)) ++count;
   for (const TokenId token : tail()) add(token);
   std::string text = decoded(window_);
-  if (text.size() > told_.size() && text.starts_with(told_)) prompt_text_ = std::move(text);
+  if (text.size() > emitted_.size() && text.starts_with(emitted_)) prompt_text_ = std::move(text);
 }
 
 std::string StreamDecoder::add(TokenId token) {
@@ -41,18 +41,18 @@ std::string StreamDecoder::add(TokenId token) {
   std::string_view sure = text;
   if (window_.size() - pending_from_ < kMostPending)
     while (sure.ends_with(kReplacement)) sure.remove_suffix(kReplacement.size());
-  if (sure.size() > told_.size()) take_prompt_text(sure);
-  if (!sure.starts_with(told_)) {
+  if (sure.size() > emitted_.size()) take_prompt_text(sure);
+  if (!sure.starts_with(emitted_)) {
     // What was told for bytes that made no character is another text by now and stays as it is.
     if (window_.size() - pending_from_ >= kMostPending) {
-      told_ = text;
+      emitted_ = text;
       pending_from_ = window_.size();
-      settled_ = told_.size();
+      emitted_before_ = emitted_.size();
     }
     return "";
   }
-  std::string fresh(sure.substr(told_.size()));
-  told_ = sure;
+  std::string fresh(sure.substr(emitted_.size()));
+  emitted_ = sure;
   if (sure.size() < text.size()) return fresh;
   // Here a character ends. Tokens that were told before the last such place are not needed, unless
   // without them the others would be the first ones of a text.
@@ -61,17 +61,17 @@ std::string StreamDecoder::add(TokenId token) {
   std::string recent_text = decoded(recent);
   if (!recent_text.empty()) {
     window_ = std::move(recent);
-    told_ = std::move(recent_text);
+    emitted_ = std::move(recent_text);
   } else if (is_left_out(recent, text)) {
     window_.resize(pending_from_);
   }
   pending_from_ = window_.size();
-  settled_ = told_.size();
+  emitted_before_ = emitted_.size();
   return fresh;
 }
 
 bool StreamDecoder::is_left_out(std::vector<TokenId> recent, const std::string& text) {
-  if (settled_ > 0) return text.size() == settled_;
+  if (emitted_before_ > 0) return text.size() == emitted_before_;
   // One that is empty only as the first of a text shows when it comes twice.
   const std::size_t size = recent.size();
   recent.reserve(2 * size);
@@ -81,9 +81,9 @@ bool StreamDecoder::is_left_out(std::vector<TokenId> recent, const std::string& 
 
 void StreamDecoder::take_prompt_text(std::string_view text) {
   // Some of the bytes that were no characters may be some by now.
-  while (prompt_text_.size() > told_.size() && !text.starts_with(prompt_text_))
+  while (prompt_text_.size() > emitted_.size() && !text.starts_with(prompt_text_))
     prompt_text_.resize(prompt_text_.size() - kReplacement.size());
-  if (prompt_text_.size() > told_.size()) told_ = prompt_text_;
+  if (prompt_text_.size() > emitted_.size()) emitted_ = prompt_text_;
   prompt_text_.clear();
 }
 
@@ -92,10 +92,10 @@ std::string StreamDecoder::finish() {
   take_prompt_text(text);
   const std::vector<TokenId> pending(window_.begin() + static_cast<std::ptrdiff_t>(pending_from_),
                                      window_.end());
-  std::string rest = text.starts_with(told_) ? text.substr(told_.size()) : decoded(pending);
+  std::string rest = text.starts_with(emitted_) ? text.substr(emitted_.size()) : decoded(pending);
   window_.clear();
-  told_.clear();
-  pending_from_ = settled_ = 0;
+  emitted_.clear();
+  pending_from_ = emitted_before_ = 0;
   return rest;
 }
 

@@ -47,9 +47,9 @@ class StreamDecoder {
   /// The tokens since the text last ended on a whole character, and before them those of the time
   /// before: how a token is written depends on whether one is before it.
   std::vector<TokenId> window_;
-  std::size_t pending_from_ = 0;  ///< where those since then begin
-  std::string told_;              ///< of the window's text
-  std::size_t settled_ = 0;       ///< how much of that the tokens before those have
+  std::size_t pending_from_ = 0;    ///< where those since then begin
+  std::string emitted_;             ///< of the window's text
+  std::size_t emitted_before_ = 0;  ///< how much of that the tokens before those have
   /// The window's text with a prompt that ends in bytes that were no whole character; empty
   /// otherwise, and once it is known whether they have become one.
   std::string prompt_text_;

@@ -190,11 +190,11 @@ void JobAttempt::go_by(const JobStore::StepOrder& order, std::int64_t step) {
 
 bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
   struct Interrupted {};
-  Clock::time_point told;
+  Clock::time_point published;
   const auto progress = [&](const std::string& field, std::uint64_t bytes, std::uint64_t total) {
     if (interrupted()) throw Interrupted();
-    if (bytes == 0 || (bytes < total && Clock::now() < told + kBetweenProgress)) return;
-    told = Clock::now();
+    if (bytes == 0 || (bytes < total && Clock::now() < published + kBetweenProgress)) return;
+    published = Clock::now();
     v1::TokenizeProgress done;
     done.set_field(field);
     done.set_bytes(static_cast<std::int64_t>(bytes));
@@ -407,10 +407,10 @@ void JobAttempt::evaluate() {
   v1::ValidationMetrics metrics;
   metrics.set_step(done_);
   // Of the job's own validation data, or of a set: their messages have the same fields.
-  const auto tell = [](const std::vector<train::LossSum>& losses, auto& told) {
-    told.set_loss(train::mean_loss(losses));
-    told.set_perplexity(std::exp(told.loss()));
-    if (const auto bits = train::bits_per_byte(losses)) told.set_bits_per_byte(*bits);
+  const auto tell = [](const std::vector<train::LossSum>& losses, auto& published) {
+    published.set_loss(train::mean_loss(losses));
+    published.set_perplexity(std::exp(published.loss()));
+    if (const auto bits = train::bits_per_byte(losses)) published.set_bits_per_byte(*bits);
   };
   const auto losses = evaluate_set("");
   if (!losses) return;
@@ -418,9 +418,9 @@ void JobAttempt::evaluate() {
   for (const v1::ValidationSet& set : config_.validation().sets()) {
     const auto of_set = evaluate_set(set.name());
     if (!of_set) return;
-    v1::SetLoss& told = *metrics.add_sets();
-    told.set_set(set.name());
-    tell(*of_set, told);
+    v1::SetLoss& published = *metrics.add_sets();
+    published.set_set(set.name());
+    tell(*of_set, published);
   }
   metrics_->validation(metrics);
   store_.publish_validation(id_, metrics);

@@ -98,7 +98,7 @@ Hold resolve_resume(const v1::RunConfig& given, v1::RunConfig* config, const Job
       throw NotFound(fmt::format("{} was deleted", name), train::kCheckpointNotFound,
                      {{"field", kField}});
   }
-  train::settle_resume_from(given, config, folder, folders);
+  train::resolve_resume_from(given, config, folder, folders);
   return pin;
 }
 

@@ -14,7 +14,7 @@ namespace meshloom::control {
 
 /// Checks checkpoint.resume_from of a config that is resolved otherwise, and writes out which
 /// checkpoint it is: "checkpoints/JOB" becomes that of the newest step. What `given` left open
-/// becomes the checkpoint's (train::settle_resume_from). Throws with the field
+/// becomes the checkpoint's (train::resolve_resume_from). Throws with the field
 /// run.checkpoint.resume_from if there is none, its job goes on (its checkpoints are pruned), or it
 /// is of another model or other data. Nobody deletes the checkpoint until the result is let go;
 /// it holds nothing where no job has it.

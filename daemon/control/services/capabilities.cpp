@@ -70,9 +70,9 @@ v1::GetCapabilitiesResponse describe_capabilities(const std::string& version,
   add_all(nn::architecture_names(), response.mutable_architectures());
   add_all(nn::preset_names(), response.mutable_presets());
   for (const train::OfferedLoss& loss : train::offered_losses()) {
-    v1::LossCapability& told = *response.add_losses();
-    told.set_name(loss.name);
-    add_all(loss.config_keys, told.mutable_config_keys());
+    v1::LossCapability& message = *response.add_losses();
+    message.set_name(loss.name);
+    add_all(loss.config_keys, message.mutable_config_keys());
   }
   add_all(base::enum_choices(*v1::OptimizerType_descriptor()), response.mutable_optimizers());
   add_all(base::enum_choices(*v1::DecayType_descriptor()), response.mutable_lr_decays());

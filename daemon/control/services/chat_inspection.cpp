@@ -43,21 +43,21 @@ void ChatInspection::add(text::TokenId token) {
 }
 
 void ChatInspection::tell(const std::shared_ptr<const text::Tokenizer>& tokenizer,
-                          const text::StopCheck& alive, v1::DataInspection* told) {
+                          const text::StopCheck& alive, v1::DataInspection* message) {
   scan_.close(position_);
-  v1::ChatData& chat = *told->mutable_chat();
+  v1::ChatData& chat = *message->mutable_chat();
   chat.set_conversations(conversations_);
   chat.set_cut(scan_.cuts().cut);
   chat.set_dropped_tokens(scan_.cuts().dropped_tokens);
   chat.set_left_out(scan_.cuts().left_out);
-  told->set_samples(static_cast<std::int64_t>(scan_.packed().size()));
-  told->set_sample_tokens(static_cast<std::int64_t>(first_.size()));
+  message->set_samples(static_cast<std::int64_t>(scan_.packed().size()));
+  message->set_sample_tokens(static_cast<std::int64_t>(first_.size()));
   TokenWriter writer(tokenizer);
   std::string* text = nullptr;
-  for (std::size_t i = 0; i < first_.size() && !told->sample_is_cut(); ++i) {
+  for (std::size_t i = 0; i < first_.size() && !message->sample_is_cut(); ++i) {
     const bool counts = i > 0 && (first_[i] & text::kNotLearnt) == 0;
-    if (i == 0 || told->sample_parts().rbegin()->counts() != counts) {
-      v1::SamplePart& part = *told->add_sample_parts();
+    if (i == 0 || message->sample_parts().rbegin()->counts() != counts) {
+      v1::SamplePart& part = *message->add_sample_parts();
       part.set_counts(counts);
       part.set_begins(i == 0);
       text = part.mutable_text();
@@ -65,13 +65,13 @@ void ChatInspection::tell(const std::shared_ptr<const text::Tokenizer>& tokenize
     }
     const std::string more = writer.add(text::id_of(first_[i]));
     *text += more;
-    *told->mutable_sample() += more;
-    told->set_sample_is_cut(told->sample().size() > kMostChatBytes);
+    *message->mutable_sample() += more;
+    message->set_sample_is_cut(message->sample().size() > kMostChatBytes);
   }
   if (text != nullptr) {
     const std::string rest = writer.finish();
     *text += rest;
-    *told->mutable_sample() += rest;
+    *message->mutable_sample() += rest;
   }
 }
 

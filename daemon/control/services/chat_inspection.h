@@ -27,7 +27,7 @@ class ChatInspection {
   /// conversation as it is kept, in text, or as numbers where there is no tokenizer. Throws as
   /// text::Budget::spend.
   void tell(const std::shared_ptr<const text::Tokenizer>& tokenizer, const text::StopCheck& alive,
-            v1::DataInspection* told);
+            v1::DataInspection* message);
 
  private:
   const std::int64_t seq_len_;

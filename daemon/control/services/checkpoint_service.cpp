@@ -102,15 +102,15 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
             !comes_behind(found.name(), begin.folder))
           continue;
         // Before its files are read.
-        v1::Checkpoint told = describe_checkpoint(id, found);
-        if (!room.take(told)) {
+        v1::Checkpoint message = describe_checkpoint(id, found);
+        if (!room.take(message)) {
           response->set_next_page_token(make_place_token(scope, place_text(last)));
           return;
         }
-        told.set_damage(
+        message.set_damage(
             base::printable_text(damage_of(found.folder, request.verify(), go_on), kLongestDamage));
-        told.set_without_digests(!has_digests(found.folder));
-        *response->add_checkpoints() = std::move(told);
+        message.set_without_digests(!has_digests(found.folder));
+        *response->add_checkpoints() = std::move(message);
         last = {position, id, found.name()};
       }
     }

@@ -85,17 +85,17 @@ v1::TokenFileSummary TokenizeDataStream::write_tokens(DataReading& reading) {
   });
   spdlog::info("{} has {} tokens of {} documents", out.path.string(), summary.tokens,
                summary.documents);
-  v1::TokenFileSummary told;
-  told.set_files(summary.files);
-  told.set_documents(summary.documents);
-  told.set_bytes(static_cast<std::int64_t>(summary.bytes));
-  told.set_tokens(summary.tokens);
-  told.set_replaced_documents(summary.replaced_documents);
-  told.set_skipped_lines(summary.skipped_lines);
-  told.set_path(world_.outputs.name_for_jobs(out.path));
-  if (chat) *told.mutable_chat() = chat_data(data.chat(), chat->origin, summary);
-  if (data.has_document_end()) told.set_document_end(data.document_end());
-  return told;
+  v1::TokenFileSummary message;
+  message.set_files(summary.files);
+  message.set_documents(summary.documents);
+  message.set_bytes(static_cast<std::int64_t>(summary.bytes));
+  message.set_tokens(summary.tokens);
+  message.set_replaced_documents(summary.replaced_documents);
+  message.set_skipped_lines(summary.skipped_lines);
+  message.set_path(world_.outputs.name_for_jobs(out.path));
+  if (chat) *message.mutable_chat() = chat_data(data.chat(), chat->origin, summary);
+  if (data.has_document_end()) message.set_document_end(data.document_end());
+  return message;
 }
 
 }  // namespace meshloom::control

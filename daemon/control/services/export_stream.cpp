@@ -47,11 +47,11 @@ v1::ExportedFolder ExportStream::write_folder() {
   v1::ExportedFolder exported;
   train::CheckpointExport options;
   options.dtype = base::with_field("dtype", [&] { return train::export_dtype(dtype); });
-  Clock::time_point told;
+  Clock::time_point message;
   options.progress = [&](std::int64_t done, std::int64_t total) {
     if (world_.stopping) throw Unavailable("the daemon is stopping", "STOPPING");
-    if (Clock::now() - told < std::chrono::milliseconds(500)) return;
-    told = Clock::now();
+    if (Clock::now() - message < std::chrono::milliseconds(500)) return;
+    message = Clock::now();
     v1::ExportCheckpointResponse response;
     response.set_done_bytes(done);
     response.set_total_bytes(total);

@@ -25,7 +25,7 @@ std::string model_text(const v1::ModelSource& model) {
   return model.config().empty() ? model.hf_folder() : model.config();
 }
 
-v1::Plan told(const v1::StoredPlan& stored) {
+v1::Plan message(const v1::StoredPlan& stored) {
   v1::Plan plan;
   if (!stored.id().empty()) plan.set_name(plan_resource(stored.id()));
   plan.set_create_time(stored.create_time());
@@ -133,7 +133,7 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
   v1::CreatePlanResponse response;
   // A repeat gets its plan, also where the model has gone or the daemon has other ranks meanwhile.
   if (const auto first = request.validate_only() ? std::nullopt : plans_.find_request(key)) {
-    *response.mutable_plan() = told(*first);
+    *response.mutable_plan() = message(*first);
     try {
       *response.mutable_estimate() = estimate(request.model(), query, go_on);
     } catch (const Error& error) {
@@ -158,7 +158,7 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
     base::refuse_field("query.plan", "the plan takes {} bytes, at most {} are kept",
                        plan.ByteSizeLong(), kLargestPlan);
   *response.mutable_plan() =
-      told(request.validate_only() ? plan : plans_.create(std::move(plan), key));
+      message(request.validate_only() ? plan : plans_.create(std::move(plan), key));
   return response;
 }
 
@@ -174,7 +174,7 @@ std::shared_ptr<UnaryCall> PlanServiceImpl::create_plan(const Caller& caller,
 v1::GetPlanResponse PlanServiceImpl::get_plan(const v1::GetPlanRequest& request) {
   v1::GetPlanResponse response;
   const v1::StoredPlan plan = plans_.get(parse_plan_name(request.name()));
-  *response.mutable_plan() = told(plan);
+  *response.mutable_plan() = message(plan);
   if (const auto user = uses_.config_with_plan(plan.id()))
     response.mutable_plan()->add_users(*user);
   return response;
@@ -184,7 +184,7 @@ v1::ListPlansResponse PlanServiceImpl::list_plans(const v1::ListPlansRequest& re
   v1::ListPlansResponse response;
   const auto position = parse_page_token("plans", request.page_token());
   const auto [plans, next] = plans_.list(position, page_size_of(request));
-  for (const v1::StoredPlan& plan : plans) *response.add_plans() = told(plan);
+  for (const v1::StoredPlan& plan : plans) *response.add_plans() = message(plan);
   if (next > 0) response.set_next_page_token(make_page_token("plans", next));
   return response;
 }

@@ -170,8 +170,8 @@ void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
     refuse(label, "other data", "training.seq_len", seq_len(before), seq_len(now));
 }
 
-void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
-                        const std::filesystem::path& folder, const TokenizerSource& place) {
+void resolve_resume_from(const v1::RunConfig& given, v1::RunConfig* config,
+                         const std::filesystem::path& folder, const TokenizerSource& place) {
   const std::filesystem::path& data_dir = place.data_dir;
   const v1::RunConfig& resolved = *config;
   const std::string& label = resolved.checkpoint().resume_from();

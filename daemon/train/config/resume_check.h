@@ -40,7 +40,7 @@ void check_resumable(const Manifest& manifest, const v1::RunConfig& config,
 /// job goes on in the numbers that it began with. Throws
 /// InvalidArgument with the field run.checkpoint.resume_from if a run of the config cannot go on
 /// from it, and with run.training.steps if it would have nothing left to do.
-void settle_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
-                        const std::filesystem::path& folder, const TokenizerSource& place);
+void resolve_resume_from(const v1::RunConfig& given, v1::RunConfig* resolved,
+                         const std::filesystem::path& folder, const TokenizerSource& place);
 
 }  // namespace meshloom::train

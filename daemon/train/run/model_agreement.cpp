@@ -53,8 +53,8 @@ bool has_own_head(const fs::path& weights) {
 }
 
 /// On rank 0: the declared model, whose weights could untie it, as the run is of it.
-nn::ModelConfig settle_tie(const DeclaredConfig& declared, const RunOptions& options,
-                           std::vector<std::string>& notes) {
+nn::ModelConfig resolve_tie(const DeclaredConfig& declared, const RunOptions& options,
+                            std::vector<std::string>& notes) {
   const std::optional<Manifest> checkpoint = find_manifest(options);
   if (!checkpoint) {
     const HfFolder weights = HfFolder::open(declared.tied_weights);
@@ -84,7 +84,7 @@ nn::ModelConfig agree_on_model(comm::ProcessGroup& world, const v1::RunConfig& c
         load_declared_config(config.model(), options.folders.data_dir, options.folders.model, disk);
     model = declared.model;
     if (world.rank() == 0 && !declared.tied_weights.empty())
-      model = settle_tie(declared, options, notes);
+      model = resolve_tie(declared, options, notes);
     tied = model.tie_word_embeddings ? 1 : 0;
   });
   if (world.size() > 1) world.broadcast(make_view(&tied, DType::kInt64, {1}), 0)->wait_host();

@@ -83,7 +83,7 @@ TEST_F(RefitTest, AMicroBatchThatWasChosenToFitIsKept) {
   const auto resumed = [&](const v1::RunConfig& next) {
     v1::RunConfig resolved =
         resolve_run_config(next, {.world_size = 2, .data_dir = folder_.path()});
-    settle_resume_from(next, &resolved, checkpoints.path() / "step-0", {folder_.path()});
+    resolve_resume_from(next, &resolved, checkpoints.path() / "step-0", {folder_.path()});
     return resolved.training().micro_batch_size();
   };
   EXPECT_EQ(resumed(given), 2);
@@ -156,7 +156,7 @@ TEST_F(RefitTest, AResumedCheckpointKeepsWhoHoldsWhat) {
     next.mutable_plan()->mutable_context_parallel()->set_load_balancer(balancer);
     v1::RunConfig resolved =
         resolve_run_config(next, {.world_size = 4, .data_dir = folder_.path()});
-    settle_resume_from(next, &resolved, checkpoints.path() / "step-0", {folder_.path()});
+    resolve_resume_from(next, &resolved, checkpoints.path() / "step-0", {folder_.path()});
     return resolved.plan().context_parallel().load_balancer();
   };
   EXPECT_EQ(resumed("auto", 2), "head_tail");
@@ -182,7 +182,7 @@ TEST_F(RefitTest, AResumedCheckpointKeepsHowKeysTravel) {
     next.mutable_plan()->mutable_context_parallel()->set_rotate(rotate);
     v1::RunConfig resolved =
         resolve_run_config(next, {.world_size = 4, .data_dir = folder_.path()});
-    settle_resume_from(next, &resolved, checkpoints.path() / "step-0", {folder_.path()});
+    resolve_resume_from(next, &resolved, checkpoints.path() / "step-0", {folder_.path()});
     return resolved.plan().context_parallel().rotate();
   };
   EXPECT_EQ(resumed("auto", 2), "allgather");

@@ -129,14 +129,14 @@ TEST_F(DataIdentityTest, AResumeOnOtherDataFailsOrSaysSo) {
     v1::RunConfig resolved =
         resolve_run_config(config(), {.world_size = 1, .data_dir = folder_.path()});
     try {
-      settle_resume_from(config(), &resolved, checkpoints.path() / "step-2", {folder_.path()});
+      resolve_resume_from(config(), &resolved, checkpoints.path() / "step-2", {folder_.path()});
       ADD_FAILURE() << "other data were accepted";
     } catch (const FailedPrecondition& error) {
       EXPECT_EQ(error.reason(), "DATA_CHANGED");
     }
     resolved = resolve_run_config(wanted, {.world_size = 1, .data_dir = folder_.path()});
     EXPECT_NO_THROW(
-        settle_resume_from(wanted, &resolved, checkpoints.path() / "step-2", {folder_.path()}));
+        resolve_resume_from(wanted, &resolved, checkpoints.path() / "step-2", {folder_.path()}));
   }
 }
 

@@ -149,7 +149,7 @@ TEST_F(ModelAgreementTest, WhatWasTrainedTiedStaysTied) {
   v1::RunConfig resolved =
       resolve_run_config(next, {.world_size = 1, .data_dir = folder_.path()}, &warnings);
   EXPECT_THAT(warnings, IsEmpty());
-  settle_resume_from(next, &resolved, saved, {folder_.path()});
+  resolve_resume_from(next, &resolved, saved, {folder_.path()});
   RunOptions options;
   options.folders.data_dir = folder_.path();
   options.folders.resume_from = saved;
