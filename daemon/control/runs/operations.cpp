@@ -308,7 +308,7 @@ Operations::Bytes Operations::serialised(const std::string& name) const {
   return std::make_shared<const std::string>(small->SerializeAsString());
 }
 
-void Operations::told(const std::string& name) {
+void Operations::mark_delivered(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(name);
   if (found != entries_.end() && found->second.has_ended()) make_spare(found->second);

@@ -97,7 +97,7 @@ class Operations {
   Result result(const std::string& name) const;
   /// Null if it has none. Of a large one all readers have the same. Told once `told` is called.
   Bytes serialised(const std::string& name) const;
-  void told(const std::string& name);
+  void mark_delivered(const std::string& name);
   /// Results that were not told may go from here on.
   void close_run(const std::string& run);
   /// A closed run with all its operations.

@@ -48,7 +48,7 @@ class ResultStream final : public Stream<v1::ReadResultResponse> {
       write(std::move(piece));
       return true;
     }
-    if (!caller().run_token().empty()) runs_.operations().message(request_.name());
+    if (!caller().run_token().empty()) runs_.operations().mark_delivered(request_.name());
     finish();
     return false;
   }

@@ -117,7 +117,7 @@ TEST(Operations, AClientThatFetchesIsNeverRefusedHoweverLargeItsResults) {
     operations.succeed(operation_name(i), result_of(kLarge));
     operations.get(operation_name(i));  // tells nothing of a large one
     ASSERT_NE(operations.serialised(operation_name(i)), nullptr);
-    operations.told(operation_name(i));
+    operations.mark_delivered(operation_name(i));
   }
   EXPECT_TRUE(operations.has(operation_name(31)));
   EXPECT_FALSE(operations.has(operation_name(29)));
