@@ -95,10 +95,11 @@ class Operations {
                                                            std::int64_t position, int size) const;
   /// Null if it has none, or one of more than kInlineBytes, which is kept serialised alone.
   Result result(const std::string& name) const;
-  /// Null if it has none. Of a large one all readers have the same. Told once `told` is called.
+  /// Returns null if it has none. Of a large one all readers have the same. It counts as delivered
+  /// once mark_delivered is called.
   Bytes serialised(const std::string& name) const;
   void mark_delivered(const std::string& name);
-  /// Results that were not told may go from here on.
+  /// Results that were not delivered may go from here on.
   void close_run(const std::string& run);
   /// A closed run with all its operations.
   void forget_run(const std::string& run);
