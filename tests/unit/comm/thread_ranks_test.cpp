@@ -50,7 +50,7 @@ TEST_P(ThreadRanks, Collectives) {
   const auto& [mode, world_size, check] = GetParam();
   SymmetricOptions symmetric;
   symmetric.sharing = mode;
-  testing::run_thread_ranks(world_size, check.run, 100s, symmetric);
+  meshloom::testing::run_thread_ranks(world_size, check.run, 100s, symmetric);
 }
 
 std::string name_of(const ::testing::TestParamInfo<ThreadRanks::ParamType>& test) {
@@ -72,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(Failure, ThreadRanks,
                          name_of);
 
 TEST(ThreadBootstrap, ExchangesInRankOrder) {
-  testing::run_thread_ranks(4, [](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(4, [](RankRuntime& runtime) {
     Bootstrap& bootstrap = runtime.bootstrap();
     for (int round = 0; round < 50; ++round) {
       const auto all = bootstrap.exchange(std::to_string(runtime.rank() * 100 + round));
@@ -87,7 +87,7 @@ TEST(ThreadBootstrap, ExchangesInRankOrder) {
 TEST(ThreadBootstrap, TheErrorOfTheRankThatFailedIsThrown) {
   const auto start = Clock::now();
   try {
-    testing::run_thread_ranks(3, [&](RankRuntime& runtime) {
+    meshloom::testing::run_thread_ranks(3, [&](RankRuntime& runtime) {
       const auto world = runtime.make_world_group();
       if (runtime.rank() == 2) throw std::logic_error("rank 2 is broken");
       world->barrier()->wait_host();
@@ -101,23 +101,23 @@ TEST(ThreadBootstrap, TheErrorOfTheRankThatFailedIsThrown) {
 
 TEST(ThreadBootstrap, AFailedRankFreesTheOthers) {
   std::atomic<int> aborted{0};
-  EXPECT_THROW(testing::run_thread_ranks(3,
-                                         [&](RankRuntime& runtime) {
-                                           if (runtime.rank() == 0)
-                                             throw std::logic_error("rank 0 is broken");
-                                           try {
-                                             runtime.bootstrap().barrier();
-                                           } catch (const Aborted&) {
-                                             ++aborted;
-                                           }
-                                         }),
+  EXPECT_THROW(meshloom::testing::run_thread_ranks(3,
+                                                   [&](RankRuntime& runtime) {
+                                                     if (runtime.rank() == 0)
+                                                       throw std::logic_error("rank 0 is broken");
+                                                     try {
+                                                       runtime.bootstrap().barrier();
+                                                     } catch (const Aborted&) {
+                                                       ++aborted;
+                                                     }
+                                                   }),
                std::logic_error);
   EXPECT_EQ(aborted, 2);
 }
 
 TEST(ThreadBootstrap, WaitHasADeadline) {
   try {
-    testing::run_thread_ranks(
+    meshloom::testing::run_thread_ranks(
         2,
         [](RankRuntime& runtime) {
           if (runtime.rank() == 0) runtime.bootstrap().barrier();

@@ -42,7 +42,7 @@ TEST(AbortRecord, AllRanksShowTheSameOneAndTheirOwn) {
   for (const SharingMode mode : kModes) {
     SymmetricOptions symmetric;
     symmetric.sharing = mode;
-    testing::run_thread_ranks(
+    meshloom::testing::run_thread_ranks(
         4,
         [](RankRuntime& runtime) {
           const auto group = make_group(runtime, 300ms);
@@ -72,7 +72,7 @@ TEST(AbortRecord, AllRanksShowTheSameOneAndTheirOwn) {
 }
 
 TEST(AbortRecord, NamesTheRankThatIsWaitedForInTheEnd) {
-  testing::run_thread_ranks(3, [](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(3, [](RankRuntime& runtime) {
     // Groups that overlap: 0 waits for 1, which waits for 2.
     const auto world = make_group(runtime, 300ms), again = make_group(runtime, 300ms);
     const auto first = world->split({{0, 1}, {2}}, "first");

@@ -61,8 +61,8 @@ void run_on(const Layout& layout, const std::function<void(RankRuntime&)>& body,
             HierarchyChoice choice = HierarchyChoice::kTable) {
   SymmetricOptions symmetric;
   symmetric.sharing = sharing;
-  testing::run_thread_ranks(static_cast<int>(layout.hosts.size()), body, 100s, symmetric,
-                            {choice, layout.hosts});
+  meshloom::testing::run_thread_ranks(static_cast<int>(layout.hosts.size()), body, 100s, symmetric,
+                                      {choice, layout.hosts});
 }
 
 /// Through symmetric memory inside a host, and over rings alone.
@@ -261,8 +261,8 @@ TEST(Hierarchy, WithoutItSumsAreInRankOrder) {
 
 TEST(Hierarchy, HostsAreGivenForEveryRankOrForNone) {
   try {
-    testing::run_thread_ranks(2, [](RankRuntime&) {}, 100s, {},
-                              {HierarchyChoice::kTable, {0, 1, 0}});
+    meshloom::testing::run_thread_ranks(2, [](RankRuntime&) {}, 100s, {},
+                                        {HierarchyChoice::kTable, {0, 1, 0}});
     FAIL() << "three hosts were taken for two ranks";
   } catch (const InvalidArgument& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("hosts of 3 ranks are given to a world of 2"));

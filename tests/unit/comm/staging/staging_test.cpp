@@ -45,7 +45,7 @@ class StagedRanks : public ::testing::TestWithParam<std::tuple<int, Check>> {};
 TEST_P(StagedRanks, Collectives) {
   const auto& [world_size, check] = GetParam();
   const auto run = check.run;
-  testing::run_thread_ranks(world_size, [run](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(world_size, [run](RankRuntime& runtime) {
     DeviceRuntime on_device(runtime);
     run(on_device);
   });
@@ -92,7 +92,7 @@ class DeviceValues {
 /// Runs body(group, device, runtime) on ranks with a device each.
 template <typename Body>
 void run_staged(int ranks, const Body& body, std::chrono::milliseconds timeout = 20s) {
-  testing::run_thread_ranks(ranks, [&](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(ranks, [&](RankRuntime& runtime) {
     RankDevice device(runtime.rank());
     GroupOptions options;
     options.timeout = timeout;
@@ -275,7 +275,7 @@ TEST(Staging, BuffersInSegmentsOfTheirOwnAreCopiedOneByOne) {
 }
 
 TEST(Staging, APartGroupLivesOnWhenItsParentHasEnded) {
-  testing::run_thread_ranks(2, [](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(2, [](RankRuntime& runtime) {
     RankDevice device(runtime.rank());
     GroupOptions options;
     options.device = device.device();

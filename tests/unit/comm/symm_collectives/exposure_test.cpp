@@ -116,7 +116,9 @@ void check_rounds(RankRuntime& runtime) {
 
 class Exposures : public ::testing::TestWithParam<int> {};
 
-TEST_P(Exposures, AreReadInPlaceByThreads) { testing::run_thread_ranks(GetParam(), check_rounds); }
+TEST_P(Exposures, AreReadInPlaceByThreads) {
+  meshloom::testing::run_thread_ranks(GetParam(), check_rounds);
+}
 
 TEST_P(Exposures, AreReadInPlaceByProcesses) { run_process_ranks(GetParam(), check_rounds); }
 
@@ -141,7 +143,7 @@ TEST(Exposure, IsNotMadeWhereMemoryIsNotShared) {
 // A rank that is late keeps those alone waiting who read of it.
 TEST(Exposure, WaitsForTheRankThatIsRead) {
   std::atomic<bool> was_read{false};
-  testing::run_thread_ranks(3, [&](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(3, [&](RankRuntime& runtime) {
     const auto group = make_group(runtime);
     Shown shown(*group);
     shown.write(0);
@@ -157,7 +159,7 @@ TEST(Exposure, WaitsForTheRankThatIsRead) {
 
 // Between the last peer's coming and its own release a rank computes, for as long as it likes.
 TEST(Exposure, ItsDeadlineCountsWaitingAlone) {
-  testing::run_thread_ranks(2, [](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(2, [](RankRuntime& runtime) {
     const auto group = make_group(runtime, 300ms);
     Shown shown(*group);
     shown.write(0);
@@ -204,7 +206,7 @@ TEST(Exposure, TheDeadlineNamesWhoDoesNotComeOrRelease) {
 
 TEST(Exposure, IsNoAllToAllAndHasAsManyViewsEverywhere) {
   for (const bool moves : {false, true}) {
-    testing::run_thread_ranks(2, [moves](RankRuntime& runtime) {
+    meshloom::testing::run_thread_ranks(2, [moves](RankRuntime& runtime) {
       const auto group = make_group(runtime);
       Shown shown(*group);
       shown.write(0);

@@ -135,7 +135,7 @@ void check_all(RankRuntime& runtime) {
 
 class InPlace : public ::testing::TestWithParam<int> {};
 
-TEST_P(InPlace, Threads) { testing::run_thread_ranks(GetParam(), check_all); }
+TEST_P(InPlace, Threads) { meshloom::testing::run_thread_ranks(GetParam(), check_all); }
 
 TEST_P(InPlace, Processes) { run_process_ranks(GetParam(), check_all); }
 
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, InPlace, ::testing::Values(1, 2, 3, 4, 8));
 
 /// Ranks that show their data in different ways are in one collective all the same.
 TEST(InPlace, SomeRanksHaveSymmetricTensors) {
-  testing::run_thread_ranks(3, [](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(3, [](RankRuntime& runtime) {
     const auto group = make_group(runtime);
     Memory memory(*group, runtime.rank() == 1);
     check_reductions(*group, memory);
@@ -155,7 +155,7 @@ TEST(InPlace, SomeRanksHaveSymmetricTensors) {
 /// A rank throws in the middle of a collective of which its peers are already copying; whatever was
 /// in flight, afterwards everything is right.
 TEST(InPlace, AFailureInTheMiddleOfEachCollective) {
-  testing::run_thread_ranks(3, [](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(3, [](RankRuntime& runtime) {
     const auto group = make_group(runtime);
     FailureDomain& failures = *group->failures();
     for (int round = 0; round < 40; ++round) {

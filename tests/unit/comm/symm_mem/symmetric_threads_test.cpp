@@ -32,10 +32,11 @@ class SymmetricThreads
 TEST_P(SymmetricThreads, Check) {
   const auto& [world_size, mode, check] = GetParam();
   const std::ptrdiff_t before = open_descriptors();
-  testing::run_thread_ranks(world_size, [&, mode = mode, check = check](RankRuntime& runtime) {
-    check.run(runtime, options_of(mode));
-    runtime.bootstrap().barrier();
-  });
+  meshloom::testing::run_thread_ranks(world_size,
+                                      [&, mode = mode, check = check](RankRuntime& runtime) {
+                                        check.run(runtime, options_of(mode));
+                                        runtime.bootstrap().barrier();
+                                      });
   EXPECT_EQ(open_descriptors(), before);
 }
 
@@ -78,7 +79,7 @@ TEST(SymmetricThreads, ShareOneMappingOfASegment) {
 }
 
 TEST(SymmetricThreads, MoreRanksThanASocketQueues) {
-  testing::run_thread_ranks(16, [](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(16, [](RankRuntime& runtime) {
     testing::check_peer_views(runtime, options_of(SharingMode::kSocket));
     runtime.bootstrap().barrier();
   });

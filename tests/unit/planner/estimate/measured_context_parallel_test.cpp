@@ -30,7 +30,7 @@ std::int64_t measured_passing(const nn::ModelConfig& shape, const MeshSizes& siz
                               const ParallelPlan& plan) {
   std::int64_t most = 0;
   std::mutex mutex;
-  testing::run_thread_ranks(sizes.cp * sizes.tp, [&](comm::RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(sizes.cp * sizes.tp, [&](comm::RankRuntime& runtime) {
     const auto world = runtime.make_world_group({});
     ExecutionContext::Options context_options;
     context_options.threads.count = 1;

@@ -34,7 +34,7 @@ constexpr std::int64_t kBatch = 3, kSequence = 80;
 /// What rank 0 counts in its second step; every rank checks its shapes.
 Counted run(const nn::ModelConfig& shape, int tp, const ParallelPlan& plan) {
   Counted counted;
-  testing::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
     ExecutionContext::Options context_options;
     context_options.threads.count = 1;
     ExecutionContext context(context_options);

@@ -54,7 +54,7 @@ Counted run(const nn::ModelConfig& shape, const MeshSizes& mesh, const ParallelP
             const Patterns& frozen = {}) {
   Counted counted;
   const MeshLayout layout({{"dp", mesh.dp}, {"fsdp", mesh.fsdp}});
-  testing::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(layout.size(), [&](comm::RankRuntime& runtime) {
     ExecutionContext::Options context_options;
     context_options.threads.count = 1;
     ExecutionContext context(context_options);

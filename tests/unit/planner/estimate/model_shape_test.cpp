@@ -93,7 +93,7 @@ TEST(ModelShape, IsShardedAsTheModelIs) {
         const ParallelPlan plan{.tensor_parallel = true, .sequence_parallel = sequence};
         std::map<std::string, std::vector<Shape>> real_parts;
         std::mutex mutex;
-        testing::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
+        meshloom::testing::run_thread_ranks(tp, [&](comm::RankRuntime& runtime) {
           ExecutionContext context;
           const auto world = runtime.make_world_group({});
           dtensor::DeviceMesh mesh(*world, MeshLayout({{"tp", tp}}));

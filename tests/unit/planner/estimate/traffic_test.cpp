@@ -31,7 +31,7 @@ TEST(Traffic, BytesSentByHand) {
 /// What rank 0's process group counted.
 std::uint64_t counted(Kind kind, std::int64_t elements, int size) {
   std::uint64_t bytes = 0;
-  testing::run_thread_ranks(size, [&](comm::RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(size, [&](comm::RankRuntime& runtime) {
     const auto world = runtime.make_world_group({});
     std::vector<float> data(static_cast<std::size_t>(elements), 1.0f);
     std::vector<TensorView> parts;

@@ -36,7 +36,7 @@ void expect_products(FusedRank& rank, int splits) {
 }
 
 TEST(FusedFailure, TheOthersHearOfItAndTheGroupGoesOn) {
-  testing::run_thread_ranks(3, [](RankRuntime& runtime) {
+  meshloom::testing::run_thread_ranks(3, [](RankRuntime& runtime) {
     const auto world = runtime.make_world_group();
     if (world->failures() == nullptr) return;
     HostSymmetricMemory memory;
