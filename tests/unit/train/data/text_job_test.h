@@ -71,7 +71,7 @@ class TextJobTest : public ::testing::Test {
   }
   v1::RunConfig settled(const v1::RunConfig& given) const {
     v1::RunConfig resolved = resolve(given);
-    settle_resume_from(given, &resolved, folder_.path() / "step-2", {folder_.path()});
+    resolve_resume_from(given, &resolved, folder_.path() / "step-2", {folder_.path()});
     return resolved;
   }
 
