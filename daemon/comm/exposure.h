@@ -11,8 +11,8 @@
 
 namespace meshloom::comm {
 
-/// What MPI calls an exposure and access epoch, as one collective of the group: it has a number, a
-/// deadline and a place in the flight record like the others. As a Work it is done once this rank
+/// An exposure is MPI's exposure and access epoch as one collective of the group: it has a number,
+/// a deadline and a place in the flight record like the others. As a Work it is done once this rank
 /// has released what it reads and every other rank what it reads of this one.
 class Exposure : public Work {
  public:
@@ -33,10 +33,11 @@ class Exposure : public Work {
 std::unique_ptr<Exposure> expose(ProcessGroup& group, CollectiveKind kind,
                                  std::span<const TensorView> views, std::size_t bytes);
 
-/// Whether peers can read the view where it lies: in a segment of this rank's SymmetricMemory.
+/// Returns whether peers can read the view where it lies: in a segment of this rank's
+/// SymmetricMemory. It asks no other rank.
 bool is_in_symmetric_memory(ProcessGroup& group, const TensorView& view);
 
-/// What an exposure's handle and the state machine behind it share.
+/// An exposure's handle and the state machine behind it share these values.
 struct ExposedViews {
   std::vector<std::vector<TensorView>> peers;  ///< by rank, this one too; empty: not there yet
   bool released = false;

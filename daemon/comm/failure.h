@@ -47,7 +47,7 @@ class GroupBroken : public FailedPrecondition {
 class FailureDomain {
  public:
   struct Recovery {
-    /// What each rank gave to recover(), in rank order.
+    /// The reports hold the text that each rank gave to recover(), in rank order.
     std::vector<std::string> reports;
     /// Every rank had begun the same collectives and none was given up: all groups are as before.
     /// Else groups that come from split() refuse everything from now on (FailedPrecondition,

@@ -26,7 +26,8 @@ enum class ReduceOp : std::uint8_t { kSum, kMax, kMin, kAvg, kProd };
 /// "sum", "max", "min", "avg" or "prod".
 const char* reduce_op_name(ReduceOp op);
 
-/// How an all_reduce goes. All give the same bits; kAuto takes what is faster for the size.
+/// The algorithm says how an all_reduce goes. All give the same bits; kAuto takes what is faster
+/// for the size.
 enum class AllReduceAlgorithm : std::uint8_t {
   kAuto,
   kOneShot,  ///< every rank gets the data of all and sums by itself
@@ -51,8 +52,8 @@ struct GroupOptions {
 struct CommCounter {
   std::uint64_t calls = 0;
   std::uint64_t bytes_sent = 0;
-  /// What this rank copied to and from staging memory: in collectives over symmetric memory, where
-  /// 0 says that the tensors lie in it, and between a device and the host.
+  /// A rank counts the bytes here that it copied to and from staging memory: in collectives over
+  /// symmetric memory, where 0 says that the tensors lie in it, and between a device and the host.
   std::uint64_t bytes_staged = 0;
 };
 
@@ -115,7 +116,8 @@ class ProcessGroup {
   /// state, times.
   virtual std::string flight_record() const = 0;
 
-  /// What all groups of this rank do when a rank fails alone; null for a group of one rank.
+  /// Returns the domain by which all groups of this rank act when a rank fails alone; null for a
+  /// group of one rank. Valid as long as this group.
   virtual FailureDomain* failures() { return nullptr; }
 
   /// The device whose memory calls may show, as GroupOptions gave it.
@@ -125,8 +127,9 @@ class ProcessGroup {
   /// for all groups of the rank. Null if the group has none, as one with a device.
   virtual std::shared_ptr<SymmetricMemory> symmetric_memory() { return nullptr; }
 
-  /// What the bits of its sums depend on beside the order of its ranks: the host of each rank, and
-  /// the version of the table of ways between hosts. Empty where sums are in rank order.
+  /// Returns the facts that the bits of its sums depend on beside the order of its ranks: the host
+  /// of each rank, and the version of the table of ways between hosts. Empty where sums are in rank
+  /// order.
   virtual std::string hosts() const { return {}; }
 };
 

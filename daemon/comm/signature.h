@@ -29,7 +29,8 @@ enum class CollectiveKind : std::uint8_t {
 inline constexpr std::size_t kCollectiveKinds = static_cast<std::size_t>(CollectiveKind::kRecv) + 1;
 
 const char* kind_name(CollectiveKind);
-/// What calls of this kind are counted as: sends and receives are messages of "send_recv".
+/// Returns the name that calls of this kind are counted under: sends and receives are messages of
+/// "send_recv".
 const char* counter_name(CollectiveKind);
 
 /// A Signature is the same on all ranks of a group that are in the same collective, but for

@@ -77,7 +77,7 @@ class ScratchPool {
 /// the user use the upper half.
 inline constexpr std::uint64_t kCollectiveTags = 1u << 28;
 
-/// What a state machine over a transport gets.
+/// A state machine over a transport gets these.
 struct CollectiveContext {
   Transport& transport;
   ScratchPool& scratch;

@@ -18,8 +18,8 @@ namespace meshloom::comm {
 void reduce_in_order(Threads threads, DType dtype, ReduceOp op, void* out,
                      std::span<const void* const> inputs, std::int64_t n);
 
-/// What reductions of `dtype` are kept in until they are rounded: float32 for bfloat16 and float16,
-/// else the dtype itself.
+/// Returns the dtype that reductions of `dtype` are kept in until they are rounded: float32 for
+/// bfloat16 and float16, else the dtype itself.
 DType partial_dtype(DType dtype);
 
 /// Reduces some of the contributions as reduce_in_order does, but `out`, of partial_dtype(dtype),

@@ -12,7 +12,7 @@
 
 namespace meshloom::comm {
 
-/// What is seen of a rank.
+/// A report sees this of a rank.
 struct RankFlight {
   int rank = -1;
   std::string unreadable;  ///< why its log cannot be read; empty: it was

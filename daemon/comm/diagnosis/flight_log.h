@@ -48,7 +48,7 @@ struct FlightGroup {
   std::vector<int> members;  ///< ranks of the world; empty where they are too many to be recorded
 };
 
-/// What a log holds at one moment, entries oldest first.
+/// A snapshot has what a log holds at one moment, entries oldest first.
 struct FlightSnapshot {
   int rank = -1;
   std::int64_t pid = 0;

@@ -20,14 +20,14 @@ class FailureChannel {
 
   virtual ~FailureChannel() = default;
   virtual int rank() const = 0;
-  /// Whether a rank failed in `epoch`, in `verb` or before. Asked in every round of a wait that
-  /// moved nothing.
+  /// Tells whether a rank failed in `epoch`, in `verb` or before. Asked in every round of a wait
+  /// that moved nothing.
   virtual bool raised(std::uint64_t epoch, std::uint64_t verb, Clock::time_point now) = 0;
   /// The first failure of `epoch`, once raised() is true.
   virtual Failure first(std::uint64_t epoch) = 0;
   virtual void raise(std::uint64_t epoch, std::uint64_t verb, const std::string& text) = 0;
 
-  /// Whether transfers that were cancelled may still touch their buffers.
+  /// Tells whether transfers that were cancelled may still touch their buffers.
   virtual bool has_leftovers() const = 0;
   /// Every rank calls it, with all of its transfers cancelled: on return none touches a buffer.
   virtual void quiesce() = 0;

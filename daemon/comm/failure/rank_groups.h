@@ -16,7 +16,7 @@
 
 namespace meshloom::comm {
 
-/// How far this rank is in a group, which group_id() names.
+/// The struct says how far this rank is in a group, which group_id() names.
 struct GroupStanding {
   std::uint64_t id = 0;
   int size = 0;
@@ -26,7 +26,7 @@ struct GroupStanding {
   std::int64_t unmatched = 0;  ///< sends less receives: 0 over all members
 };
 
-/// What RankGroups asks of a group.
+/// RankGroups asks this of a group.
 class RecoverableGroup {
  public:
   struct LastIssued {
@@ -58,7 +58,7 @@ class RankGroups final : public FailureDomain {
   /// what they do; may be null.
   RankGroups(std::unique_ptr<FailureChannel> channel, std::shared_ptr<const FlightField> flight,
              TrainingPulse* pulse = nullptr);
-  /// What the groups of this rank tell of memory that peers may still touch.
+  /// Through this the groups of this rank tell of memory that peers may still touch.
   const std::shared_ptr<PeerAccess>& peer_access() const { return peer_access_; }
   ~RankGroups() override;
 
@@ -105,7 +105,7 @@ class RankGroups final : public FailureDomain {
   /// A collective failed by itself (a deadline, a lost peer), and its group has ended all that it
   /// had in flight: no rank is waited for any more.
   void after_break() noexcept;
-  /// Whether MPI or peers may still touch buffers of collectives that were given up.
+  /// Tells whether MPI or peers may still touch buffers of collectives that were given up.
   bool has_leftovers() const { return peer_access_->open || channel_->has_leftovers(); }
   /// The ranks are in different collectives: this rank fails, and whatever verb the others are in,
   /// their waits end.

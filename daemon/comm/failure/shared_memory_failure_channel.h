@@ -28,7 +28,7 @@ struct FailureBoard {
   Text texts[2];  ///< of even and odd epochs: all have read one before the next but one is written
 };
 
-/// Where a rank puts its part of an exchange. Rounds count from 1.
+/// A rank puts its part of an exchange into its seat. Rounds count from 1.
 struct Seat {
   static constexpr std::size_t kBytes = 8192;
   static constexpr std::uint64_t kLeft = ~std::uint64_t{0};

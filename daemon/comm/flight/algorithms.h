@@ -65,14 +65,15 @@ class Collective {
   virtual std::vector<int> missing() const = 0;
   /// False while it is this rank's turn: then time does not count for the deadline.
   virtual bool waits() const { return true; }
-  /// What else is known of a rank that it waits for: "whose process 123 is stopped".
+  /// Returns what else is known of a rank that it waits for, such as "whose process 123 is
+  /// stopped"; empty if nothing is.
   virtual std::string about(int /*rank*/) const { return {}; }
 };
 
-/// What a group needs in order to offer every collective. GroupState does the rest for each
-/// implementation alike: it numbers and records calls, polls, ends waits at the deadline, poisons
-/// the group after an error, counts, and takes part in recoveries. Used by the rank's training
-/// thread alone.
+/// A group needs an implementation of this in order to offer every collective. GroupState does the
+/// rest for each implementation alike: it numbers and records calls, polls, ends waits at the
+/// deadline, poisons the group after an error, counts, and takes part in recoveries. Used by the
+/// rank's training thread alone.
 class Algorithms {
  public:
   virtual ~Algorithms() = default;
@@ -83,7 +84,7 @@ class Algorithms {
   /// Returns what ProcessGroup::hosts is to return.
   virtual std::string hosts() const { return {}; }
 
-  /// Whether it carries out exposures of so many views; the same answer on all members.
+  /// Tells whether it carries out exposures of so many views; the same answer on all members.
   virtual bool exposes(std::size_t /*views*/) const { return false; }
 
   /// The state machine of a call. Every member starts the same collectives in the same order, sends

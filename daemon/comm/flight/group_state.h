@@ -19,7 +19,7 @@
 
 namespace meshloom::comm {
 
-/// Where a group stands among the groups of its world.
+/// The place says where a group stands among the groups of its world.
 struct GroupPlace {
   std::vector<int> world_ranks;  ///< of each member
   GroupKey key = 0;
@@ -79,7 +79,8 @@ class GroupState final : public RecoverableGroup {
   /// their abort record, or that which stands becomes this rank's.
   void fail_as_recorded(const InFlight& one, const Error& error);
   AbortRecord record_of(const InFlight& one, const Error& error) const;
-  /// What this rank throws of a record, whoever wrote it; `own` is what it found itself, if it did.
+  /// Returns the error that this rank throws of a record, whoever wrote it; `own` is what it found
+  /// itself, if it did.
   std::exception_ptr error_of(const InFlight& one, const AbortRecord& record,
                               const Error* own) const;
   /// Ends `one` with an error that names both sides, and everyone's waits.
@@ -88,7 +89,7 @@ class GroupState final : public RecoverableGroup {
   void end_all(const std::function<std::exception_ptr(const InFlight&)>& error_of);
 
   PeerFailed peer_failed(const std::string& what) const;
-  /// Why `call`, whose group is poisoned, ends.
+  /// Returns the error that ends `call`, whose group is poisoned.
   std::exception_ptr poisoned(const std::string& call) const;
   /// "all_reduce #12 of group 'dp' on rank 1 of 4".
   std::string describe(const InFlight& one) const;

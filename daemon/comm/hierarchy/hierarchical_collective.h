@@ -33,7 +33,7 @@ class HierarchicalCollective : public Collective {
   using Piece = Exchange::Piece;
   using Behind = NamedStep::Behind;
 
-  /// How many local steps and exchanges a slice has at most; the former alike on the ranks of a
+  /// A slice has at most so many local steps and exchanges; the former alike on the ranks of a
   /// host, the latter on all ranks of the group, as the number of slices is.
   struct Steps {
     int local = 0;
@@ -48,7 +48,7 @@ class HierarchicalCollective : public Collective {
   HierarchicalCollective(HierarchicalContext& context, const Call& call, Slicing slicing,
                          Steps steps);
 
-  /// What slice number `index` has of a part.
+  /// Returns the elements of a part that belong to slice number `index`, as a view of the part.
   TensorView slice_of(const TensorView& part, std::size_t index) const;
 
   /// The stripe of each member of this host, of `stripes` of a contiguous view; empty for members

@@ -69,7 +69,8 @@ class HierarchicalBarrier final : public HierarchicalCollective {
   CollectivePtr slice(std::size_t index) override;
 };
 
-/// What every two ranks have for each other goes directly: all_to_all, send_recv, gather, scatter.
+/// The data that every two ranks have for each other goes directly: all_to_all, send_recv, gather,
+/// scatter.
 class HierarchicalExchange final : public HierarchicalCollective {
  public:
   HierarchicalExchange(HierarchicalContext& context, const Call& call);

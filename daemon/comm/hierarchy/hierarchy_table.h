@@ -16,13 +16,13 @@ namespace meshloom::comm {
 /// changes times and nothing else.
 inline constexpr int kHierarchyTableVersion = 2;
 
-/// How data passes between hosts.
+/// Data passes between hosts by one of these ways.
 enum class HierarchyWay : std::uint8_t {
   kLeaders,  ///< through one rank of each host: the fewest messages
   kStriped,  ///< through all ranks that every host has, each with a stripe of it
 };
 
-/// What a group over several hosts may do. The same on all ranks.
+/// A group over several hosts may do this. The choice is the same on all ranks.
 enum class HierarchyChoice : std::uint8_t {
   kTable,
   kLeaders,

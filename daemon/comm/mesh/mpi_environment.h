@@ -14,7 +14,7 @@ namespace meshloom::comm {
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 EnvironmentLookup process_environment();
 
-/// Whether mpirun or another launcher (srun, prterun; PMI or PMIx) says that it started this
+/// Tells whether mpirun or another launcher (srun, prterun; PMI or PMIx) says that it started this
 /// process. Used for the warning about a lone rank, to decide whether `--local-ranks` makes sense
 /// and for the default below; never for locality.
 bool launched_by_mpirun(const EnvironmentLookup& = process_environment());

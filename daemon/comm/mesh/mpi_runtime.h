@@ -23,9 +23,9 @@ struct MpiRuntimeOptions {
   /// Signal that this process gets when its parent (mpirun) dies, however it dies; 0: none. Only
   /// if mpirun started it.
   int parent_death_signal = 9;
-  /// How long a rank waits for the others during bootstrap.
+  /// A rank waits so long for the others during bootstrap.
   std::chrono::milliseconds bootstrap_timeout{100'000};
-  /// What MPI's traffic between hosts takes; see mpi_defaults().
+  /// MPI's traffic between hosts takes this network interface; see mpi_defaults().
   std::string interface {};
   SymmetricOptions symmetric = symmetric_from_environment();  ///< the same on all ranks
   HierarchyOptions hierarchy = hierarchy_from_environment();  ///< the same on all ranks
@@ -51,11 +51,11 @@ class MpiRuntime : public RankRuntime {
   /// False if the process was started by hand: then it is alone, which deserves a warning.
   bool launched_by_mpirun() const { return launched_by_mpirun_; }
 
-  /// What all groups of this rank tell of their collectives; others may add to it.
+  /// All groups of this rank tell of their collectives here; others may add to it.
   TrainingPulse& pulse() { return pulse_; }
 
   Bootstrap& bootstrap() override { return *bootstrap_; }
-  /// Why MPI's own shared-memory files are not in shared memory; empty if they are.
+  /// Returns why MPI's own shared-memory files are not in shared memory; empty if they are.
   const std::string& segment_note() const;
   /// Returns the topology as it was probed at the start.
   const Topology& topology() const { return topology_; }
@@ -71,7 +71,8 @@ class MpiRuntime : public RankRuntime {
   /// its waits throw.
   void on_abort(std::function<void(const AbortRecord&)> callback);
 
-  /// Why collectives inside a host go over messages; empty: they go through symmetric memory.
+  /// Returns why collectives inside a host go over messages; empty: they go through symmetric
+  /// memory.
   const std::string& symmetric_refusal() const { return memory_->refusal(); }
 
   /// Says that all went well: every rank gets here, so that the destructor may finalise.

@@ -13,7 +13,7 @@
 
 namespace meshloom::comm {
 
-/// Where the data lies that a rank has for one peer.
+/// A share says where the data lies that a rank has for one peer.
 struct Share {
   /// This says that the data lies in the inline memory of the slot, which is read without an
   /// answer.

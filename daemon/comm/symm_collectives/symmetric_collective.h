@@ -41,7 +41,7 @@ class SymmetricCollective : public Collective {
   /// `pieces` is how many differ from peer to peer: the size of the group, or 1.
   SymmetricCollective(SymmetricContext& context, const Call& call, int pieces);
 
-  /// What this rank has for a peer, which takes all of it.
+  /// Returns the data that this rank has for a peer, which takes all of it.
   virtual Piece piece(int peer) const = 0;
   /// Bytes that a peer has for this rank.
   virtual std::size_t expected(int peer) const = 0;
@@ -53,14 +53,14 @@ class SymmetricCollective : public Collective {
   virtual void take_answers(std::uint64_t /*slice*/) {}
   /// Counts bytes that were copied to or from staging memory.
   void count_staged(std::size_t bytes) { *bytes_staged_ += bytes; }
-  /// Whether the pieces may be read in place while this rank takes.
+  /// Tells whether the pieces may be read in place while this rank takes.
   virtual bool readable_in_place() const { return true; }
   /// Peers touch memory of this rank until they say that they have taken all, however it is shown.
   virtual bool lends() const { return false; }
   /// Asked again and again, from when the first peer has come, until this rank may take. All peers
   /// have to have come besides.
   virtual bool may_take() { return true; }
-  /// Whether the peer is in the same collective, and its share is mapped.
+  /// Tells whether the peer is in the same collective, and its share is mapped.
   bool has_come(int peer) const {
     return context_.peers(number_)[static_cast<std::size_t>(peer)].data != nullptr;
   }
@@ -78,9 +78,9 @@ class SymmetricCollective : public Collective {
     const std::size_t begin = std::min(bytes, static_cast<std::size_t>(first) * slice_bytes_);
     return std::min(bytes - begin, static_cast<std::size_t>(count) * slice_bytes_);
   }
-  /// Where a slice of what the peer has for this rank lies.
+  /// Returns where a slice of what the peer has for this rank lies.
   std::byte* at(int peer, std::uint64_t slice) const;
-  /// Where a slice of this rank's piece for `peer` is staged.
+  /// Returns where a slice of this rank's piece for `peer` is staged.
   std::byte* staged(int peer, std::uint64_t slice) const;
 
  private:
@@ -103,7 +103,7 @@ class SymmetricCollective : public Collective {
   bool consumed_by_all(std::uint64_t slice) const;
   bool step();
   bool is_done() const;
-  /// Whether the peer keeps this rank waiting.
+  /// Tells whether the peer keeps this rank waiting.
   bool lags(int peer) const;
   [[noreturn]] void throw_gone(int peer) const;
 

@@ -12,7 +12,7 @@
 
 namespace meshloom::comm {
 
-/// What a rank saw last of a peer in the collective that a slot is used for.
+/// A rank saw this last of a peer in the collective that a slot is used for.
 struct PeerView {
   bool arrived = false;
   std::uint64_t ready = 0;     ///< slices that can be read
@@ -38,21 +38,21 @@ class SymmetricContext {
   SharedSegments& segments() { return segments_; }
   const CollectivePad& pad(int rank) const { return pads_[static_cast<std::size_t>(rank)]; }
   const CollectivePad& own_pad() const { return pad(rank_); }
-  /// What errors call a rank.
+  /// Returns the number that errors call a rank by.
   int name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
 
   std::uint64_t value(std::uint64_t number, std::uint64_t slices) const {
     return FlagValue::of(generation_, number, slices);
   }
-  /// Whether all ranks have finished what the slot of this collective was used for before.
+  /// Tells whether all ranks have finished what the slot of this collective was used for before.
   bool admits(std::uint64_t number);
-  /// Whether a rank has finished what the slot of this collective was used for before.
+  /// Tells whether a rank has finished what the slot of this collective was used for before.
   bool has_left(int rank, std::uint64_t number) const {
     const CollectivePad::Flag& finished = pad(rank).finished();
     return number < FlagValue::number(finished.load(std::memory_order_acquire), generation_) +
                         CollectivePad::kSlots;
   }
-  /// What is known of the peers in an admitted collective, by rank.
+  /// Returns what is known of the peers in an admitted collective, by rank.
   std::vector<PeerView>& peers(std::uint64_t number) {
     return peers_[static_cast<std::size_t>(number % CollectivePad::kSlots)];
   }

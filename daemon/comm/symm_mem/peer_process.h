@@ -33,7 +33,7 @@ class PeerProcess {
               Watch watch = Watch::kAuto);
 
   std::int64_t pid() const { return pid_; }
-  /// Whether it has ended; one system call with a pidfd, a few otherwise.
+  /// Tells whether it has ended; one system call with a pidfd, a few otherwise.
   bool gone() const;
   /// Reads /proc too: for messages.
   State state() const;

@@ -15,8 +15,8 @@ namespace meshloom::comm {
 /// namespaces the same pid and descriptor number exist on several "hosts" and are several memories.
 using Nonce = std::array<std::uint64_t, 2>;
 
-/// How a peer finds a segment; plain data, the same bytes for every peer. Valid as long as the
-/// owner holds the segment.
+/// A peer finds a segment by this name; it is plain data, the same bytes for every peer, and valid
+/// as long as the owner holds the segment.
 struct SegmentName {
   Nonce nonce{};
   std::uint64_t bytes = 0;
@@ -50,7 +50,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return name_.bytes; }
   const SegmentName& name() const { return name_; }
-  /// Whether `pointer` is inside, or at the end.
+  /// Tells whether `pointer` is inside, or at the end.
   bool contains(const void* pointer) const {
     const auto* at = static_cast<const std::byte*>(pointer);
     return at >= data_ && at <= data_ + bytes();

@@ -15,7 +15,7 @@
 
 namespace meshloom::comm {
 
-/// How a rank reaches the memory of another one.
+/// A rank reaches the memory of another one by one of these ways.
 enum class Sharing : std::uint8_t {
   kNone,
   kSameProcess,  ///< both are threads of one process and use one mapping
@@ -34,8 +34,8 @@ enum class SharingMode : std::uint8_t {
   kNone,
 };
 
-/// What one gather() gave. `why_not` is the same text on all ranks of the group, and empty where
-/// every rank sees every segment; else there are no segments.
+/// One gather() gave these segments. `why_not` is the same text on all ranks of the group, and
+/// empty where every rank sees every segment; else there are no segments.
 struct GatheredSegments {
   std::vector<std::shared_ptr<Segment>> segments;  ///< by rank; a rank that brought none: null
   std::vector<std::uint64_t> offsets, bytes;       ///< by rank, as they were given
@@ -43,7 +43,7 @@ struct GatheredSegments {
   std::string why_not;
 };
 
-/// What one reach() gave.
+/// One reach() gave these segments.
 struct ReachedSegments {
   GatheredSegments memory;           ///< a rank whose segment cannot be reached: null
   std::vector<std::string> why_not;  ///< by rank; empty: it was reached, or brought none
@@ -53,7 +53,8 @@ struct ReachedSegments {
 std::vector<std::unique_ptr<PeerProcess>> processes_of(const GatheredSegments& all, int rank,
                                                        PeerProcess::Watch watch);
 
-/// What this rank brings to gather(): a piece of a segment that it owns, or why there is none.
+/// This rank brings such a piece to gather(): a part of a segment that it owns, or why there is
+/// none.
 struct SegmentPiece {
   std::shared_ptr<Segment> segment;
   std::uint64_t offset = 0;

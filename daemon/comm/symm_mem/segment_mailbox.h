@@ -12,7 +12,7 @@
 
 namespace meshloom::comm {
 
-/// Where a mailbox takes messages; plain data that peers are told.
+/// A mailbox takes messages at this address; it is plain data that peers are told.
 struct MailboxAddress {
   Nonce secret{};      ///< messages without it are thrown away: any local user can send one
   char name[16] = {};  ///< of an abstract Unix socket, which is gone with the process
@@ -35,7 +35,7 @@ class SegmentMailbox {
   void post(const MailboxAddress& to, std::shared_ptr<const Segment> segment);
   /// Sends what waits and takes in what came; never blocks.
   void pump();
-  /// Whether a message still waits for room in a peer's queue.
+  /// Tells whether a message still waits for room in a peer's queue.
   bool pending() const { return !waiting_.empty(); }
   /// The descriptor of the segment with this nonce; none if none came.
   base::UniqueFd take(const Nonce& nonce);

@@ -28,7 +28,7 @@ class SignalPad {
 
   /// Puts of `peer` to the owner of this pad; written by the peer.
   Flag& put(int channel, int peer) const { return flag(channel, peer, 0); }
-  /// How many of them the owner took; written by the owner.
+  /// Returns the count of puts by `peer` that the owner took; written by the owner.
   Flag& taken(int channel, int peer) const { return flag(channel, peer, 1); }
   /// The barrier to which `peer` has come; written by the peer.
   Flag& met(int channel, int peer) const { return flag(channel, peer, 2); }

@@ -10,10 +10,10 @@
 
 namespace meshloom::comm {
 
-/// What SymmetricGroup::rendezvous gives. It keeps the memory of all ranks mapped, also after a
-/// peer has let go of its own. Ranks may have pieces of different sizes. Nothing here waits or
-/// tells anyone: the group's signals order reads and writes. InvalidArgument (SYMM_MEM_RANK for
-/// ranks, SYMM_MEM_BOUNDS for the rest) before any memory is touched.
+/// SymmetricGroup::rendezvous gives such a buffer. It keeps the memory of all ranks mapped, also
+/// after a peer has let go of its own. Ranks may have pieces of different sizes. Nothing here waits
+/// or tells anyone: the group's signals order reads and writes. Calls throw InvalidArgument
+/// (SYMM_MEM_RANK for ranks, SYMM_MEM_BOUNDS for the rest) before any memory is touched.
 class SymmetricBuffer {
  public:
   virtual ~SymmetricBuffer() = default;
@@ -44,7 +44,7 @@ class SymmetricBuffer {
   SymmetricBuffer(int rank, std::vector<std::uint64_t> bytes, Device device)
       : rank_(rank), bytes_(std::move(bytes)), device_(device) {}
 
-  /// Where the piece of `rank` begins, in this process.
+  /// Returns where the piece of `rank` begins, in this process.
   virtual std::byte* begin(int rank) const = 0;
   /// Contiguous views of one size on the device, which may overlap.
   virtual void copy(const TensorView& destination, const TensorView& source) const = 0;

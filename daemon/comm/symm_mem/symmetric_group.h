@@ -37,8 +37,8 @@ class SymmetricGroup {
   bool enabled() const { return why_not_.empty(); }
   /// Which rank cannot do what; empty where the group is enabled.
   const std::string& why_not() const { return why_not_; }
-  /// Whether one address reaches the memory of all ranks at once (SymmetricBuffer::multicast_view);
-  /// the same answer on all ranks.
+  /// Tells whether one address reaches the memory of all ranks at once
+  /// (SymmetricBuffer::multicast_view); the same answer on all ranks.
   bool has_multicast() const { return why_no_multicast().empty(); }
   /// Returns why no one address reaches the memory of all ranks; empty where one does.
   virtual std::string why_no_multicast() const = 0;

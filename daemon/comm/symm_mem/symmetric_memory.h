@@ -23,11 +23,11 @@ class SymmetricMemory {
   SymmetricMemory(const SymmetricMemory&) = delete;
   SymmetricMemory& operator=(const SymmetricMemory&) = delete;
 
-  /// Where the memory lies.
+  /// Returns the device that the memory lies in.
   virtual Device device() const = 0;
 
-  /// Why the ranks of a group do not share memory, told by whoever made the group; empty: all that
-  /// were made do.
+  /// Returns why the ranks of a group do not share memory, told by whoever made the group; empty:
+  /// all that were made do.
   const std::string& refusal() const { return refusal_; }
   void note_refusal(std::string why) { refusal_ = std::move(why); }
 
@@ -36,7 +36,8 @@ class SymmetricMemory {
   /// buffers of all ranks have let go of it. Throws ResourceExhausted naming the sizes, IoError if
   /// the system refuses.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
-  /// Whether `bytes` at `data` lie in one piece of what this rank has allocated and somebody holds.
+  /// Tells whether `bytes` at `data` lie in one piece of what this rank has allocated and somebody
+  /// holds.
   virtual bool holds(const void* data, std::size_t bytes) = 0;
 
   /// Makes the signals of a group. Every rank of the group calls it; again, it gives the same one

@@ -15,7 +15,7 @@ namespace meshloom::comm {
 class MpiLeftovers {
  public:
   MpiLeftovers() = default;
-  /// What MPI still holds stays mapped until the process ends.
+  /// Memory that MPI still holds stays mapped until the process ends.
   ~MpiLeftovers();
   MpiLeftovers(const MpiLeftovers&) = delete;
   MpiLeftovers& operator=(const MpiLeftovers&) = delete;
@@ -23,7 +23,8 @@ class MpiLeftovers {
   /// `memory` is the request's buffer if that is not the user's.
   void give_up(MPI_Request request, bool receive, std::shared_ptr<void> memory);
   bool empty() const { return receives_.empty() && sends_.empty(); }
-  /// Whether MPI may write to a user's buffer as soon as it is called: then only the recovery may.
+  /// Tells whether MPI may write to a user's buffer as soon as it is called: then only the recovery
+  /// may.
   bool holds_receives() const { return !receives_.empty(); }
   /// True if every receive has ended.
   bool receives_ended();

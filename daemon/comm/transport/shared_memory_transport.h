@@ -68,7 +68,7 @@ class RingEndpoint {
   };
   using Key = std::tuple<int, std::uint64_t, int>;  ///< sender, channel, tag
 
-  /// What a sender's ring is in the middle of.
+  /// A sender's ring is in the middle of this message.
   struct Incoming {
     Header header{};
     std::size_t header_bytes = 0;

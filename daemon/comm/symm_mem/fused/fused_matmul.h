@@ -61,8 +61,8 @@ Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, std::span<const Tensor
                                    std::int64_t scatter_dim, const FusedOptions& options = {},
                                    std::optional<DType> out_dtype = {});
 
-/// What goes with the Bs of a scaled gather; each list is empty or has one entry per B (undefined
-/// tensors: none).
+/// These lists go with the Bs of a scaled gather; each list is empty or has one entry per B
+/// (undefined tensors: none).
 struct ScaledLists {
   std::span<const Tensor> biases{};                    ///< [N], float32 or the out dtype
   std::span<const Tensor> result_scales{};             ///< one float32

@@ -26,7 +26,7 @@ struct ProductFactors {
 void multiply_scaled(ExecutionContext& context, const TensorView& y, const TensorView& a,
                      const TensorView& b, const ProductFactors& factors);
 
-/// What float8 operands with K inner elements are decoded to, without loss.
+/// Returns the dtype that float8 operands with K inner elements are decoded to, without loss.
 DType decoded_dtype(const ExecutionContext& context, std::int64_t inner);
 /// x in that dtype, contiguous; x itself, of any strides, where it is not float8.
 Tensor decoded(const Tensor& x, std::int64_t inner);

@@ -41,7 +41,8 @@ inline constexpr std::size_t kCardBytes = planner::kFusedCardBytes;
 /// The channel of the barriers of fused operations. Piece i of a shard is signalled on channel i.
 inline constexpr int kFusedBarrier = 0;
 
-/// What this rank brings; throws InvalidArgument for an op whose name or values do not fit.
+/// Makes the card that this rank brings; throws InvalidArgument for an op whose name or values do
+/// not fit.
 RankCard make_card(const char* op, const Shape& shape, DType dtype, int free_dim, int splits,
                    const std::vector<AgreedValue>& agreed);
 
