@@ -13,7 +13,7 @@ namespace meshloom::nn {
 /// The dropouts of a block.
 enum class DropoutSite : std::uint8_t { kEmbedding, kAttention, kAttentionOutput, kMlpOutput };
 
-/// What a forward pass knows about its randomness. Off (p = 0 everywhere) unless `training`.
+/// A forward pass knows this of its randomness. Off (p = 0 everywhere) unless `training`.
 struct DropoutState {
   bool training = false;
   std::uint64_t seed = 0;

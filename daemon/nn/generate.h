@@ -32,8 +32,8 @@ struct GenerateOptions {
   std::uint64_t drawn_before = 0;
 };
 
-/// Why a sequence goes no further. An eos token counts before stop tokens, these before stop
-/// sequences, all before the length, and that before a full context.
+/// The reason says why a sequence goes no further. An eos token counts before stop tokens, these
+/// before stop sequences, all before the length, and that before a full context.
 enum class FinishReason { kNone, kLength, kEos, kStopToken, kStopSequence, kContext };
 
 /// Throws InvalidArgument for an empty prompt, a token outside the vocabulary, a prompt longer than
@@ -41,7 +41,7 @@ enum class FinishReason { kNone, kLength, kEos, kStopToken, kStopSequence, kCont
 void check_generate_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
                               const GenerateOptions& options);
 
-/// What one sequence of a generation begins with.
+/// One sequence of a generation begins with this.
 struct GenerateSequence {
   std::vector<std::int64_t> prompt;
   GenerateOptions options;

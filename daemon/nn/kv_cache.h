@@ -50,8 +50,8 @@ class KvCache {
   /// Returns the length of the sequence that the next positions are the end of, or a part of.
   std::int64_t sequence_length(std::int64_t next) const { return std::max(begun_, length_ + next); }
 
-  /// How many positions of a long prompt a pass takes, `least` or more: as many as make the ranks
-  /// that share positions compute equally many.
+  /// Returns how many positions of a long prompt a pass takes, `least` or more: as many as make the
+  /// ranks that share positions compute equally many.
   std::int64_t pass_positions(std::int64_t least) const;
   /// Ids [1,S] of the next S positions, which every rank has, as the pass takes them: sharded, each
   /// rank having those positions that it keeps, if the ranks compute so many together
@@ -76,7 +76,7 @@ class KvCache {
   std::int64_t bytes() const;
 
  private:
-  /// What a rank holds of the keys or values of a layer: [1,Hkv,P,D] of its heads.
+  /// A rank holds this of the keys or values of a layer: [1,Hkv,P,D] of its heads.
   struct Memory {
     Tensor values;
     std::int64_t begin = 0;  ///< the position that comes first in `values`
@@ -90,16 +90,16 @@ class KvCache {
   /// Makes room for positions up to `end`, keeping those from `first` on.
   void make_room(Memory& memory, const Tensor& like, std::int64_t first, std::int64_t end,
                  std::int64_t window) const;
-  /// How many of these positions this rank keeps.
+  /// Returns how many of these positions this rank keeps.
   std::int64_t count_kept(planner::ShardRange positions) const;
   /// A view of those that it keeps of `positions`, which follow `memory.begin`.
   Tensor kept(const Memory& memory, planner::ShardRange positions) const;
   /// Returns what this rank has of `next`, keys or values of the next positions, in the layout in
   /// which they are kept.
   Tensor local_part(Memory& memory, const Tensor& next);
-  /// Whether a layout has positions, in dim `dim`, over the ranks that share them.
+  /// Tells whether a layout has positions, in dim `dim`, over the ranks that share them.
   bool shared(const planner::DTensorSpec& spec, int dim) const;
-  /// Who keeps which of them.
+  /// Returns the order that says which rank keeps which of them.
   const planner::DimOrderPtr& order_of(planner::ShardRange positions);
   /// The layout of keys or values of these positions.
   planner::SpecPtr layout_of(const planner::DTensorSpec& first, planner::ShardRange positions);

@@ -21,8 +21,8 @@ namespace meshloom::nn {
 using planner::FeatureSharding;
 using planner::FeatureUnits;
 
-/// How a parameter gets its first values: by position from (seed, stream of its name), the same on
-/// every mesh.
+/// A parameter gets its first values by this rule: by position from (seed, stream of its name), the
+/// same on every mesh.
 struct Init {
   enum class Kind { kZeros, kOnes, kNormal } kind = Kind::kZeros;
   float std = 0.02f;
@@ -43,7 +43,7 @@ struct NamedParameter {
 
 class Module;
 
-/// What modules on the residual stream take.
+/// Modules on the residual stream take these inputs.
 inline constexpr std::array<std::string_view, 2> kStreamInputs = {"input", "residual"};
 
 /// A module with its full name; the root's is "".
@@ -52,8 +52,8 @@ struct NamedModule {
   Module* module;
 };
 
-/// What acts around a module's forward: layouts, gathering of parameters. Either may be empty, and
-/// both run again when a checkpointed segment is computed again.
+/// A hook acts around a module's forward, on layouts or by gathering parameters. Either may be
+/// empty, and both run again when a checkpointed segment is computed again.
 struct ForwardHook {
   /// Given the tensors that the module was called with (undefined if left out); may replace
   /// them.
@@ -139,7 +139,8 @@ class Module {
 
 /// Fills every parameter as its Init says, from `seed` and its name.
 void initialize_parameters(Module& module, std::uint64_t seed);
-/// What the parameter `name` draws its first values from: element i takes value i.
+/// Returns the stream that the parameter `name` draws its first values from: element i takes value
+/// i.
 PhiloxStream parameter_stream(const std::string& name, std::uint64_t seed);
 /// The values that the parameter `name` starts from, written into `dst` (contiguous, any floating
 /// dtype: a float32 master gets what its bfloat16 copy is rounded from).

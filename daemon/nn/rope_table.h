@@ -26,7 +26,7 @@ class RopeTable {
   RopeTable(ExecutionContext& context, const ModelConfig& config)
       : context_(context), config_(config) {}
 
-  /// Whether a position's values depend on how many are computed at once.
+  /// Tells whether a position's values depend on how many are computed at once.
   bool depends_on_length() const {
     return config_.rope_scaling && config_.rope_scaling->type == RopeType::kDynamic;
   }

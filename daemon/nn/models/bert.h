@@ -17,7 +17,7 @@
 
 namespace meshloom::nn {
 
-/// What every block of one forward pass is told.
+/// Every block of one forward pass is told this.
 struct BertPass {
   DropoutState dropout;
   BatchDocuments documents;

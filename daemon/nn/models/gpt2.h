@@ -15,7 +15,7 @@
 
 namespace meshloom::nn {
 
-/// What every block of one forward pass is told.
+/// Every block of one forward pass is told this.
 struct Gpt2Pass {
   DropoutState dropout;
   BatchDocuments documents;

@@ -25,7 +25,7 @@ struct Batch {
   Tensor position_ids;         ///< int64 [B,S]
   Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
   Tensor label_weights;        ///< float32 [B,S] (weighted_loss alone)
-  /// What document_ids say, from the host; null: not known.
+  /// The rows say on the host what document_ids say; null: not known.
   std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
 };
 
@@ -110,7 +110,7 @@ class Model : public Module {
   const CacheRanks& cache_ranks() const { return cache_ranks_; }
   virtual Tensor compute_loss(const Batch& batch, float grad_scale,
                               const ForwardOptions& options) = 0;
-  /// What the output projection takes, [B,S,C], of a batch that was checked.
+  /// Returns the input of the output projection, [B,S,C], for a batch that was checked.
   virtual Tensor compute_hidden(const Batch& batch, const ForwardOptions& options) = 0;
   virtual const OutputProjection& output_projection() const = 0;
   virtual Tensor compute_decode(const Batch& batch, KvCaches caches) = 0;

@@ -45,7 +45,7 @@ struct ModelConfig {
   bool attention_output_bias = false;  ///< of the o projection
   bool mlp_bias = false;
   bool qk_norm = false;  ///< RMS norms of each head's queries and keys, before the rotation
-  /// How many positions a query of a windowed layer sees, its own included; 0: no layer has one.
+  /// A query of a windowed layer sees so many positions, its own included; 0: no layer has one.
   std::int64_t sliding_window = 0;
   std::vector<bool> windowed_layers;  ///< one each; empty: all, if sliding_window is not 0
   double rope_theta = 10000.0;
@@ -60,7 +60,7 @@ struct ModelConfig {
   std::optional<std::int64_t> bos_token_id, eos_token_id, pad_token_id;
   /// If eos_token_id is a list: all but the first.
   std::vector<std::int64_t> more_eos_token_ids;
-  // What a reader of the config.json should know; nothing that is computed depends on it.
+  // A reader of the config.json should know these; nothing that is computed depends on them.
   std::vector<UnreadKey> unread_keys;
   std::vector<std::string> notes;
 
@@ -81,8 +81,8 @@ struct ModelConfig {
 /// the key for what is missing, wrong or not supported (an unsupported feature is never ignored).
 /// Keys that are not known are in unread_keys.
 ModelConfig parse_hf_config(const std::string& json);
-/// What is to be told where a model has weights, whose shapes speak: its notes, and which keys of
-/// its config.json nothing reads.
+/// Returns what is to be told where a model has weights, whose shapes speak: its notes, and which
+/// keys of its config.json nothing reads.
 std::vector<std::string> config_notes(const ModelConfig&);
 /// Guards a model that is made of its config alone. Throws InvalidArgument naming the first of
 /// unread_keys, and what may be meant.

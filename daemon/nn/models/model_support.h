@@ -47,8 +47,8 @@ DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions
 ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::int64_t layer,
                                    std::int64_t heads, const BatchDocuments& documents);
 
-/// Where keys and values of x [B,S,C] are to be made: if its sequence lies on several ranks, where
-/// these can read them. Caches copy them into memory of their own.
+/// Returns the kind of memory that keys and values of x [B,S,C] are to be made in: if its sequence
+/// lies on several ranks, where these can read them. Caches copy them into memory of their own.
 MemoryKind memory_of_keys(const Tensor& x, KvCaches caches = {});
 
 /// Attention of queries [B,Hq,S,D] over keys and values [B,Hkv,S,D], [B,Hq,S,D]. With caches these

@@ -29,7 +29,7 @@ class RecordingEngine final : public LayoutEngine {
   void enter(int module, int layer, std::span<Tensor> inputs);
   void leave(std::span<Tensor> outputs);
 
-  /// What was recorded since the last call, with no runs.
+  /// Returns what was recorded since the last call, with no runs.
   planner::ModelGraph take();
 
   std::vector<Tensor> run(planner::OpId op, std::span<const Tensor* const> inputs,
