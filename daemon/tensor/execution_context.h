@@ -34,7 +34,7 @@ class ExecutionContext {
     /// Memory of MemoryKind::kHost comes from this allocator. Null: one of its own.
     std::shared_ptr<Allocator> host_allocator = nullptr;
     kernels::Backend* backend = nullptr;  ///< null: that of the device
-    /// What its work is given to, of the backend. Null: one of its own.
+    /// The context gives its work to this stream of the backend. Null: one of its own.
     std::shared_ptr<OwnedStream> stream = nullptr;
   };
 
@@ -52,7 +52,8 @@ class ExecutionContext {
     const bool symmetric = kind == MemoryKind::kSymmetric && options_.symmetric_allocator;
     return symmetric ? *options_.symmetric_allocator : *options_.allocator;
   }
-  /// What this context was made of, for another one on the same device and allocators.
+  /// Returns the options that this context was made of, for another one on the same device and
+  /// allocators.
   const Options& options() const { return options_; }
   kernels::Backend& backend() const { return *options_.backend; }
   const kernels::KernelContext& kernel_context() const { return kernel_context_; }
@@ -73,11 +74,12 @@ class ExecutionContext {
   bool defer_parameters() const { return defer_parameters_; }
   void set_defer_parameters(bool defer) { defer_parameters_ = defer; }
 
-  /// Where checks of values go that need not be made at once, or null (deferred_checks.h).
+  /// Returns where checks of values go that need not be made at once, or null (deferred_checks.h).
   DeferredChecks* deferred_checks() const { return deferred_checks_; }
   void set_deferred_checks(DeferredChecks* checks) { deferred_checks_ = checks; }
 
-  /// Where tensors are made that ask for no kind of their own; set by OutputMemory.
+  /// Returns the kind of memory in which tensors are made that ask for none of their own; set by
+  /// OutputMemory.
   MemoryKind output_memory() const { return output_memory_; }
 
   /// Numbers autograd nodes in order of recording, and backward runs.

@@ -35,13 +35,13 @@ struct SharedCopy {
   const void* frame = nullptr;  ///< the activation checkpoint that it was recorded in
 };
 
-/// What a tensor with a layout carries (TensorImpl::layout). The tensor's own storage is empty.
+/// A tensor with a layout carries this (TensorImpl::layout). The tensor's own storage is empty.
 struct TensorLayout {
   planner::SpecPtr spec;
-  /// How the gradient of this tensor is held. Null: the spec with Partial replaced by Replicate. A
-  /// leaf may hold Partial where the spec says Replicate. A parallel plan sets this for every
-  /// parameter that it lays out, before any use. A leaf that comes without it gets that of its
-  /// recorded uses, which must agree (hold_gradient).
+  /// The gradient of this tensor is held in this layout. Null: the spec with Partial replaced by
+  /// Replicate. A leaf may hold Partial where the spec says Replicate. A parallel plan sets this
+  /// for every parameter that it lays out, before any use. A leaf that comes without it gets that
+  /// of its recorded uses, which must agree (hold_gradient).
   planner::SpecPtr grad_spec;
   bool grad_spec_of_uses = false;  ///< grad_spec is not from a plan
   LayoutEngine* engine = nullptr;  ///< outlives the tensor
@@ -74,7 +74,7 @@ class LayoutEngine {
 Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine);
 /// Makes a tensor as with_layout does, of a spec that is the engine's own object already.
 Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine);
-/// How the gradient of a tensor with a layout is held.
+/// Returns the layout in which the gradient of a tensor with a layout is held.
 planner::SpecPtr gradient_spec(const Tensor& x);
 /// Returns the layout in which the gradient of a leaf is held. The leaf is used with its gradient
 /// recorded, and this use gives it in `of_use`. Throws FailedPrecondition naming both if no plan

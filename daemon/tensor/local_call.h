@@ -44,7 +44,8 @@ struct LocalCall {
   const planner::OpAttributes& attributes;
   OpOptions options;
   const planner::ShardingDecision& decision;
-  /// What this rank holds of each input, after redistribution; empty if it was left out.
+  /// These are the parts that this rank holds of each input, after redistribution; empty if it was
+  /// left out.
   std::span<const planner::LocalPart> parts;
   std::span<const int> coordinates;  ///< of this rank in the mesh
   Collectives& collectives;          ///< outlives what the op records for backward

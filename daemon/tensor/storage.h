@@ -55,7 +55,7 @@ class Storage {
       provider_->provide();
     return data_;
   }
-  /// Whether data() needs no provider.
+  /// Tells whether data() needs no provider.
   bool has_memory() const { return data_ != nullptr || bytes_ == 0; }
   /// Only for storages made without memory; the caller owns what it gives. Null takes it away.
   void set_data(std::byte* data) { data_ = data; }

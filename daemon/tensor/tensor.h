@@ -88,7 +88,7 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
-/// What a Tensor handle points to. Only tensor/ and its subfolders touch it.
+/// A Tensor handle points to one of these. Only tensor/ and its subfolders touch it.
 struct TensorImpl {
   ExecutionContext* context = nullptr;
   std::shared_ptr<Storage> storage;

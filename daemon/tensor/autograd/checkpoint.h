@@ -21,7 +21,7 @@
 
 namespace meshloom::autograd {
 
-/// What a running segment collects (first run) or gets back (second run).
+/// A running segment collects this (first run) or gets it back (second run).
 class CheckpointFrame {
  public:
   explicit CheckpointFrame(bool keep_attention) : keep_attention_(keep_attention) {}

@@ -13,7 +13,7 @@
 
 namespace meshloom::autograd {
 
-/// Where the gradient of one input goes: another node's output, a leaf, or nowhere.
+/// The gradient of one input goes along an edge: to another node's output, a leaf, or nowhere.
 struct Edge {
   std::shared_ptr<Node> node;
   int output_index = 0;
@@ -22,10 +22,10 @@ struct Edge {
   bool wanted() const { return node != nullptr || leaf != nullptr; }
 };
 
-/// Where a tensor's gradient goes (that of its local tensor if it has a layout).
+/// Returns the edge that a tensor's gradient takes (that of its local tensor if it has a layout).
 Edge edge_of(const Tensor& tensor);
 
-/// What a node writes its results to during backward.
+/// A node writes its results to a sink during backward.
 class GradSink {
  public:
   virtual ~GradSink() = default;

@@ -21,7 +21,8 @@ struct SdpaOptions {
   bool enable_gqa = false;   ///< Hq may be a multiple of Hkv
   Tensor bias = {};          ///< float, broadcastable to [B,Hq,Sq,Skv]; may require a gradient
   Tensor document_ids = {};  ///< int64 [B,S]; Sq == Skv
-  /// What document_ids say, for attention that is planned over ranks; null: it reads them there.
+  /// The rows say what document_ids say, for attention that is planned over ranks; null: it reads
+  /// them there.
   std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
   float dropout_p = 0.0f;
   PhiloxStream dropout_random = {};

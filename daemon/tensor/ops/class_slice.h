@@ -43,7 +43,7 @@ class SliceExchange {
   /// Dim `class_dim` of input `input` of the call is this rank's slice. The call outlives this.
   SliceExchange(const LocalCall& call, int input, int class_dim);
 
-  /// What kernels need to know.
+  /// Returns the slice as kernels take it.
   kernels::ClassSlice slice() const { return {total_}; }
   /// Classes of the widest slice: work is split by it, so that all ranks exchange equally often.
   std::int64_t widest() const { return widest_; }

@@ -44,8 +44,8 @@ Tensor converted(const Tensor& x, DType dtype);
 /// float32, float64 for float64: the dtype gradients of parameters are summed in.
 DType accumulation_dtype(DType dtype);
 
-/// Where a kernel writes a parameter's gradient: the leaf's own buffer, or a fresh tensor that
-/// `finish` emits in the parameter's dtype.
+/// A kernel writes a parameter's gradient here: into the leaf's own buffer, or into a fresh tensor
+/// that `finish` emits in the parameter's dtype.
 class ParamGrad {
  public:
   /// An undefined `param` or an input nobody wants gives an undefined view.

@@ -34,7 +34,7 @@ void check_output_loss(const char* name, const Tensor& hidden, const Tensor& wei
 /// gradients, comes from the context's allocator.
 void run_output_loss(ExecutionContext& context, const OutputLoss& loss);
 
-/// What goes back through losses [K, rows] that were computed before, from the lse that they came
+/// These go back through losses [K, rows] that were computed before, from the lse that they came
 /// with. Chunks of logits are made again; nothing is exchanged.
 struct OutputLossBackward {
   TensorView dhidden{}, dweight{}, dbias{};  ///< as in OutputLoss
