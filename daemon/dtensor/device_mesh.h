@@ -16,7 +16,7 @@ class StepCache;
 
 class DeviceMesh;
 
-/// Where a mesh lies in the one that it was taken from.
+/// The frame says where a mesh lies in the one that it was taken from.
 struct MeshFrame {
   DeviceMesh* root = nullptr;  ///< the mesh that was not taken from another one
   DeviceMesh* mesh = nullptr;  ///< that has `layout`; null if dims of the root were flattened
@@ -78,7 +78,7 @@ class DeviceMesh {
 
   const MeshFrame& frame() const { return frame_; }
 
-  /// What this rank worked out for the steps of plans it has run; for redistribution alone.
+  /// Returns what this rank worked out for the steps of plans it has run; for redistribution alone.
   StepCache& step_cache() { return *step_cache_; }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace meshloom::dtensor {
 
-/// What ops may do to inputs whose layout is not one that they take.
+/// Ops may do this to inputs whose layout is not one that they take.
 enum class Redistributing {
   kFreely,
   kWithoutMessages,  ///< a replicated tensor may be sharded, for example

@@ -14,7 +14,7 @@
 
 namespace meshloom::dtensor {
 
-/// What redistribution needs of a rank and mesh.
+/// Redistribution needs this of a rank and mesh.
 struct MeshContext {
   DeviceMesh& mesh;
   planner::PlanCache& plans;

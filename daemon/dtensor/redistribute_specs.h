@@ -8,8 +8,8 @@ namespace meshloom::dtensor {
 
 struct RedistributeSpecs {
   planner::SpecPtr from, to;  ///< of the values
-  /// How the gradient of the result is held, and how that of the input is to be: backward goes from
-  /// the first to the second. Null: no gradient is recorded.
+  /// The first says how the gradient of the result is held, the second how that of the input is to
+  /// be: backward goes from the first to the second. Null: no gradient is recorded.
   planner::SpecPtr grad_of_to = nullptr, grad_of_from = nullptr;
 };
 

@@ -13,7 +13,7 @@
 
 namespace meshloom::dtensor {
 
-/// What this rank sends to or gets from one member of the step's group.
+/// This rank sends a message to one member of the step's group, or gets it from there.
 struct Message {
   Boxes boxes;
   Shape shape;               ///< of the memory it travels in
@@ -33,7 +33,7 @@ struct StepRecipe {
   /// By member. all_gather: receives are whole local tensors; reduce_scatter: sends are laid out as
   /// the receiver's local tensor; all_to_all and send_recv: blocks one after the other.
   std::vector<Message> sends, receives;
-  /// What stays on this rank: slice, all_to_all, send_recv, S -> P.
+  /// These boxes stay on this rank: slice, all_to_all, send_recv, S -> P.
   Boxes own;
   comm::ReduceOp reduce = comm::ReduceOp::kSum;
   double scale = 1.0;       ///< of what was reduced or converted

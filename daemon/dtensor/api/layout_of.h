@@ -14,8 +14,8 @@ DistributedEngine& engine_of(const Tensor& x, const char* call);
 planner::SpecPtr layout_for(DistributedEngine& engine, const planner::Placements& placements,
                             const Shape& shape, const char* call, planner::ShardOrder order = {});
 
-/// How the gradient of x is held. If a gradient is recorded now, a leaf counts it as a use that
-/// gives the gradient as usual (hold_gradient).
+/// Returns the layout in which the gradient of x is held. If a gradient is recorded now, a leaf
+/// counts it as a use that gives the gradient as usual (hold_gradient).
 planner::SpecPtr recorded_grad_spec(const Tensor& x);
 
 /// with_layout whose gradient is held in `grad_spec` (interned), or as usual if it is null.
