@@ -45,11 +45,12 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// What this rank keeps of every input, in their order: what an optimizer takes.
+  /// Returns what this rank keeps of every input, in their order: what an optimizer takes.
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
   /// The dim that fully_shard shards of parameter i, if any.
   virtual std::optional<int> shard_dim(std::size_t) const { return std::nullopt; }
-  /// Why fully_shard shards that one, or none (ShardChoice::reason); empty without fully_shard.
+  /// Returns why fully_shard shards that one, or none (ShardChoice::reason); empty without
+  /// fully_shard.
   virtual std::string shard_reason(std::size_t) const { return {}; }
 
   /// Is called before the first micro batch of a step: the sums start over.

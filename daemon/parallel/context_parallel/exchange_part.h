@@ -78,8 +78,8 @@ struct ExchangePart {
   KeyBundle bundle(const std::function<planner::IndexRanges(const RowGroup&)>& keys_of) const;
 };
 
-/// Where the bundles of the steps lie in one flat tensor: by source, in rank order. The own one is
-/// empty.
+/// The bundles of the steps lie at these places in one flat tensor: by source, in rank order. The
+/// own one is empty.
 class StepPlaces {
  public:
   explicit StepPlaces(const ExchangePart& part);

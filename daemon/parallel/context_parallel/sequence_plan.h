@@ -49,11 +49,11 @@ class SequencePlanCache {
                                            int neighbours);
   planner::Rotate rotate() const { return rotate_; }
   DocumentReader& documents() { return documents_; }
-  /// How many plans were made.
+  /// Returns how many plans were made.
   std::int64_t made() const { return made_; }
 
  private:
-  /// What a plan depends on.
+  /// A plan depends on these.
   struct Key {
     planner::SpecPtr queries, keys, bias;
     std::vector<int> coordinates;

@@ -16,7 +16,7 @@ struct SequenceSharding {
   dtensor::DistributedEngine& engine;
   std::string mesh_dim;
   planner::ContextParallelPlan plan = {};
-  /// What queries see, by row of the batch; one: the same in all rows.
+  /// Each row of the batch has a mask of what its queries see; one: the same in all rows.
   std::vector<planner::RowMask> rows = {planner::RowMask{{.is_causal = true}, nullptr}};
 
   /// Throws InvalidArgument naming the mesh's dims if it lacks this one.

@@ -91,8 +91,8 @@ class ShardUnit {
   }
 
  private:
-  /// Where parameters lie in flat buffers, in elements: all of them for values, those that are
-  /// trained for gradients. Both are the same if none is frozen.
+  /// The layout says where parameters lie in flat buffers, in elements: all of them for values,
+  /// those that are trained for gradients. Both are the same if none is frozen.
   struct Layout {
     std::int64_t full_elements = 0;
     std::vector<std::int64_t> offsets;  ///< by parameter: of the full tensor
@@ -112,7 +112,7 @@ class ShardUnit {
   /// This rank's shard in a flat buffer of shards.
   TensorView shard_part(const Tensor& flat, const Layout& layout,
                         const ShardedParameter& parameter) const;
-  /// Whether shards travel without packing.
+  /// Tells whether shards travel without packing.
   bool direct(const ShardedParameter& parameter) const;
   std::vector<TensorView> packed_parts(const Tensor& packed, const Layout& layout) const;
   void unpack_values();
