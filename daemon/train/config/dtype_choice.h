@@ -29,7 +29,7 @@ DType export_dtype(const std::string& name);
 void resolve_dtype(v1::RunConfig& config, const nn::ModelConfig& model,
                    const WorldDevices& devices);
 
-/// Whether the user left the dtype to Meshloom.
+/// Tells whether the user left the dtype to Meshloom.
 bool dtype_is_auto(const v1::ParallelPlan& given);
 
 /// Says what `auto` became and why. Rank 0 calls it.

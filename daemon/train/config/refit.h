@@ -10,7 +10,7 @@
 
 namespace meshloom::train {
 
-/// What a config asks for does not fit the ranks that there are.
+/// The error says that what a config asks for does not fit the ranks that there are.
 class NeedsOtherRanks : public FailedPrecondition {
  public:
   NeedsOtherRanks(const std::string& message, Metadata metadata)

@@ -15,12 +15,12 @@ namespace meshloom::train {
 /// InvalidArgument or Unimplemented with the field in the metadata.
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 
-/// Whether the ranks of cp share the work of each document, which batches must then tell.
+/// Tells whether the ranks of cp share the work of each document, which batches must then tell.
 bool balances_documents(const v1::ParallelPlan& plan);
 
-/// Whether a plan leaves open how keys travel along cp.
+/// Tells whether a plan leaves open how keys travel along cp.
 bool rotate_is_auto(const v1::ParallelPlan& plan);
-/// Whether a plan leaves open which tokens the ranks of cp hold.
+/// Tells whether a plan leaves open which tokens the ranks of cp hold.
 bool balancer_is_auto(const v1::ParallelPlan& plan);
 /// Writes out what auto is in run.plan.context_parallel, if cp has more than one rank: the way of
 /// moving keys, and the balancer if it is that of the model's windows (what auto is otherwise

@@ -11,7 +11,7 @@
 
 namespace meshloom::train {
 
-/// What became of conversations that do not fit, or have nothing to be learnt.
+/// These count what became of conversations that do not fit, or have nothing to be learnt.
 struct ChatCuts {
   std::int64_t cut = 0;             ///< longer than a sample: they end where it does
   std::int64_t dropped_tokens = 0;  ///< of those, behind the cut
@@ -20,7 +20,7 @@ struct ChatCuts {
   bool operator==(const ChatCuts&) const = default;
 };
 
-/// What is left of a conversation, in positions of the stream.
+/// The range is what is left of a conversation, in positions of the stream.
 struct ChatRange {
   std::int64_t begin = 0, end = 0;
 };
@@ -67,7 +67,8 @@ class ChatSamples {
 
  private:
   std::vector<ChatRange> texts_;  ///< sample by sample
-  /// Where those of each sample begin, and the end of the last one's.
+  /// Each sample's texts begin at its place in texts_; the last number is the end of the last
+  /// one's.
   std::vector<std::size_t> sample_begins_ = {0};
   ChatCuts cuts_;
 };

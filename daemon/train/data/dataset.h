@@ -31,9 +31,10 @@ struct DatasetOptions {
   bool document_mask = false;
   /// Positions begin anew at each document of a sample. With document_mask alone.
   bool reset_positions = false;
-  /// What is left behind the last whole sample of a packed range is a sample, too, padded as a
-  /// short document is; with `masked`, also the last token of the range or document, which has no
-  /// token behind it. For losses that are to be of all data; what is trained on has whole windows.
+  /// If true, what is left behind the last whole sample of a packed range is a sample, too, padded
+  /// as a short document is; with `masked`, also the last token of the range or document, which has
+  /// no token behind it. For losses that are to be of all data; what is trained on has whole
+  /// windows.
   bool keep_rest = false;
   /// A token that ends its document. Files of text end one in any case.
   std::optional<std::int64_t> document_end = std::nullopt;
@@ -43,7 +44,7 @@ struct DatasetOptions {
   TokenBytes bytes = {};  ///< of text, that labels stand for
 };
 
-/// Where the two halves of a split lie, in positions of the stream.
+/// A range says where one of the two halves of a split lies, in positions of the stream.
 struct TokenRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;

@@ -20,7 +20,7 @@
 
 namespace meshloom::train {
 
-/// Where the tokenizer of a config is to be found.
+/// The source says where the tokenizer of a config is to be found.
 struct TokenizerSource {
   std::filesystem::path data_dir;
   std::filesystem::path model_folder = {};  ///< as RunFolders::model
@@ -33,7 +33,7 @@ struct TokenizerSource {
 /// folder is named that is not there.
 std::filesystem::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source);
 
-/// What a file of tokens was made of.
+/// A file of tokens was made of this.
 struct TokenizedFiles {
   std::string field;  ///< of their path: "run.data.path"
   text::TokenizeSummary summary;
@@ -51,11 +51,11 @@ struct TokenizedText {
   std::vector<std::uint32_t> token_bytes = {};
 };
 
-/// What an empty tokenizer_folder stands for.
+/// Returns the tokenizer that an empty tokenizer_folder stands for.
 text::FolderTokenizer byte_tokenizer();
 
-/// Whether files of a format are tokenized before they are trained on: all text but that whose
-/// bytes are the tokens.
+/// Tells whether files of a format are tokenized before they are trained on: all text but that
+/// whose bytes are the tokens.
 bool is_tokenized(const v1::DataConfig& data, TokenFormat format);
 
 /// The files of all paths of a config.
@@ -81,7 +81,7 @@ void fill_masked_tokens(v1::DataConfig& data, const std::filesystem::path& folde
 /// without it: by a daemon that did not know the field, whose tokens such a config keeps.
 void resolve_document_tokens(v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
                              bool is_bytes, const std::string& field);
-/// How text is encoded by a config that was resolved so; in one thread. One without
+/// Returns how text is encoded by a config that was resolved so; in one thread. One without
 /// add_special_tokens has the tokens of a daemon that did not know the field: none around
 /// documents, and files of text as their bytes are.
 text::EncodeOptions encode_options(const v1::DataConfig& data,
@@ -96,8 +96,8 @@ std::string tokenizer_identity(const v1::DataConfig& data, const std::filesystem
 void for_each_document_file(const v1::DataConfig& data, const RunFiles& files,
                             const std::string& field,
                             const std::function<void(const text::DocumentFile& document)>& body);
-/// What `body` throws about lines of JSON without the field of text gets that field of the section
-/// `data`.
+/// Gives the field of text of the section `data` to what `body` throws about lines of JSON without
+/// that field.
 template <typename Body>
 auto with_text_field(const std::string& data, Body&& body) {
   try {
@@ -127,7 +127,7 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
 void check_lines(const v1::RunConfig& resolved, const std::filesystem::path& data_dir,
                  std::chrono::steady_clock::time_point until, SoundLines& sound);
 
-/// What `progress` is told: of which field, and how much of its bytes.
+/// The function is told the progress: of which field, and how much of its bytes.
 using TextProgress =
     std::function<void(const std::string& field, std::uint64_t bytes, std::uint64_t total_bytes)>;
 

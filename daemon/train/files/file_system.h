@@ -21,7 +21,7 @@ class OutputFile {
   virtual void close() = 0;
 };
 
-/// What a rank needs to write its shard, on its own host's disk or on another one's. Throws as
+/// A rank needs this to write its shard, on its own host's disk or on another one's. Throws as
 /// FileSystem.
 class OutputFiles {
  public:

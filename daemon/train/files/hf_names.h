@@ -30,9 +30,9 @@ bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name);
 /// Parameters that the files of a config without a head (nn::is_headless) do not hold.
 bool hf_is_of_head(const nn::ModelConfig& config, const std::string& parameter);
 
-/// What stands before or inside the names of tensors that a wrapper has saved ("_orig_mod.",
-/// "module.") and not the model itself, judged by the names that are missing and those that are
-/// unexpected: empty, or such a part of a name and who makes it, for a message.
+/// Returns what stands before or inside the names of tensors that a wrapper has saved
+/// ("_orig_mod.", "module.") and not the model itself, judged by the names that are missing and
+/// those that are unexpected: empty, or such a part of a name and who makes it, for a message.
 std::string hf_wrapper_of(const nn::ModelConfig& config, const std::vector<std::string>& missing,
                           const std::vector<std::string>& unexpected);
 

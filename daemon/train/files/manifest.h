@@ -79,7 +79,7 @@ struct Manifest {
   std::map<std::string, std::string> user_metadata = {};  ///< of a client, kept as it is
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
-  /// What goes along with the model and holds no tensors, such as its tokenizer.
+  /// These files go along with the model and hold no tensors, such as its tokenizer.
   std::vector<ManifestFile> other_files = {};
 };
 
@@ -88,7 +88,8 @@ std::string manifest_to_json(const Manifest&);
 /// version.
 Manifest manifest_from_json(const std::string& text, const std::string& label);
 
-/// Whether a folder is a checkpoint: the manifest is written last, so one without it never was.
+/// Tells whether a folder is a checkpoint: the manifest is written last, so one without it never
+/// was.
 bool is_checkpoint(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
 /// Reads and checks folder/manifest.json. Throws NotFound if the folder is no checkpoint,

@@ -14,7 +14,7 @@ std::string message_to_json(const google::protobuf::Message& message);
 /// nothing is.
 std::string message_from_json(const std::string& text, google::protobuf::Message* message);
 
-/// What a manifest holds of validations; empty for a progress that says nothing.
+/// Returns what a manifest holds of validations; empty for a progress that says nothing.
 std::string validation_progress_to_json(const v1::ValidationProgress& progress);
 /// The reverse. Throws DataLoss for what is none.
 v1::ValidationProgress validation_progress_from_json(const std::string& text);

@@ -13,7 +13,7 @@
 
 namespace meshloom::train {
 
-/// What a config.json says, before its weights are asked.
+/// A config.json says this, before its weights are asked.
 struct DeclaredConfig {
   nn::ModelConfig model;
   /// The weights that training begins with, where they may show that the output head is not tied
@@ -44,8 +44,8 @@ nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem:
 void check_source_weights(const v1::ModelSource&, const std::filesystem::path& data_dir,
                           const std::filesystem::path& model_folder = {});
 
-/// What the user should know of the config.json (nn::config_notes). Throws InvalidArgument for a
-/// key that is not known where the model begins without weights, whose shapes would speak.
+/// Returns what the user should know of the config.json (nn::config_notes). Throws InvalidArgument
+/// for a key that is not known where the model begins without weights, whose shapes would speak.
 std::vector<std::string> check_config_keys(const v1::ModelSource&, const nn::ModelConfig&,
                                            const std::filesystem::path& data_dir,
                                            const std::filesystem::path& model_folder = {},

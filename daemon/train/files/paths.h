@@ -19,11 +19,11 @@ std::vector<std::filesystem::path> data_folders(const std::filesystem::path& roo
 /// The absolute path with links followed, as far as something is there. Throws as
 /// base::throw_input_error.
 std::filesystem::path followed(const std::filesystem::path& path);
-/// Whether a path is `root` or lies below it; both followed.
+/// Tells whether a path is `root` or lies below it; both are followed.
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& root);
 
-/// Where a relative name is: below the first folder that has it, else below the first of all. An
-/// absolute one stays as it is.
+/// Returns where a relative name is: below the first folder that has it, else below the first of
+/// all. An absolute one stays as it is.
 std::filesystem::path below_data_folders(const std::filesystem::path& name,
                                          const std::filesystem::path& roots,
                                          base::Disk& disk = base::own_disk());

@@ -26,11 +26,11 @@ struct Piece {
 };
 
 Piece whole_piece(const Shape& shape);
-/// What of a piece has these places of one dim, counted inside the piece; rows are those of dim 0.
-/// A piece without dims stays as it is.
+/// Returns what of a piece has these places of one dim, counted inside the piece; rows are those of
+/// dim 0. A piece without dims stays as it is.
 Piece part_of_piece(const Piece& piece, std::size_t dim, const planner::ShardRange& places);
 
-/// What `rank` of `world_size` holds of a tensor of the state with this shape: all of it if
+/// Returns what `rank` of `world_size` holds of a tensor of the state with this shape: all of it if
 /// `spec` is null, else its part in the spec, whose mesh is the world.
 Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank);
 /// The rows of its local tensor that `rank` writes into a checkpoint: ranks that hold the same

@@ -44,7 +44,7 @@ class SafetensorsFile {
   /// tensor too.
   void read_stripes(const SafetensorsEntry& entry, base::Stripes stripes,
                     std::span<std::byte> out) const;
-  /// Whether another host has the file.
+  /// Tells whether another host has the file.
   bool is_remote() const { return file_.is_remote(); }
   /// A whole tensor, read into memory that this object keeps; never to be written to. For small
   /// files: read() for those of models. Throws NotFound naming file and tensor, IoError.

@@ -13,7 +13,8 @@ namespace meshloom::train {
 struct StateTensor {
   std::string name;
   Tensor tensor;  ///< float32, contiguous: this rank's part
-  /// How the ranks of the world hold it, without Partial; null: the whole of it on every rank.
+  /// The ranks of the world hold it in this layout, without Partial; null: the whole of it on every
+  /// rank.
   planner::SpecPtr spec = nullptr;
 
   const Shape& shape() const { return spec ? spec->shape() : tensor.shape(); }

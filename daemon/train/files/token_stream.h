@@ -13,14 +13,13 @@
 
 namespace meshloom::train {
 
-/// How a file holds tokens.
+/// The format says how a file holds tokens.
 /// - kText: bytes; each byte is a token (the byte tokenizer), unless the text is to be tokenized.
 /// - kJsonLines: documents in the lines of .jsonl and .ndjson, always to be tokenized. A folder
-/// with such files may have others of text.
+///   with such files may have others of text.
 /// - kLlmc: llm.c's .bin: a header of 256 int32 (magic, version, token count, rest unused), then
-/// tokens. Magic
-///   20240520 version 1: uint16; magic 20240801 version 7: uint32. Little endian. Version 1007
-///   (text/token_file.h) has conversations, whose tokens say which of them are learnt.
+///   tokens. Magic 20240520 version 1: uint16; magic 20240801 version 7: uint32. Little endian.
+///   Version 1007 (text/token_file.h) has conversations, whose tokens say which of them are learnt.
 /// - kNanogpt: nanoGPT's .bin: uint16 tokens and nothing else (refuse_wide_tokens).
 enum class TokenFormat { kAuto, kText, kJsonLines, kLlmc, kNanogpt };
 

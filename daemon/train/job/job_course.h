@@ -13,7 +13,7 @@ namespace meshloom::train {
 /// No ranks and no clock: whoever drives a run has one. Several steps may be on their way.
 class JobCourse {
  public:
-  /// What it has to know of the run as it was made.
+  /// The course has to know this of the run as it was made.
   struct Begin {
     std::int64_t step = 0;      ///< Run::step()
     JobProgress progress = {};  ///< Run::job_progress()

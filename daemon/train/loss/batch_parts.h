@@ -20,7 +20,7 @@ struct SamplePlace {
   bool leads = true;
 };
 SamplePlace sample_place(const planner::MeshLayout& mesh, int rank);
-/// How many ranks have other samples.
+/// Returns how many ranks have other samples than each other: dp * fsdp.
 inline std::int64_t sample_ranks(const planner::MeshLayout& mesh) {
   return std::int64_t{mesh.size_of("dp")} * mesh.size_of("fsdp");
 }

@@ -15,7 +15,7 @@ namespace meshloom::train {
 
 struct TokenizedText;
 
-/// What a batch has to fit.
+/// A batch has to fit these limits.
 struct LossBatchLimits {
   std::int64_t vocab_size = 0;
   std::int64_t positions = 0;         ///< of the model
@@ -33,7 +33,7 @@ inline std::int64_t targets_per_token(const v1::Datum& datum) {
   return datum.has_targets_per_token() ? datum.targets_per_token() : 1;
 }
 
-/// What a rank has to know of a batch of which it has a part of the data.
+/// A rank has to know this of a batch of which it has a part of the data.
 struct WholeBatch {
   std::int64_t samples = 0;
   std::int64_t counted_tokens = 0;  ///< as in losses.h, of all data

@@ -33,7 +33,7 @@ struct OptimizerSettings {
   std::vector<ParameterGroup> groups = {};
 };
 
-/// What may be another in every step.
+/// These values may be others in every step.
 struct OptimizerValues {
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -69,7 +69,7 @@ class Optimizer {
   /// Sets values that count from the next step on.
   void set_values(const OptimizerValues& values);
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
-  /// Whether parameter i is subject to the weight decay of the settings.
+  /// Tells whether parameter i is subject to the weight decay of the settings.
   bool decays(std::size_t i) const { return decays_[i]; }
   bool is_frozen(std::size_t i) const { return !parameters_[i].parameter->value.requires_grad(); }
 
@@ -104,7 +104,7 @@ class Optimizer {
   const Tensor& master(std::size_t i) const { return masters_[i]; }
 
  private:
-  /// What the kernels of a step read from device memory, an element each.
+  /// The kernels of a step read these from device memory, an element each.
   struct Scalars {
     Tensor sum_of_squares;     ///< float32, of this rank's counted gradients
     Tensor total;              ///< float64, over the norm group

@@ -29,7 +29,7 @@ std::vector<ParameterGroup> make_parameter_groups(const v1::OptimizerConfig& con
 std::vector<std::optional<std::size_t>> choose_groups(const std::vector<ParameterGroup>& groups,
                                                       const std::vector<std::string>& names);
 
-/// Whether each of the model's parameters is frozen. Throws InvalidArgument with the field
+/// Returns, by parameter of the model, whether it is frozen. Throws InvalidArgument with the field
 /// ("run.training.frozen[0]") for a pattern that matches nothing, naming what comes near or what
 /// the weight is tied to, and for patterns that leave nothing to train.
 std::vector<bool> choose_frozen(const v1::TrainingConfig& training, const nn::ModelConfig& model,

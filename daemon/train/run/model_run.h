@@ -38,7 +38,7 @@ struct LossOfLogProbs {
 using LossFunction =
     std::function<LossOfLogProbs(const TokenBatch&, std::span<const float> log_probs)>;
 
-/// What one forward_backward or forward computes: this rank's micro batches, as many on every rank,
+/// One forward_backward or forward computes this: this rank's micro batches, as many on every rank,
 /// and equal on ranks that share samples.
 struct BatchCall {
   std::vector<TokenBatch> micro_batches;
@@ -85,7 +85,7 @@ class ModelRun {
   RunMesh& mesh() { return *mesh_; }
   /// Optimizer steps done, those before a loaded checkpoint included.
   std::int64_t step() const { return step_; }
-  /// What its results depend on beside the config.
+  /// Returns what its results depend on beside the config.
   ComputeClass compute_class() const;
   /// Grows with every verb; the caller clears it.
   Phases& phases() { return phases_; }
@@ -131,14 +131,14 @@ class ModelRun {
   ForwardResults forward(const BatchCall& call);
 
  private:
-  /// What forward_backward left for optim_step.
+  /// forward_backward left this for optim_step.
   struct Pending {
     Tensor loss;  ///< float64 [1], over all ranks; NaN if a check of any rank failed
     std::vector<DeferredChecks> checks;  ///< of this rank's batches that were not checked before
     bool summed = false;                 ///< gradients are the global ones
   };
 
-  /// What the forward of a micro batch gives to backward.
+  /// The forward of a micro batch gives this to backward.
   struct ForwardResult {
     Tensor output;
     Tensor gradient;  ///< of output; undefined: 1

@@ -42,7 +42,7 @@ class ModelState {
   /// Once a step, after data_parallel() has summed the gradients: they are the global ones then.
   void sum_partial_gradients() { partial_gradients_->sum(); }
   RunMesh& mesh() { return mesh_; }
-  /// How the ranks of the mesh hold parameter i.
+  /// Returns, by parameter, the layout in which the ranks of the mesh hold it.
   const std::vector<planner::SpecPtr>& specs() const { return specs_; }
   /// One line per kind of parameter: how the ranks of the mesh hold it, and why fully_shard shards
   /// it so (describe_parameters).
@@ -84,7 +84,7 @@ class ModelState {
  private:
   void initialize(std::size_t i, const nn::NamedParameter& parameter, std::uint64_t seed);
   void shard_parameters(const ModelStateOptions& options);
-  /// What a checkpoint has of it: no moments of parameters that were frozen then.
+  /// Returns what a checkpoint has of it: no moments of parameters that were frozen then.
   std::vector<StateTensor> state_to_load(const CheckpointReader& checkpoint,
                                          bool with_optimizer) const;
   Piece held(std::size_t i) const {

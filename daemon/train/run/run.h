@@ -41,12 +41,13 @@ class Run {
   /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU
   /// class.
   virtual const std::vector<std::string>& notes() const = 0;
-  /// How the ranks of the mesh hold each kind of parameter, a line each; empty if it is not
+  /// Tells how the ranks of the mesh hold each kind of parameter, a line each; empty if it is not
   /// known.
   virtual std::string plan_text() const { return {}; }
-  /// What its model can continue.
+  /// Returns the limits of what its model can continue.
   virtual PromptLimits prompt_limits() const { return {}; }
-  /// What batches have to fit (check_loss_batch, before their data are sharded over the ranks).
+  /// Returns the limits that batches have to fit (check_loss_batch, before their data are sharded
+  /// over the ranks).
   virtual LossBatchLimits limits() const = 0;
   /// Tokens of config.data.path and samples to train on; zeros without data of its own.
   virtual DataSize data_size() const { return {}; }

@@ -58,15 +58,15 @@ class RunMesh {
   std::vector<int> state_coordinates() const;
   /// Returns the dim of state_layout() that fully_shard shards over, if there is such a dim.
   std::optional<int> shard_dim() const;
-  /// Whether this rank speaks for those that share its samples.
+  /// Tells whether this rank speaks for those that share its samples.
   bool leads_samples() const { return same_samples_->rank() == 0; }
-  /// Whether this rank is one of the first copy of the model along dp: of fsdp x cp x tp.
+  /// Tells whether this rank is one of the first copy of the model along dp: of fsdp x cp x tp.
   bool in_first_copy() const;
   parallel::DataParallelGroups data_parallel_groups() const {
     return {gradients_, gathers_.get(), reductions_.get(), replicas_};
   }
 
-  /// What this rank's groups have done.
+  /// Returns what this rank's groups have done.
   GroupCounters counters() const;
 
  private:
@@ -75,7 +75,7 @@ class RunMesh {
   void make_state_layout();
   /// The mesh dims that shard_dim() stands for.
   std::vector<int> shard_dims() const;
-  /// Whether fsdp and cp are one dim of state_layout().
+  /// Tells whether fsdp and cp are one dim of state_layout().
   bool shards_over_sequence() const { return state_layout_ != mesh_.layout(); }
 
   comm::ProcessGroup& world_;

@@ -44,7 +44,7 @@ struct ValidationBatches {
   std::int64_t first = 0, count = 1;
 };
 
-/// What an optimizer step did and cost on this rank.
+/// The output says what an optimizer step did and cost on this rank.
 struct StepOutput {
   v1::OptimStepOutput values;
   double step_seconds = 0.0;  ///< since the first forward_backward of the step began
@@ -60,7 +60,7 @@ struct DataSize {
   std::optional<ChatCuts> chat = std::nullopt;  ///< of the samples, where they are conversations
 };
 
-/// What of a job is in its checkpoints beside weights and optimizer.
+/// A job has this in its checkpoints beside weights and optimizer.
 struct JobProgress {
   std::int64_t data_position = 0;  ///< samples drawn
   std::int64_t tokens = 0;         ///< trained on

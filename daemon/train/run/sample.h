@@ -42,9 +42,9 @@ class RunSample : public Sample {
  public:
   /// Optimizer steps behind the weights that the next advance() draws from.
   virtual std::int64_t step() const = 0;
-  /// What Run::forward returns of a batch whose data all ranks have, under the weights that were
-  /// drawn from. Throws FailedPrecondition (WEIGHTS_STALE) if these were the run's own and were
-  /// overwritten since.
+  /// Returns what Run::forward returns of a batch whose data all ranks have, under the weights that
+  /// were drawn from. Throws FailedPrecondition (WEIGHTS_STALE) if these were the run's own and
+  /// were overwritten since.
   virtual v1::LossOutput score(const v1::LossBatch&) = 0;
 };
 

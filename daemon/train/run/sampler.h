@@ -20,8 +20,8 @@ class Sampler {
  public:
   static std::unique_ptr<Sampler> load(const ExecutionContext::Options&,
                                        const std::filesystem::path& folder);
-  /// What the weights of load(folder) take, from the folder's config. Throws as load does if
-  /// there is none.
+  /// Returns the bytes that the weights of load(folder) take, from the folder's config. Throws as
+  /// load does if there is none.
   static std::int64_t weight_bytes(const std::filesystem::path& folder);
   virtual ~Sampler() = default;
   /// Optimizer steps behind its weights; 0: not known (a Hugging Face folder).

@@ -14,9 +14,9 @@
 
 namespace meshloom::train {
 
-/// What one rank holds of them, in the dtype that the model computes in. Nothing is copied until
-/// the run's weights are about to be overwritten; equal snapshots share a copy. Every rank makes
-/// the same calls in the same order; none has collectives. Not thread-safe.
+/// One rank holds these parts of the snapshots of weights, in the dtype that the model computes in.
+/// Nothing is copied until the run's weights are about to be overwritten; equal snapshots share a
+/// copy. Every rank makes the same calls in the same order; none has collectives. Not thread-safe.
 class WeightSnapshots {
  public:
   /// A snapshot, which lives as long as it has a name or somebody holds it.
@@ -40,7 +40,7 @@ class WeightSnapshots {
   /// Throws FailedPrecondition (SNAPSHOT_STALE).
   Handle find(const std::string& name) const;
 
-  /// Whether before_write() takes memory: the same on every rank.
+  /// Tells whether before_write() takes memory: the same on every rank.
   bool to_be_copied() const { return !current_.expired(); }
   /// The run's weights are about to be overwritten. If it throws, nothing has changed.
   void before_write();
