@@ -23,8 +23,8 @@ struct BpeOptions {
   bool byte_level = false;              ///< characters are bytes in GPT-2's alphabet
 };
 
-/// What an encoder of one thread keeps: the tokens of short words, in a fixed amount of memory
-/// (3.75 MiB). A word takes the place of another one with the same hash.
+/// An encoder of one thread keeps the tokens of short words here, in a fixed amount of memory (3.75
+/// MiB). A word takes the place of another one with the same hash.
 class WordCache {
  public:
   static constexpr std::size_t kLongest = 24;    ///< bytes of a word that is kept

@@ -70,7 +70,7 @@ class Budget {
     const std::uint64_t bytes_;
   };
 
-  // What there is for nothing, and for each byte that was given.
+  // This much there is for nothing, and for each byte that was given.
   static constexpr std::uint64_t kSteps = 20'000'000, kStepsOfByte = 128;
   static constexpr std::uint64_t kBytes = std::uint64_t{1} << 20, kBytesOfByte = 32;
 

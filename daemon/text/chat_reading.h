@@ -42,7 +42,7 @@ void for_each_chat_line(const DocumentFile& file,
 ChatText chat_text_of_line(std::string_view line, const ChatReading& reading,
                            const LinePlace& place, const StopCheck& stop = {});
 
-/// What encodes conversations.
+/// These encode conversations.
 struct ChatEncoding {
   const ChatReading& reading;
   const Tokenizer& tokenizer;

@@ -45,7 +45,7 @@ class ChatTemplate {
   ChatRendering render(const nlohmann::ordered_json& variables, std::int64_t now,
                        Budget& budget) const;
 
-  /// Whether it has {% generation %}.
+  /// Tells whether it has {% generation %}.
   bool marks_generation() const;
 
  private:

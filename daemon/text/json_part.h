@@ -30,7 +30,7 @@ class JsonPart {
 
   /// Refuses any key of this object that is not among `keys`.
   void allow_only(std::initializer_list<std::string_view> keys) const;
-  /// Whether the key is there and not null.
+  /// Tells whether the key is there and not null.
   bool has(std::string_view key) const;
   /// The value of a key that must be there.
   JsonPart at(std::string_view key) const;

@@ -18,7 +18,7 @@ namespace meshloom::text {
 /// that is more than 1 MiB.
 std::string to_pcre2(std::string_view expression);
 
-/// What PCRE2 has made of an expression.
+/// PCRE2 makes this of an expression.
 struct CompiledPattern;
 
 /// May be used by several threads at once, each with a budget.

@@ -15,7 +15,7 @@
 
 namespace meshloom::text {
 
-/// What they are called in tokenizer_config.json and special_tokens_map.json.
+/// tokenizer_config.json and special_tokens_map.json call the special tokens by these names.
 inline constexpr std::array kSpecialTokenNames = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 

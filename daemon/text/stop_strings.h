@@ -16,8 +16,8 @@ class StopStrings {
   /// None of `strings` is empty. Without any of them every piece comes out as it goes in.
   explicit StopStrings(std::vector<std::string> strings = {});
 
-  /// What is known to be before any of the strings now. The end of the text stays here as long as
-  /// one of them may begin with it. Empty once the text has ended.
+  /// Returns what is known to be before any of the strings now. The end of the text stays here as
+  /// long as one of them may begin with it. Empty once the text has ended.
   std::string add(std::string_view piece);
   /// The rest, where nothing follows.
   std::string finish();

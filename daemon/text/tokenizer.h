@@ -41,9 +41,9 @@ class Tokenizer {
 
   /// The tokens that encode puts around a text with the template.
   virtual Template around() const { return {}; }
-  /// Where a text that is encoded without the template may be divided.
+  /// Returns where a text that is encoded without the template may be divided.
   virtual TextCuts cuts() const { return {}; }
-  /// Whether what is no UTF-8 is encoded as it is.
+  /// Tells whether what is no UTF-8 is encoded as it is.
   virtual bool reads_any_bytes() const { return false; }
 
   /// Returns, by id, the bytes of a text that a token stands for, 0 for special ones. Empty where

@@ -36,7 +36,7 @@ struct FolderTokenizer {
 /// together.
 std::vector<std::string> tokenizer_kinds();
 
-/// Whether there is a tokenizer in the folder.
+/// Tells whether there is a tokenizer in the folder.
 bool has_tokenizer(const std::filesystem::path& folder);
 
 /// From tokenizer.json; else vocab.json and merges.txt (byte-level BPE of GPT-2 or Qwen 2); else

@@ -12,8 +12,8 @@
 
 namespace meshloom::text {
 
-/// What a tokenizer.json of it holds: GPT-2's pattern, bytes in its alphabet, nothing around a
-/// text. The first `special` tokens are special ones, found in texts.
+/// Returns what a tokenizer.json of it holds: GPT-2's pattern, bytes in its alphabet, nothing
+/// around a text. The first `special` tokens are special ones, found in texts.
 std::string tokenizer_json_text(const TrainedBpe& trained, std::size_t special);
 
 /// The tokenizer_config.json beside it. The first special token ends documents (eos_token); others

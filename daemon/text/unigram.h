@@ -16,7 +16,7 @@
 
 namespace meshloom::text {
 
-/// How the tokens of a text are looked for.
+/// The struct says how the tokens of a text are looked for.
 struct UnigramSearch {
   std::vector<bool> hidden = {};  ///< tokens that no text has, by id; empty: none
   bool single_precision = false;  ///< scores are added up in float32, as sentencepiece does

@@ -18,7 +18,7 @@ bool is_decimal(char32_t c);
 bool is_digit_character(char32_t c);
 bool is_numeric(char32_t c);
 bool is_letter(char32_t c);
-/// Whether repr() shows it as it is.
+/// Tells whether repr() shows it as it is.
 bool is_printable(char32_t c);
 
 /// Appends the upper-case or title-case form, which may be up to three characters.

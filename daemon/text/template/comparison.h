@@ -24,7 +24,7 @@ bool truth(Work& work, const Value& value);
 /// Equal for equal values. Throws for what is no key of a dict.
 std::size_t hash_of(Work& work, const Value& value);
 std::size_t hash_of(std::string_view text);
-/// Whether it may be the key of a dict.
+/// Tells whether it may be the key of a dict.
 bool is_hashable(Work& work, const Value& key);
 
 }  // namespace meshloom::text::chat

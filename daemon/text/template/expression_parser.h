@@ -21,7 +21,7 @@ class ExpressionParser {
   ExpressionPtr expressions(bool conditional = true, std::string_view end = {});
   /// Filters behind `input`, which may be null; `named`: the first has no | in front.
   ExpressionPtr filters(ExpressionPtr input, bool named);
-  /// What may be assigned to: names, tuples of them and, with `attributes`, namespace.name.
+  /// Parses what may be assigned to: names, tuples of them and, with `attributes`, namespace.name.
   Target target(bool attributes, std::string_view end = {});
   Name name();
 

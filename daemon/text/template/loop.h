@@ -14,7 +14,7 @@ struct For;
 
 struct Loop {
   Next next_element;
-  /// What it runs over, if that has a length before it is run over.
+  /// The sequence that it runs over has this length, if that is known before it is run over.
   std::optional<std::size_t> known_length;
   std::int64_t index0 = -1;
   Value current, previous;

@@ -23,7 +23,7 @@ void append(Work& work, std::string& out, std::string_view more);
 std::size_t find_text(Work& work, std::string_view text, std::string_view part, std::size_t from);
 /// The last place.
 std::size_t find_last(Work& work, std::string_view text, std::string_view part);
-/// How often it is there, side by side; not empty.
+/// Returns how often `part`, which is not empty, is there side by side.
 std::int64_t count_text(Work& work, std::string_view text, std::string_view part);
 
 /// Returns the text without white space at the ends, or without characters of `characters`.

@@ -33,9 +33,9 @@ struct Frame;
 /// A variable that nothing was assigned to; no expression gives it.
 struct Missing {};
 struct None {};
-/// What Jinja gives for a name, an attribute or an item that there is not.
+/// Jinja gives this for a name, an attribute or an item that there is not.
 struct Undefined {
-  /// Why, for the error of whoever uses it.
+  /// The text says why, for the error of whoever uses it.
   std::shared_ptr<const std::string> why;
 };
 /// Functions that every template may call.
@@ -181,7 +181,8 @@ struct Method {
   std::string name;
 };
 
-/// What names of a part of a template hold while it runs; names further out are in `parent`.
+/// The names of a part of a template hold these values while it runs; names further out are in
+/// `parent`.
 struct Frame {
   Values slots;
   std::shared_ptr<Frame> parent;

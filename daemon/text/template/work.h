@@ -30,12 +30,12 @@ class Work {
   /// Throws where so many more bytes than are held now would be too many.
   void check_bytes(std::uint64_t bytes) { budget_.check_bytes(bytes, kPart); }
 
-  /// What Python refuses, too: throws InvalidArgument (TEMPLATE_ERROR).
+  /// Refuses what Python refuses, too: throws InvalidArgument (TEMPLATE_ERROR).
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw_error(fmt::format(format, std::forward<Args>(args)...));
   }
-  /// What Python has and this language has not: throws Unimplemented (NOT_OFFERED).
+  /// Refuses what Python has and this language has not: throws Unimplemented (NOT_OFFERED).
   template <typename... Args>
   [[noreturn]] void not_offered(fmt::format_string<Args...> format, Args&&... args) const {
     throw_not_offered(fmt::format(format, std::forward<Args>(args)...));
