@@ -18,8 +18,8 @@ class Disk {
  public:
   virtual ~Disk() = default;
 
-  /// Whether it is another host's, whose daemon then checks every path itself: who asks may only
-  /// see what it was told to read.
+  /// Tells whether it is another host's, whose daemon then checks every path itself: who asks may
+  /// only see what it was told to read.
   virtual bool is_remote() const = 0;
   /// kNone also for what cannot be looked at.
   virtual FileKind kind(const std::filesystem::path& path) = 0;

@@ -34,15 +34,15 @@ UniqueFd open_output(const std::filesystem::path& path, int flags, unsigned mode
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 void write_all_at(int fd, std::string_view bytes, std::uint64_t offset,
                   const std::filesystem::path& path);
-/// What was written survives a crash of the machine once these return. `sync_data` leaves out times
-/// and the like.
+/// Makes what was written survive a crash of the machine once it returns. `sync_data` leaves out
+/// times and the like.
 void sync_file(int fd, const std::filesystem::path& path);
 void sync_data(int fd, const std::filesystem::path& path);
-/// The names in a folder do.
+/// Makes the names in a folder survive a crash of the machine.
 void sync_folder(const std::filesystem::path& folder);
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// What a replaced file outlives once the call has returned. A disk can take seconds to sync.
+/// A replaced file outlives this once the call has returned. A disk can take seconds to sync.
 enum class Outlives { kMachine, kProcess };
 
 /// A new file that becomes `path` with commit(), whole or not at all. Until then, and for ever

@@ -33,7 +33,7 @@ class InputFile {
   /// throw_input_error, and InvalidArgument (NOT_A_REGULAR_FILE) naming what it is instead.
   explicit InputFile(std::filesystem::path path, Links links = Links::kFollow);
 
-  /// Where the bytes of a file come from that another host has.
+  /// A source gives the bytes of a file that another host has.
   class Source {
    public:
     virtual ~Source() = default;
@@ -48,7 +48,7 @@ class InputFile {
   std::uint64_t size() const { return size_; }
   /// Tells it from a file that is put in its place; 0 for one of another host.
   std::uint64_t inode() const { return inode_; }
-  /// Whether every byte that is read comes from another host.
+  /// Tells whether every byte that is read comes from another host.
   bool is_remote() const { return source_ != nullptr; }
 
   /// Fills `out` with the bytes from `offset`. Throws IoError naming the file: FILE_TRUNCATED if

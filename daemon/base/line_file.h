@@ -10,8 +10,8 @@
 
 namespace meshloom::base {
 
-/// What this object appends is in the file whole or not at all; nobody else writes to it meanwhile.
-/// Used by one thread.
+/// The object appends lines that are in the file whole or not at all; nobody else writes to it
+/// meanwhile. Used by one thread.
 class LineFile {
  public:
   /// Makes the file where it is missing. An unfinished last line, as a process leaves that dies

@@ -15,7 +15,7 @@
 
 namespace meshloom::base {
 
-/// What the lines of an attempt have in common.
+/// The lines of an attempt have this in common.
 struct MetricsOrigin {
   std::string job;
   std::int64_t attempt = 1;

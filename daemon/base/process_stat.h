@@ -18,7 +18,7 @@ struct ProcessStat {
   std::int64_t user_ticks = 0, system_ticks = 0;  ///< of CPU, sysconf(_SC_CLK_TCK) a second
   std::uint64_t start_time = 0;  ///< in ticks since boot: tells it from a later one of its number
 
-  /// Whether or not somebody has waited for it.
+  /// Tells whether the process has ended, also where nobody has waited for it yet.
   bool has_ended() const { return state == 'Z' || state == 'X'; }
 };
 

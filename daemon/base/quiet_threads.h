@@ -4,7 +4,7 @@
 
 namespace meshloom::base {
 
-/// How often a thread of libgomp looks whether it may go on before it sleeps, where it waits for
+/// A thread of libgomp looks so often whether it may go on before it sleeps, where it waits for
 /// another. Its own default is some milliseconds of looking: where other programs have the cores,
 /// the thread that waits then takes the time of the one that it waits for, and steps take twenty
 /// times as long or more. This costs steps of small models about a hundredth where the cores are

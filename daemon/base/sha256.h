@@ -27,7 +27,7 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
-/// Whether a text is spelled as a digest.
+/// Tells whether a text is spelled as a digest.
 bool is_sha256(std::string_view text);
 
 }  // namespace meshloom::base

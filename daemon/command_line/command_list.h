@@ -24,7 +24,8 @@ struct CommandEntry {
 /// Every command of the program, each before those below it.
 std::vector<CommandEntry> list_commands(const CLI::App& app);
 
-/// Whether this is a group of options, which has no name, or a command. Filters of get_subcommands.
+/// Tells whether this is a group of options, which has no name, or a command. Filters of
+/// get_subcommands.
 bool is_group(const CLI::App* app);
 bool is_command(const CLI::App* app);
 

@@ -15,7 +15,8 @@ struct UnknownOption {
   std::string value;  ///< what was meant as its value, perhaps; may be empty
 };
 
-/// What a program knows of such an option beside its names, as half a sentence; empty if nothing.
+/// Tells what a program knows of such an option beside its names, as half a sentence; empty if
+/// nothing.
 using OptionHint = std::function<std::string(const UnknownOption&)>;
 
 /// Tells what a program knows of a word that is no command behind `path`, as half a sentence; empty

@@ -26,7 +26,8 @@ EnvironmentLookup process_environment();
 /// mpirun with its arguments, the program first.
 std::vector<std::string> launch_arguments(const LaunchOptions& options);
 
-/// What Open MPI 4 (OMPI_) and 5 (PRTE_) need in their environment, without what is set already:
+/// Returns what Open MPI 4 (OMPI_) and 5 (PRTE_) need in their environment, without what is set
+/// already:
 ///   - both refuse root unless it confirms that it means it;
 ///   - Open MPI 4 kills all ranks a second after it was asked to end them or one has died, too soon
 ///     for the others to find and tell the cause. Eight seconds do. Open MPI 5 kills them after

@@ -16,7 +16,7 @@ class LaunchedProcesses {
   explicit LaunchedProcesses(LaunchRecord record) : record_(std::move(record)) {}
 
   const LaunchRecord& record() const { return record_; }
-  /// Whether mpirun still runs.
+  /// Tells whether mpirun still runs.
   bool launcher_runs() const { return runs(record_.launcher); }
   /// Returns the processes of the launch that still run: the session that mpirun leads. Where
   /// mpirun has gone, a session of its number may be another one: then only processes that were

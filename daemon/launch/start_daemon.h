@@ -42,7 +42,8 @@ enum class StartEnd {
 struct StartWait {
   std::chrono::milliseconds patience{0};
   std::function<void()> slow;  ///< called once if it takes some seconds
-  /// Whether the daemon at this address serves. Asked again and again once there is an address.
+  /// Tells whether the daemon at this address serves. It is asked again and again once there is an
+  /// address.
   std::function<bool(const std::string& address)> serves;
   std::function<bool()> interrupted;
 };

@@ -24,8 +24,8 @@ struct FoundDaemon {
 /// that was started by hand is known by the lock that it has. Throws as read_record().
 std::optional<FoundDaemon> find_on(const std::filesystem::path& state_dir);
 
-/// Where this account keeps which daemons it has started: $XDG_STATE_HOME/meshloom/daemons, by
-/// default below ~/.local/state. Empty if there is no home.
+/// Returns the folder where this account keeps which daemons it has started:
+/// $XDG_STATE_HOME/meshloom/daemons, by default below ~/.local/state. Empty if there is no home.
 std::filesystem::path started_folder();
 
 /// Puts a daemon on that list, or takes it off. Throws IoError if the list cannot be written.
