@@ -47,8 +47,8 @@ class DimOrder {
   bool by_row() const { return rows_ != nullptr; }
   int row_dim() const { return row_dim_; }
   std::int64_t rows() const { return rows_ ? static_cast<std::int64_t>(rows_->size()) : 0; }
-  /// What part `index` holds; neighbouring ranges are merged. Throws InvalidArgument if rows
-  /// differ.
+  /// Returns what part `index` holds; neighbouring ranges are merged. Throws InvalidArgument if
+  /// rows differ.
   IndexRanges part(int index) const;
   /// Returns what part `index` holds in row `row`, which is the same in any row of an order without
   /// rows.

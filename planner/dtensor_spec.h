@@ -59,7 +59,7 @@ class DTensorSpec {
   bool replicated() const;  ///< R on every mesh dim
   bool has_partial() const;
 
-  /// What the rank at `coordinates` (one per mesh dim) holds.
+  /// Returns what the rank at `coordinates` (one per mesh dim) holds.
   LocalPart local_part(const std::vector<int>& coordinates) const;
   Shape local_shape(const std::vector<int>& coordinates) const;
 
@@ -68,7 +68,7 @@ class DTensorSpec {
   std::uint64_t hash() const { return hash_; }
 
  private:
-  /// What is held of a dim, in one row if its order is by rows.
+  /// Returns what is held of a dim, in one row if its order is by rows.
   IndexRanges shard_dim(const DimShardOrder& shards, const std::vector<int>& coordinates,
                         std::int64_t row) const;
   std::uint64_t compute_hash() const;

@@ -24,9 +24,9 @@ struct RowLists {
   std::vector<IndexRanges> lists;  ///< one per row that is held, in their order; equally long
 };
 
-/// What one rank holds. Local element (i, j, ..) is the i-th of the list of dim 0, the j-th of the
-/// list of dim 1 and so on; a dim may have a list per row of another dim. Whoever copies by ranges
-/// goes block by block.
+/// A part is what one rank holds. Local element (i, j, ..) is the i-th of the list of dim 0, the
+/// j-th of the list of dim 1 and so on; a dim may have a list per row of another dim. Whoever
+/// copies by ranges goes block by block.
 class LocalPart {
  public:
   /// Makes the part of a tensor without dims, which is one element.
@@ -77,8 +77,8 @@ struct Box {
 /// Boxes are in a fixed order that every rank finds alike.
 using Boxes = std::vector<Box>;
 
-/// What part `from` and part `to` of one global tensor share; row-major over the ranges of `to`,
-/// block by block of it. Empty blocks are left out.
+/// Returns what part `from` and part `to` of one global tensor share; row-major over the ranges of
+/// `to`, block by block of it. Empty blocks are left out.
 Boxes common_boxes(const LocalPart& from, const LocalPart& to);
 std::int64_t count_elements(const Boxes&);
 

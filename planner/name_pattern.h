@@ -19,8 +19,8 @@ namespace meshloom::planner {
 /// if a set is not closed, empty or runs backwards.
 bool matches_pattern(std::string_view pattern, std::string_view name);
 
-/// Whether the pattern matches `name` or a name that it lies below: "transformer.h.*" covers all
-/// parameters of the layers. Throws as matches_pattern.
+/// Tells whether the pattern matches `name` or a name that it lies below: "transformer.h.*" covers
+/// all parameters of the layers. Throws as matches_pattern.
 bool covers_pattern(std::string_view pattern, std::string_view name);
 
 /// Which of `patterns` applies to `name`: an exact name before a pattern, then the one with more

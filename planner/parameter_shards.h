@@ -47,8 +47,8 @@ ShardChoice choose_shard(const ShardCandidate& candidate, int ranks, const Shard
 std::vector<ShardChoice> choose_shards(const std::vector<ShardCandidate>& candidates, int ranks,
                                        const ShardOptions& options);
 
-/// Whether the shards of a parameter that is sharded along `dim`, the largest of `elements`, travel
-/// straight between their places; all others of a unit travel packed, in one message.
+/// Tells whether the shards of a parameter that is sharded along `dim`, the largest of `elements`,
+/// travel straight between their places; all others of a unit travel packed, in one message.
 bool shards_travel_alone(int dim, std::int64_t elements);
 /// Flat buffers of a unit: tensors that are not packed begin at a multiple of so many elements.
 std::int64_t align_shard(std::int64_t elements);

@@ -14,7 +14,7 @@ constexpr std::int64_t token_budget(std::int64_t size, int ranks, int rank) {
   return size / ranks + (rank < size % ranks ? 1 : 0);
 }
 
-/// How many elements a rank holds in the first and in the second half of a stretch.
+/// A rank holds so many elements in the first and in the second half of a stretch.
 struct ChunkPair {
   std::int64_t head = 0, tail = 0;
 };

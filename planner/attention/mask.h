@@ -24,8 +24,8 @@ struct AttentionMask {
 
 /// The keys of [0, keys) that some of the queries in `queries` sees: one range, maybe empty.
 ShardRange visible_keys(const AttentionMask& mask, ShardRange queries, std::int64_t keys);
-/// How many pairs of a query in `queries` and a key in `keys` see each other. Takes as long for
-/// millions as for one.
+/// Returns how many pairs of a query in `queries` and a key in `keys` see each other. Takes as long
+/// for millions as for one.
 std::int64_t visible_area(const AttentionMask& mask, ShardRange queries, ShardRange keys);
 
 /// A stretch of a sequence that belongs to one document.
@@ -45,7 +45,7 @@ class SequenceDocuments {
   /// They cover the sequence, in its order.
   const std::vector<DocumentRun>& runs() const { return runs_; }
   int count() const { return static_cast<int>(elements_.size()); }
-  /// What a document holds, ascending.
+  /// Returns what a document holds, ascending.
   const IndexRanges& elements(int document) const {
     return elements_[static_cast<std::size_t>(document)];
   }
@@ -56,7 +56,7 @@ class SequenceDocuments {
   std::vector<IndexRanges> elements_;
 };
 
-/// What the queries of one row may see: null documents mean that the row is one.
+/// The queries of one row may see this: null documents mean that the row is one.
 struct RowMask {
   AttentionMask mask;
   std::shared_ptr<const SequenceDocuments> documents;

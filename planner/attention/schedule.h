@@ -10,7 +10,7 @@
 
 namespace meshloom::planner {
 
-/// What a rank holds of a sequence.
+/// A rank holds this of a sequence.
 struct SequencePart {
   IndexRanges queries;
   IndexRanges keys;
@@ -36,11 +36,11 @@ std::vector<AttentionStep> attention_schedule(int rank, const std::vector<Sequen
 std::vector<IndexRanges> requested_keys(int source, const std::vector<SequencePart>& parts,
                                         const RowMask& row);
 
-/// How many keys a rank gets from others.
+/// Returns how many keys a rank gets from others.
 std::int64_t remote_keys(int rank, const std::vector<AttentionStep>& steps);
 
-/// Where in a list of ranges the elements `wanted` lie, which it holds in that order: places
-/// counted along the list.
+/// Returns where in a list of ranges the elements `wanted` lie, which it holds in that order:
+/// places counted along the list.
 IndexRanges places_in(const IndexRanges& held, const IndexRanges& wanted);
 
 }  // namespace meshloom::planner

@@ -9,14 +9,14 @@
 
 namespace meshloom::planner {
 
-/// What attention to a document takes: its tokens, and the pairs of a query and a key.
+/// Attention to a document takes this much: its tokens, and the pairs of a query and a key.
 struct DocumentWork {
   std::int64_t tokens = 0, area = 0;
 
   double area_of_token() const { return static_cast<double>(area) / static_cast<double>(tokens); }
 };
 
-/// What a rank still lacks.
+/// A rank still lacks this much.
 struct RankRoom {
   std::int64_t tokens = 0;
   double area = 0.0;

@@ -15,7 +15,7 @@
 
 namespace meshloom::planner {
 
-/// What a tensor is, for reports.
+/// A label says what a tensor is, for reports.
 struct TensorLabel {
   std::string module = {};     ///< that gives it; of a block's without the block's own name
   std::string parameter = {};  ///< of that module; "": what the module gives
@@ -85,7 +85,7 @@ class LayoutPass {
   /// Inputs that are left out are null. Throws Unimplemented for a plain input.
   PassResult run(OpId op, const std::vector<PassTensorPtr>& inputs, const OpAttributes& attributes,
                  const TensorLabel& outputs);
-  /// What a style does to a tensor that goes into a module or comes out. `tensor` may be null.
+  /// Does what a style does to a tensor that goes into a module or comes out. `tensor` may be null.
   PassTensorPtr apply(const ArgumentRule& rule, const PassTensorPtr& tensor);
 
   /// Elements of each piece of memory that a rank takes for tensors, the first rank's.
@@ -96,7 +96,7 @@ class LayoutPass {
 
  private:
   PlacedInput place(PassTensor& tensor, const SpecPtr& to, const SpecPtr& grad);
-  /// Whether a message is needed.
+  /// Returns whether a message is needed.
   bool move(const SpecPtr& from, const SpecPtr& to, const TensorLabel& label, bool backward,
             bool unshared = false);
   PassTensorPtr made(const SpecPtr& spec, const SpecPtr& grad, const TensorLabel& label);

@@ -49,7 +49,7 @@ struct LocalModel {
   ActivationEstimate activations{};
   std::int64_t rows = 0;  ///< tokens of a micro batch
   std::int64_t element_bytes = 4;
-  /// Whether summands are the gradients of biases alone, as without sequence parallelism.
+  /// If true, summands are the gradients of biases alone, as without sequence parallelism.
   bool biases_alone = true;
   GradientSums gradient_sums{};            ///< of parameters that fsdp does not shard
   UnitSize trained_root{};                 ///< of `root`: parameters that are trained

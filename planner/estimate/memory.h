@@ -26,7 +26,8 @@ struct MemoryEstimate {
   std::int64_t staged = 0;
 
   std::int64_t total() const;
-  /// What the allocator of tensors hands out: all but `communication` and `process`.
+  /// Returns the bytes that the allocator of tensors hands out: all but `communication` and
+  /// `process`.
   std::int64_t tensors() const { return total() - communication - process; }
 };
 

@@ -46,7 +46,7 @@ struct GraphStep {
   OpAttributes attributes = {};
   std::vector<int> inputs = {};  ///< -1: left out
   std::vector<int> outputs = {};
-  // What costs depend on, but layouts do not.
+  // Costs depend on these, but layouts do not.
   bool input_activation = false;  ///< kLinear: x is activated first, and so again in backward
   bool keeps_output = false;      ///< kUnary: backward reads what it gives, not what it takes
   bool causal = false;            ///< kAttention

@@ -12,7 +12,7 @@
 
 namespace meshloom::planner {
 
-/// What a step of the graph takes and gives on the rank that holds most.
+/// A step of the graph takes and gives this on the rank that holds most.
 struct PassStep {
   std::vector<PlacedInput> inputs = {};
   std::vector<Shape> outputs = {};
@@ -34,7 +34,7 @@ struct AttentionWork {
   double features = 0.0;    ///< of the queries of a token
 };
 
-/// What a forward multiplies for a token of the micro batch, on average.
+/// A forward multiplies so much for a token of the micro batch, on average.
 struct ForwardWork {
   double in_blocks = 0.0;  ///< multiplications with weights
   double outside = 0.0;

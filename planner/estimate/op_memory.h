@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// Where the gradient of an input lies.
+/// The gradient of an input lies in one of these places.
 enum class GradientMemory : std::uint8_t {
   kNone,     ///< it has none
   kOwn,      ///< in memory that backward takes

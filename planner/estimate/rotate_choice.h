@@ -10,7 +10,7 @@
 
 namespace meshloom::planner {
 
-/// Where the ranks of a sequence are: `stride` ranks apart, on hosts of `ranks_per_host`.
+/// The ranks of a sequence are at these places: `stride` ranks apart, on hosts of `ranks_per_host`.
 struct SequencePlace {
   int stride = 1;
   int ranks_per_host = 1;
@@ -40,9 +40,9 @@ std::vector<RotateCost> rotate_costs(const AttentionSizes& sizes, const Sequence
 AttentionSizes attention_sizes(const ModelShape& model, const MeshSizes& mesh,
                                const ParallelPlan& plan, const Workload& work);
 
-/// What the rank that computes most has of the call's attention, over the mean of all ranks:
-/// balance of the mask, and query heads that the neighbours of Ulysses cannot share evenly. 1 if
-/// there is one rank.
+/// Returns what the rank that computes most has of the call's attention, over the mean of all
+/// ranks: balance of the mask, and query heads that the neighbours of Ulysses cannot share evenly.
+/// 1 if there is one rank.
 double busiest_share(const AttentionSizes& sizes, const ContextParallelPlan& plan);
 
 /// `plan` with what it leaves open for cp: the balancer kMaskArea if chosen_balancer says so for

@@ -23,7 +23,7 @@ struct ModelParameter {
 
   /// The dim that tp shards; -1: none.
   int sharded_dim() const;
-  /// What tp rank `index` holds.
+  /// Returns the shape of what tp rank `index` holds.
   Shape local_shape(int index) const { return spec->local_shape({index}); }
 };
 

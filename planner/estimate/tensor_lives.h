@@ -31,11 +31,11 @@ class TensorLives {
   const std::vector<RunLives>& runs() const { return runs_; }
   /// The most there is, all blocks together.
   std::int64_t peak() const { return peak_; }
-  /// What is there when backward has gone through all blocks.
+  /// Returns the bytes that are there when backward has gone through all blocks.
   std::int64_t behind_blocks() const { return behind_blocks_; }
 
  private:
-  /// What was recorded of a step.
+  /// The node keeps what was recorded of a step.
   struct Node {
     std::vector<int> saved;  ///< pieces
     int gradient = -1;       ///< of input 0, made in forward

@@ -19,7 +19,8 @@ struct MeshSizes {
   std::int64_t ranks() const { return std::int64_t{dp} * fsdp * cp * tp; }
   /// Over which fully_shard shards parameters: fsdp and cp as one dim; 1 without fsdp.
   int parameter_shards() const { return fsdp > 1 ? fsdp * cp : 1; }
-  /// That hold copies of what a rank holds of the parameters: dp, and without fsdp those of cp.
+  /// Returns how many ranks hold copies of what a rank holds of the parameters: dp, and without
+  /// fsdp those of cp.
   int parameter_copies() const { return fsdp > 1 ? dp : dp * cp; }
   bool operator==(const MeshSizes&) const = default;
 };

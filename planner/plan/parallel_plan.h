@@ -16,7 +16,7 @@
 
 namespace meshloom::planner {
 
-/// What fully_shard shards of the parameters that a pattern names.
+/// fully_shard shards this dim of the parameters that a pattern names.
 struct DimChoice {
   std::string pattern;
   std::optional<int> dim;  ///< nullopt: whole on every rank
@@ -33,7 +33,7 @@ struct FullyShardPlan {
   bool operator==(const FullyShardPlan&) const = default;
 };
 
-/// What the blocks that a pattern names ("transformer.h.[0-3]") keep.
+/// The blocks that a pattern names ("transformer.h.[0-3]") keep what this mode says.
 struct CheckpointChoice {
   std::string pattern;
   ActivationCheckpoint mode = ActivationCheckpoint::kNone;
@@ -66,12 +66,12 @@ std::string to_string(const ParallelPlan& plan);
 /// layouts.
 StylePlan styles_of(const ParallelPlan& plan, const StylePlan& default_styles);
 
-/// What fully_shard is told of the parameters of these names. Throws InvalidArgument for a pattern
-/// that matches nothing, with near misses, and for two that match equally well.
+/// Returns what fully_shard is told of the parameters of these names. Throws InvalidArgument for a
+/// pattern that matches nothing, with near misses, and for two that match equally well.
 ShardOptions shard_options(const FullyShardPlan& plan, const std::vector<std::string>& parameters);
 
-/// What every block keeps, in the order of the blocks of these parameters. Throws InvalidArgument
-/// as shard_options does.
+/// Returns what every block keeps, in the order of the blocks of these parameters. Throws
+/// InvalidArgument as shard_options does.
 std::vector<ActivationCheckpoint> block_checkpoints(const ParallelPlan& plan,
                                                     const std::vector<std::string>& parameters);
 

@@ -38,16 +38,16 @@ inline constexpr int kMostActivationDims = 3;
 struct ParallelStyle {
   StyleKind kind = StyleKind::kColwise;
 
-  /// What a plain tensor that comes in (goes out) is taken to be, by position. Nothing given: the
-  /// style's default. Prepare styles need as many as there are desired ones.
+  /// A plain tensor that comes in (goes out) is taken to have these layouts, by position. Nothing
+  /// given: the style's default. Prepare styles need as many as there are desired ones.
   std::optional<ArgumentLayouts> input_layouts = {};
   std::optional<ArgumentLayouts> desired_input_layouts = {};
   std::map<std::string, ArgumentLayout> input_kwarg_layouts = {};  ///< by argument name
   std::map<std::string, ArgumentLayout> desired_input_kwarg_layouts = {};
   std::optional<ArgumentLayouts> output_layouts = {};
   std::optional<ArgumentLayouts> desired_output_layouts = {};
-  /// Whether the module is given (gives) plain local tensors. Defaults: inputs false; outputs true,
-  /// of SequenceParallel false.
+  /// If true, the module is given (gives) plain local tensors. Defaults: inputs false; outputs
+  /// true, of SequenceParallel false.
   std::optional<bool> use_local_input = {};
   std::optional<bool> use_local_output = {};
   std::int64_t sequence_dim = 1;  ///< SequenceParallel

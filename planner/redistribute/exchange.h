@@ -34,7 +34,7 @@ struct RankExchange {
   ///   kReduceScatter  sends: what a member gets of the sum, this one's own included
   ///   kAllToAll, kSendRecv  both; empty for this member itself
   std::vector<Boxes> sends, receives;
-  /// What stays on this rank: kAllToAll, kSendRecv, kSlice, and kToPartial of a shard.
+  /// These boxes stay on this rank: kAllToAll, kSendRecv, kSlice, and kToPartial of a shard.
   Boxes kept;
 };
 

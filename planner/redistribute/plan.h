@@ -11,9 +11,9 @@
 
 namespace meshloom::planner {
 
-/// What a step does with the group over its mesh dims. Shards may be uneven or empty. The steps
-/// with shards put every element where local_part has it: one shard after the other in group order
-/// along the tensor dim, unless a dim order shards it (exchange.h tells then).
+/// The kind says what a step does with the group over its mesh dims. Shards may be uneven or empty.
+/// The steps with shards put every element where local_part has it: one shard after the other in
+/// group order along the tensor dim, unless a dim order shards it (exchange.h tells then).
 enum class StepKind : std::uint8_t {
   /// P -> R: sums in group order. Its dims are of one Partial op, but sum and avg may be mixed: the
   /// sum is divided by the product of the avg dims.

@@ -18,7 +18,7 @@ namespace meshloom::planner {
 /// Most mesh dims larger than 1 that a planner takes: a state must fit 64 bits.
 inline constexpr int kMaxSearchDims = 7;
 
-/// What a mesh dim holds: R, one of four Partials, or a shard of a tensor dim.
+/// The code says what a mesh dim holds: R, one of four Partials, or a shard of a tensor dim.
 using HoldCode = std::uint8_t;
 inline constexpr HoldCode kHoldReplicate = 0;
 constexpr HoldCode hold_partial(PartialOp op) {
@@ -119,7 +119,8 @@ class SearchSpace {
   void fill_plain_sizes();
   std::int64_t ordered_size(const LayoutState&, int tensor_dim) const;
   const DimOrderPtr& order_of(int mesh_dim, DimOrderChoice order) const;
-  /// Where the rows lie of the order by which a state shards `tensor_dim`; -1 if it has none.
+  /// Returns the dim in which the rows lie of the order by which a state shards `tensor_dim`; -1 if
+  /// it has none.
   int row_dim(const LayoutState& state, int tensor_dim) const;
   bool rows_meet(const LayoutState& state, int tensor_dim, const DimOrder& order) const;
 

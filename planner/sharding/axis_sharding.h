@@ -16,7 +16,7 @@
 
 namespace meshloom::planner {
 
-/// How one tensor shows an axis.
+/// A use says how one tensor shows an axis.
 struct AxisUse {
   int dim = -1;  ///< of the tensor; -1: it does not have the axis
   std::int64_t prefix = 1;

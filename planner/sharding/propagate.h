@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// How an op runs on the shards, for every rank alike.
+/// The decision says how an op runs on the shards, for every rank alike.
 ///
 /// Gradients: the gradient of an output has the output's layout with Partial replaced by Replicate.
 /// Given that, each rank's backward of its local op leaves the gradient of input i in

@@ -34,7 +34,7 @@ class StrategySearch {
   // --- What a choice means
   const ShardAxis* axis(int strategy) const;
   const PartialStrategy* partial(int strategy) const;
-  /// How the mesh dims that chose axis `index` shard it.
+  /// Returns how the mesh dims that chose axis `index` shard it.
   const AxisSharding& sharding(const StrategyChoice& choice, int index);
   /// The sharding as the order of the dim in which a tensor shows the axis.
   DimSharding sharding_of_input(const ShardAxis& axis, const AxisSharding& sharding,
@@ -45,7 +45,7 @@ class StrategySearch {
   Placement output_placement(int strategy, std::size_t output) const;
 
  private:
-  /// What a strategy on one mesh dim costs at the least.
+  /// A strategy on one mesh dim costs this at the least.
   struct Scored {
     int strategy = 0;
     double cost = 0.0;
