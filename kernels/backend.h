@@ -54,16 +54,16 @@ class Backend {
   // describe, fast_dtype and memory may be called by any thread, beside all other calls, and make
   // no context on the device: a daemon asks all devices at its start.
   virtual ComputeDescription describe() const = 0;
-  /// What `dtype: auto` means here for a model of so many channels (hidden size): bfloat16 where
-  /// that trains faster than float32, else float32. A fixed table; nothing is timed.
+  /// Returns what `dtype: auto` means here for a model of so many channels (hidden size): bfloat16
+  /// where that trains faster than float32, else float32. A fixed table; nothing is timed.
   virtual DType fast_dtype(std::int64_t channels) const = 0;
 
   // --- Memory
   /// A new source of memory of a kind, which `threads` touch: kDevice and kHost. kSymmetric is not
   /// one backend's to give: Unimplemented.
   virtual std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) = 0;
-  /// What there is of the device's memory, whoever uses it. The CPU's is the host's, whatever part
-  /// of it a process may use.
+  /// Returns what there is of the device's memory, whoever uses it. The CPU's is the host's,
+  /// whatever part of it a process may use.
   virtual DeviceMemory memory() const = 0;
   /// A stream of its own on a device of this backend, without work.
   virtual std::shared_ptr<OwnedStream> make_stream(Device device) = 0;
@@ -208,8 +208,8 @@ class Backend {
   }
   virtual void attention_backward(const KernelContext&, const AttentionGrads&,
                                   const AttentionInputs&, const AttentionOptions&) = 0;
-  /// Whether attention_backward of these reads grads.delta, which this call does not; else delta
-  /// need not be given.
+  /// Tells whether attention_backward of these arguments reads grads.delta, which this call does
+  /// not; else delta need not be given.
   virtual bool reads_attention_delta(const AttentionGrads&, const AttentionInputs&,
                                      const AttentionOptions&) const {
     return true;

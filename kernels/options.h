@@ -12,7 +12,7 @@
 
 namespace meshloom::kernels {
 
-/// What a matmul does to its result before storing it.
+/// A matmul does this to its result before storing it.
 enum class Epilogue : std::uint8_t {
   kNone,
   kBias,          ///< + bias[N]
@@ -39,9 +39,9 @@ struct MatmulOptions {
   /// Every row of y gets the bits that such a product of that row alone would give, however many
   /// rows there are. y and a then have 2 dims and nothing receives the pre-activation.
   bool batch_invariant = false;
-  /// Where defined, y [M,N] = (a b * rows[i] * columns[j] + bias[j]) * result, in float32 and
-  /// rounded once: a and b have 2 dims, alpha is 1, beta 0, the bias float32, the epilogue kNone or
-  /// kBias. y is contiguous, of any floating dtype that `copy` converts float32 to.
+  /// If these are defined, y [M,N] = (a b * rows[i] * columns[j] + bias[j]) * result, in float32
+  /// and rounded once: a and b have 2 dims, alpha is 1, beta 0, the bias float32, the epilogue
+  /// kNone or kBias. y is contiguous, of any floating dtype that `copy` converts float32 to.
   ProductScales scales;
 };
 
@@ -155,7 +155,7 @@ struct RopeOptions {
   bool inverse = false;  ///< rotate back: the gradient
 };
 
-/// What stands for a class that another rank's slice holds.
+/// This id stands for a class that another rank's slice holds.
 inline constexpr std::int64_t kOtherSlice = -1;
 
 /// Ids [begin, end).
@@ -206,7 +206,7 @@ struct OutputLossGrads {
   bool accumulate_params = false;
 };
 
-/// How the output loss goes over rows (Backend::output_loss_plan).
+/// The plan says how the output loss goes over rows (Backend::output_loss_plan).
 struct OutputLossPlan {
   std::int64_t block = 0;  ///< rows whose gradients of the logits go through the products together
   std::int64_t chunk = 0;  ///< rows of logits at a time; a block is split into them
@@ -228,7 +228,7 @@ struct OptimizerTensor {
   float weight_decay = 0.0f;
 };
 
-/// What an optimizer step reads from device memory, so that nobody waits for the device to begin
+/// An optimizer step reads these from device memory, so that nobody waits for the device to begin
 /// it. One element each, on the backend's device.
 struct StepScalars {
   TensorView lr{};    ///< float32
@@ -259,7 +259,8 @@ struct DeviceMemory {
   std::int64_t all = 0;
 };
 
-/// What a device computes with. Results of one compute class and table are bitwise comparable.
+/// The struct says what a device computes with. Results of one compute class and table are bitwise
+/// comparable.
 struct ComputeDescription {
   std::string compute_class;   ///< in use: "avx512_bf16"
   std::string hardware_class;  ///< the highest that the hardware offers

@@ -11,7 +11,8 @@
 
 namespace meshloom {
 
-/// What kind of failure it is. `daemon/control/net/status.cpp` maps each to one gRPC status code.
+/// The kind says what failure it is. `daemon/control/net/status.cpp` maps each to one gRPC status
+/// code.
 enum class ErrorKind {
   kInvalidArgument,     ///< the request or value is wrong whatever the state
   kNotFound,            ///< a named thing does not exist

@@ -33,8 +33,8 @@ inline std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes,
   return divide_up(rows, pieces);
 }
 
-/// What of the output loss is there at a time: rows of logits, and of gradients that go through the
-/// products together (OutputLossPlan::chunk and block).
+/// So many rows of the output loss are there at a time: rows of logits, and of gradients that go
+/// through the products together (OutputLossPlan::chunk and block).
 struct LossPieces {
   std::int64_t block = 0;
   std::int64_t chunk = 0;

@@ -33,7 +33,8 @@ class Event {
   virtual void record(const Stream& stream) = 0;
   /// Blocks the host until all work before the mark is done; returns at once if there is no mark.
   virtual void wait() = 0;
-  /// Whether all work before the mark is done; true if there is no mark. Asks, and never waits.
+  /// Tells whether all work before the mark is done; true if there is no mark. Asks, and never
+  /// waits.
   virtual bool done() = 0;
   /// Seconds from when the device came to the mark of `start` to when it came to this one. Waits
   /// for both, which are recorded.

@@ -27,7 +27,7 @@ HWY_INLINE ColumnV larger_or_nan(ColumnV a, ColumnV b) {
   return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Max(a, b)));
 }
 
-// What a column takes in of its next element.
+// Returns the column with its next element taken in.
 HWY_INLINE ColumnV with_term(TermTag<Term::kSum>, ColumnV acc, ColumnV x, ColumnV) {
   return hn::Add(acc, x);
 }

@@ -29,8 +29,8 @@ CpuClass hardware_cpu_class();
 /// class; OpenBLAS reads OPENBLAS_CORETYPE when it is loaded, so set that too.
 CpuClass cpu_class();
 
-/// Whether own kernels may use dot products of bfloat16 pairs now: the class has them, and the
-/// instruction set of own kernels is not forced below.
+/// Tells whether own kernels may use dot products of bfloat16 pairs now: the class has them, and
+/// the instruction set of own kernels is not forced below.
 bool bfloat16_dot_products();
 
 /// Which tile registers (matrix_tiles.h) own kernels multiply bfloat16 with now: those of AMX where
@@ -42,8 +42,9 @@ TileRegisters tile_registers();
 /// for tests. It needs AVX512_BF16. Not to be called while kernels run.
 void force_model_tiles(bool model);
 
-/// What `dtype: auto` means on a CPU of this class for a model of so many channels (hidden size):
-/// bfloat16 where that trains faster than float32, else float32. A fixed table; nothing is timed.
+/// Returns what `dtype: auto` means on a CPU of this class for a model of so many channels (hidden
+/// size): bfloat16 where that trains faster than float32, else float32. A fixed table; nothing is
+/// timed.
 DType fast_dtype(CpuClass cpu_class, std::int64_t channels);
 
 }  // namespace meshloom::kernels::cpu

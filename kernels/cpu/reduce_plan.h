@@ -8,8 +8,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// What is taken over the elements: their sum, the sum of squared distances to a center, the
-/// maximum.
+/// A reduction takes this over the elements: their sum, the sum of squared distances to a center,
+/// the maximum.
 enum class Term { kSum, kSquares, kMax };
 template <Term term>
 struct TermTag {};

@@ -78,8 +78,8 @@ struct BackwardScratch {
   }
 };
 
-/// Whether heads, or keys of one query, share elements of grad_bias: then one thread at a time may
-/// add.
+/// Tells whether heads, or keys of one query, share elements of grad_bias: then one thread at a
+/// time may add.
 inline bool shared_bias_gradient(const AttentionProblem& p, const TensorView& grad_bias) {
   if (!grad_bias.defined()) return false;
   return (p.batch > 1 && grad_bias.stride(0) == 0) || (p.heads > 1 && grad_bias.stride(1) == 0) ||

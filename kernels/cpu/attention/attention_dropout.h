@@ -45,7 +45,7 @@ HWY_INLINE void draw_values(const PhiloxStream& stream, DropoutValues& values) {
   }
 }
 
-// Where a query stands in the order of draws: its position without the offset.
+// Returns where a query stands in the order of draws: its position without the offset.
 HWY_INLINE std::uint64_t drawn_position(const HeadScope& head, std::int64_t query) {
   const AttentionProblem& p = head.problem;
   return static_cast<std::uint64_t>(p.position_base + p.query_positions.ids[query] -

@@ -88,7 +88,7 @@ void prepare_attention(AttentionProblem& problem, SpanCutter& cutter);
 /// threads are evenly busy: at least 9 tenths of the last round.
 std::int64_t choose_parts(const AttentionProblem& problem, std::int64_t tiles, int threads);
 
-/// What queries with these spans see of keys with those.
+/// Returns what queries with these spans see of keys with those.
 inline Seen seen(const AttentionProblem& problem, Span32 query, Span32 key) {
   const std::int32_t low = key.low - query.high, high = key.high - query.low;
   if (low > problem.farthest || high < problem.nearest) return Seen::kNone;
@@ -100,7 +100,7 @@ inline Seen same_document(Span32 query, Span32 key) {
   return one && query.low == key.low ? Seen::kAll : Seen::kPartly;
 }
 
-/// What one tile of queries sees of one tile of keys, unit by unit.
+/// The map says what one tile of queries sees of one tile of keys, unit by unit.
 struct TileMap {
   Seen all = Seen::kNone;
   int key_units = 0, query_units = 0, query_panels = 0;  ///< that hold any key or query

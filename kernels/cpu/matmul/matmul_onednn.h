@@ -17,7 +17,8 @@ void lower_onednn(CpuClass);
 /// float32 by oneDNN's sgemm. Threads as LibraryThreads says.
 void onednn_sgemm(const Gemm&);
 
-/// What a oneDNN matmul primitive is made for, besides its sizes, layouts and beta. alpha is 1.
+/// A oneDNN matmul primitive is made for these types, besides its sizes, layouts and beta. alpha is
+/// 1.
 struct OneDnnTypes {
   DType operands = DType::kFloat32;  ///< of a, b and bias
   DType y = DType::kFloat32;

@@ -30,7 +30,7 @@ enum class MatmulProvider : std::uint8_t {
 MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm,
                                       bool batch_invariant = false);
 
-/// Whether it takes bfloat16 operands as they are.
+/// Tells whether it takes bfloat16 operands as they are.
 constexpr bool takes_bfloat16(MatmulProvider provider) {
   return provider != MatmulProvider::kOneDnnSgemm && provider != MatmulProvider::kOpenBlas;
 }

@@ -12,7 +12,7 @@ struct Bf16Pair {
   std::uint32_t bits = 0;
 };
 
-/// How many values along the summed dim one element of an operand holds.
+/// One element of an operand holds so many values along the summed dim.
 template <typename Element>
 inline constexpr std::int64_t kPerElement = 1;
 template <>

@@ -108,7 +108,7 @@ class AmxTiles {
 };
 #endif
 
-/// What multiply_tiles reads: up to 32 rows of a [rows, depth] and b [depth, columns].
+/// multiply_tiles reads these: up to 32 rows of a [rows, depth] and b [depth, columns].
 struct TileOperands {
   std::int64_t depth = 0;  ///< pairs, a multiple of 16
   const Bf16Pair* a = nullptr;

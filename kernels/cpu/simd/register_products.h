@@ -97,9 +97,9 @@ HWY_INLINE void multiply(std::int64_t depth, const Element* HWY_RESTRICT a,
   }
 }
 
-// As above with rows of a `row_step` apart and their elements next to each other. Three rows share
-// a base pointer, which x86 addresses as base, base + step and base + 2 step: a pointer per row
-// would not fit its registers.
+// Multiplies as above, but with rows of a `row_step` apart and their elements next to each other.
+// Three rows share a base pointer, which x86 addresses as base, base + step and base + 2 step: a
+// pointer per row would not fit its registers.
 template <int kRows, int kVectors, typename Element>
 HWY_INLINE void multiply_rows(std::int64_t depth, const Element* HWY_RESTRICT a,
                               std::int64_t row_step, const Element* HWY_RESTRICT b,

@@ -98,7 +98,7 @@ HWY_INLINE hn::Vec<D> load(D d, const NativeBFloat16* p) {
   return load(d, reinterpret_cast<const bfloat16*>(p));
 }
 
-/// Whether store_two saves work, by rounding and packing two vectors together.
+/// Tells whether store_two saves work, by rounding and packing two vectors together.
 template <class T>
 inline constexpr bool kStoresTwo = false;
 
@@ -108,8 +108,8 @@ inline constexpr bool kStoresTwo<bfloat16> = true;
 template <>
 inline constexpr bool kStoresTwo<NativeBFloat16> = true;
 
-// As assembly, since this target is chosen on CPUs without AVX512_BF16 as well, and the compiler
-// refuses to inline its intrinsics into functions that are compiled without it.
+// It is written as assembly, since this target is chosen on CPUs without AVX512_BF16 as well, and
+// the compiler refuses to inline its intrinsics into functions that are compiled without it.
 template <class D>
 HWY_INLINE void store(D d, hn::Vec<D> v, NativeBFloat16* p) {
   static_assert(hn::MaxLanes(d) == 16);
@@ -171,7 +171,7 @@ HWY_INLINE void store_n(D d, hn::Vec<D> v, T* p, std::size_t count) {
   std::memcpy(p, lanes, count * sizeof(T));
 }
 
-/// Of 4 vectors of 4 lanes the rows become columns.
+/// Turns the rows of 4 vectors of 4 lanes into columns.
 template <class D4, class V4>
 HWY_INLINE void transpose(D4 d4, V4& r0, V4& r1, V4& r2, V4& r3) {
   const hn::RebindToUnsigned<hn::Repartition<double, D4>> d2;

@@ -99,8 +99,8 @@ HWY_INLINE V exp2(D d, V t) {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V t) {
   const hn::RebindToSigned<D> di;
-  // As in exp_bounded; at 128 the exponent field is that of infinity. Min keeps a NaN of its second
-  // argument.
+  // It goes as in exp_bounded; at 128 the exponent field is that of infinity. Min keeps a NaN of
+  // its second argument.
   const V magic = hn::Set(d, 12582912.0f + 127.0f);
   const V bounded = hn::Min(hn::Set(d, 128.0f), t);
   const V shifted = hn::Add(bounded, magic);

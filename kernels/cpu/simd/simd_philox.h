@@ -67,7 +67,7 @@ HWY_INLINE void philox_rounds(const PhiloxKeys& keys, PhiloxHalf (&halves)[kHalv
   }
 }
 
-/// Of two vectors in whose 64-bit lanes the low halves count: `low` in the low halves, `high` in
+/// Joins two vectors in whose 64-bit lanes the low halves count: `low` in the low halves, `high` in
 /// the high ones.
 HWY_INLINE PhiloxV join_halves(PhiloxV low, PhiloxV high) {
   const PhiloxTag d;
