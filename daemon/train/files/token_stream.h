@@ -59,7 +59,7 @@ class TokenStream {
   TokenFormat format() const { return format_; }
   /// Returns the bytes that a token takes in the first file.
   int token_bytes() const { return parts_.front().width; }
-  /// Whether they are conversations; all files are.
+  /// Tells whether they are conversations; all files are then.
   bool is_chat() const { return parts_.front().is_chat; }
   /// Tokens in all.
   std::int64_t size() const { return size_; }
