@@ -76,10 +76,10 @@ class Generation {
   /// Throws what check_generate_arguments throws; Unimplemented for BERT. `model` outlives it.
   Generation(Model& model, std::vector<GenerateSequence> sequences);
 
-  /// No token is left to draw.
+  /// Tells whether no token is left to draw.
   bool done() const { return left_ == 0; }
-  /// One pass of the model: kPassTokens of a prompt at the most (where ranks share them, as many
-  /// more as KvCache::pass_positions says), or the next tokens of at most kPassRows sequences,
+  /// Runs one pass of the model: kPassTokens of a prompt at the most (where ranks share them, as
+  /// many more as KvCache::pass_positions says), or the next tokens of at most kPassRows sequences,
   /// which take turns, so that a pass is short. Returns what it drew, in order of the sequences:
   /// nothing after a part of a prompt. Waits for the device once. Not after done().
   std::vector<GeneratedToken> advance();
@@ -107,7 +107,7 @@ class Generation {
   /// Runs the pass of the sequences `rows`. Returns the logits of their next tokens, [rows,
   /// vocabulary] in float32; none after a part of a prompt.
   HostValues run_pass(const std::vector<std::size_t>& rows);
-  /// The next token of each of the sequences `rows`, from their logits; not added yet.
+  /// Draws the next token of each of the sequences `rows`, from their logits; not added yet.
   std::vector<GeneratedToken> sample_rows(const std::vector<std::size_t>& rows,
                                           std::span<const float> logits) const;
   FinishReason finish_of(const Sequence& sequence) const;

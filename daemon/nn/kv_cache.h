@@ -33,19 +33,19 @@ class KvCache {
     std::vector<std::int64_t> windows;  ///< of each layer, the query's position included; 0: none
     CacheRanks sharing = {};
   };
-  /// Positions that a layer with this window has memory for, over the ranks that share them, where
-  /// it is fed some at a time: the window, and as many behind it before what is out of it is
-  /// dropped.
+  /// Returns the number of positions that a layer with this window has memory for, over the ranks
+  /// that share them, where it is fed some at a time: the window, and as many behind it before what
+  /// is out of it is dropped.
   static std::int64_t kept_positions(std::int64_t window, std::int64_t max_length);
   KvCache(ExecutionContext& context, const Sizes& sizes, DType dtype);
 
   std::int64_t max_length() const { return sizes_.max_length; }
-  /// Positions that hold something; the next token has this position.
+  /// Returns the number of positions that hold something; the next token has this position.
   std::int64_t length() const { return length_; }
   void clear();
 
-  /// The first so many positions are one sequence that is computed at once, if in several passes (a
-  /// prompt): what RoPE of a type that depends on the length takes for it. Until clear().
+  /// Says that the first so many positions are one sequence that is computed at once, if in several
+  /// passes (a prompt): what RoPE of a type that depends on the length takes for it. Until clear().
   void begin_sequence(std::int64_t length) { begun_ = length; }
   /// Returns the length of the sequence that the next positions are the end of, or a part of.
   std::int64_t sequence_length(std::int64_t next) const { return std::max(begun_, length_ + next); }
@@ -53,8 +53,8 @@ class KvCache {
   /// Returns how many positions of a long prompt a pass takes, `least` or more: as many as make the
   /// ranks that share positions compute equally many.
   std::int64_t pass_positions(std::int64_t least) const;
-  /// Ids [1,S] of the next S positions, which every rank has, as the pass takes them: sharded, each
-  /// rank having those positions that it keeps, if the ranks compute so many together
+  /// Returns ids [1,S] of the next S positions, which every rank has, as the pass takes them:
+  /// sharded, each rank having those positions that it keeps, if the ranks compute so many together
   /// (planner::shares_pass). Nothing is sent.
   Tensor shard_pass(const Tensor& ids);
   /// Returns the last position [1,1,C] of x [1,S,C], which was made from ids that shard_pass gave.
@@ -92,7 +92,7 @@ class KvCache {
                  std::int64_t window) const;
   /// Returns how many of these positions this rank keeps.
   std::int64_t count_kept(planner::ShardRange positions) const;
-  /// A view of those that it keeps of `positions`, which follow `memory.begin`.
+  /// Returns a view of those that it keeps of `positions`, which follow `memory.begin`.
   Tensor kept(const Memory& memory, planner::ShardRange positions) const;
   /// Returns what this rank has of `next`, keys or values of the next positions, in the layout in
   /// which they are kept.
@@ -101,7 +101,7 @@ class KvCache {
   bool shared(const planner::DTensorSpec& spec, int dim) const;
   /// Returns the order that says which rank keeps which of them.
   const planner::DimOrderPtr& order_of(planner::ShardRange positions);
-  /// The layout of keys or values of these positions.
+  /// Returns the layout of keys or values of these positions.
   planner::SpecPtr layout_of(const planner::DTensorSpec& first, planner::ShardRange positions);
 
   ExecutionContext& context_;

@@ -72,7 +72,7 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   ExecutionContext& context() const { return context_; }
-  /// All parameters of the tree in order of registration, names joined by dots.
+  /// Returns all parameters of the tree in order of registration, names joined by dots.
   std::vector<NamedParameter> named_parameters();
   /// This module (as "") and all below it, parents first, in order of registration. A child that
   /// was registered under a name with dots has no modules in between.
@@ -94,7 +94,8 @@ class Module {
   /// Each rank holds a part of the input features (of a table: of the rows), and outputs are sums
   /// over ranks.
   virtual std::optional<FeatureSharding> row_sharding() const { return std::nullopt; }
-  /// Outputs at a position depend on that position's inputs alone, so a sequence may be sharded.
+  /// Tells whether outputs at a position depend on that position's inputs alone, so a sequence may
+  /// be sharded.
   virtual bool positionwise() const { return false; }
 
  protected:
@@ -142,8 +143,8 @@ void initialize_parameters(Module& module, std::uint64_t seed);
 /// Returns the stream that the parameter `name` draws its first values from: element i takes value
 /// i.
 PhiloxStream parameter_stream(const std::string& name, std::uint64_t seed);
-/// The values that the parameter `name` starts from, written into `dst` (contiguous, any floating
-/// dtype: a float32 master gets what its bfloat16 copy is rounded from).
+/// Fills in the values that the parameter `name` starts from, written into `dst` (contiguous, any
+/// floating dtype: a float32 master gets what its bfloat16 copy is rounded from).
 void initialize_tensor(const Tensor& dst, const std::string& name, const Init& init,
                        std::uint64_t seed);
 

@@ -70,7 +70,7 @@ class Bert : public Model {
 
  private:
   Tensor embed(const Batch& batch, const DropoutState& dropout) const;
-  /// Output of the head's transform [B,S,C].
+  /// Returns the output of the head's transform [B,S,C].
   Tensor hidden(const Batch& batch, const ForwardOptions& options) const;
 
   ModelConfig config_;

@@ -27,9 +27,9 @@ struct HostBatch {
   std::vector<std::int64_t> positions = {};  ///< [B,T]
 };
 
-/// The tensors of a batch that has rows, plain: labels are [B,T] where each token has one.
+/// Returns the tensors of a batch that has rows, plain: labels are [B,T] where each token has one.
 Batch to_batch(HostUploads& uploads, const HostBatch& host);
-/// The tokens at `places` of [B,T], row-major and as many of each row, in their order.
+/// Returns the tokens at `places` of [B,T], row-major and as many of each row, in their order.
 HostBatch some_tokens(const HostBatch& host, std::span<const std::int64_t> places);
 
 }  // namespace meshloom::nn

@@ -75,21 +75,21 @@ class Model : public Module {
   using Module::Module;
   virtual const ModelConfig& config() const = 0;
 
-  /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss.
-  /// While recording, backward with gradient 1 must follow.
+  /// Returns float32 [1]: sum of token losses * grad_scale, the output projection fused with the
+  /// loss. While recording, backward with gradient 1 must follow.
   Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options);
   /// Computes what loss() does with each token's loss times its label_weights in the sum; labels
   /// come shifted.
   ops::WeightedLoss weighted_loss(const Batch& batch, float grad_scale,
                                   const ForwardOptions& options);
-  /// float32, of labels' shape: -log p of each label, which come shifted
+  /// Returns float32, of labels' shape: -log p of each label, which come shifted
   /// (ops::linear_token_losses); the bits of weighted_loss's losses.
   Tensor token_losses(const Batch& batch, const ForwardOptions& options);
-  /// [B,S,V], compute dtype.
+  /// Returns [B,S,V], compute dtype.
   Tensor logits(const Batch& batch, const ForwardOptions& options);
 
-  /// Room for `max_length` positions of one sequence, at most the model's context, over the ranks
-  /// of share_caches. Causal models only; BERT throws Unimplemented.
+  /// Makes room for `max_length` positions of one sequence, at most the model's context, over the
+  /// ranks of share_caches. Causal models only; BERT throws Unimplemented.
   virtual std::unique_ptr<KvCache> make_cache(std::int64_t max_length) = 0;
   /// Appends input_ids [1,S] to the cache and returns the logits of the last position [1,V],
   /// float32. Records no gradient. Throws InvalidArgument if the cache has no room for S more.
@@ -122,7 +122,8 @@ class Model : public Module {
   CacheRanks cache_ranks_;
 };
 
-/// Parameters in `dtype`, not initialised (nn::initialize_parameters, or load_hf_weights).
+/// Makes the model with parameters in `dtype`, not initialised (nn::initialize_parameters, or
+/// load_hf_weights).
 std::unique_ptr<Model> make_model(ExecutionContext&, const ModelConfig&, DType dtype);
 
 }  // namespace meshloom::nn

@@ -66,13 +66,13 @@ struct ModelConfig {
 
   /// Returns whether a position sees itself and those before it alone, so that the model generates.
   bool is_causal() const;
-  /// Positions that the model is made for: max_position_embeddings, or what the scaling of its RoPE
-  /// makes of it.
+  /// Returns the number of positions that the model is made for: max_position_embeddings, or what
+  /// the scaling of its RoPE makes of it.
   std::int64_t context_length() const;
-  /// The longest sequence that is computed. Where RoPE is scaled its formulas go on behind the
-  /// context.
+  /// Returns the longest sequence that is computed. Where RoPE is scaled its formulas go on behind
+  /// the context.
   std::int64_t longest_sequence() const;
-  /// The window of a layer; 0: it sees all positions before.
+  /// Returns the window of a layer; 0: it sees all positions before.
   std::int64_t window_of(std::int64_t layer) const;
   std::int64_t windowed_layer_count() const;
 };
@@ -87,12 +87,12 @@ std::vector<std::string> config_notes(const ModelConfig&);
 /// Guards a model that is made of its config alone. Throws InvalidArgument naming the first of
 /// unread_keys, and what may be meant.
 void refuse_unread_keys(const ModelConfig&);
-/// A config.json that transformers 4 and 5 load. `dtype` is that of the weights beside it.
+/// Returns a config.json that transformers 4 and 5 load. `dtype` is that of the weights beside it.
 std::string to_hf_config(const ModelConfig&, DType dtype = DType::kFloat32);
-/// A generation_config.json with the special tokens.
+/// Returns a generation_config.json with the special tokens.
 std::string to_hf_generation_config(const ModelConfig&);
 
-/// Parameters in all, a tied weight once.
+/// Returns the number of parameters in all, a tied weight once.
 std::int64_t parameter_count(const ModelConfig&);
 /// Flops of forward and backward, attention apart from the rest.
 struct ModelFlops {
@@ -101,9 +101,9 @@ struct ModelFlops {
   double per_pair = 0.0;   ///< 12 L C: of a query and a key, in all layers
 };
 ModelFlops model_flops(const ModelConfig&);
-/// Pairs of a query and a key that see each other among `length` tokens that see nothing else, mean
-/// over the layers. A token and itself are half a pair where keys behind it are not seen: T^2 / 2,
-/// in a layer with a window W < T: T W - W^2 / 2. BERT: T^2.
+/// Returns how many pairs of a query and a key see each other among `length` tokens that see
+/// nothing else, mean over the layers. A token and itself are half a pair where keys behind it are
+/// not seen: T^2 / 2, in a layer with a window W < T: T W - W^2 / 2. BERT: T^2.
 double attention_pairs(const ModelConfig&, std::int64_t length);
 /// Returns the flops of both parts per token of a sequence of one document: 6 N + 6 L C T (BERT: 12
 /// L C T; a layer with a window W < T: 6 C (2 W - W^2 / T)).
