@@ -27,7 +27,7 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   static std::shared_ptr<Allocator> create(std::unique_ptr<SegmentSource> source);
   virtual ~Allocator() = default;
 
-  /// A block of at least `bytes`, aligned to 64. Zero bytes give a valid, empty storage.
+  /// Returns a block of at least `bytes`, aligned to 64. Zero bytes give a valid, empty storage.
   virtual std::shared_ptr<Storage> allocate(std::size_t bytes) = 0;
   virtual AllocatorStats stats() const = 0;
   virtual void reset_peak() = 0;

@@ -61,8 +61,8 @@ class ExecutionContext {
   bool grad_enabled() const { return grad_enabled_; }
   void set_grad_enabled(bool enabled) { grad_enabled_ = enabled; }
 
-  /// Called between ops (each autograd node, each recorded op): where asynchronous collectives move
-  /// data. Runs every PollPoint, the oldest first.
+  /// Is called between ops (each autograd node, each recorded op): where asynchronous collectives
+  /// move data. Runs every PollPoint, the oldest first.
   void poll() const;
 
   /// While true, linear layers give every row of their input the bits that it would get alone.
@@ -84,7 +84,7 @@ class ExecutionContext {
 
   /// Numbers autograd nodes in order of recording, and backward runs.
   std::uint64_t next_sequence() { return ++sequence_; }
-  /// The activation checkpoint whose segment runs now, or null (autograd/checkpoint.h).
+  /// Returns the activation checkpoint whose segment runs now, or null (autograd/checkpoint.h).
   autograd::CheckpointFrame* checkpoint_frame() const { return checkpoint_frame_; }
   void set_checkpoint_frame(autograd::CheckpointFrame* frame) { checkpoint_frame_ = frame; }
 

@@ -60,17 +60,17 @@ class LayoutEngine {
   virtual std::vector<Tensor> run(planner::OpId op, std::span<const Tensor* const> inputs,
                                   const planner::OpAttributes& attributes, OpOptions options,
                                   const LocalOp& local) = 0;
-  /// The engine's own object for an equal spec: equal layouts are found by pointer.
+  /// Returns the engine's own object for an equal spec: equal layouts are found by pointer.
   virtual planner::SpecPtr intern(const planner::SpecPtr& spec) = 0;
-  /// The spec with Partial replaced by Replicate.
+  /// Returns the spec with Partial replaced by Replicate.
   virtual planner::SpecPtr gradient_of(const planner::SpecPtr& spec) = 0;
-  /// x, a tensor of this engine, in layout `to` (any object that equals it); no gradient is
+  /// Returns x, a tensor of this engine, in layout `to` (any object that equals it); no gradient is
   /// recorded.
   virtual Tensor redistribute(const Tensor& x, const planner::SpecPtr& to) = 0;
 };
 
-/// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it
-/// requires a gradient if `local` does. The local shape is not checked.
+/// Returns a tensor with layout `spec` (interned by the engine) whose shard on this rank is
+/// `local`; it requires a gradient if `local` does. The local shape is not checked.
 Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine);
 /// Makes a tensor as with_layout does, of a spec that is the engine's own object already.
 Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine);
@@ -80,10 +80,11 @@ planner::SpecPtr gradient_spec(const Tensor& x);
 /// recorded, and this use gives it in `of_use`. Throws FailedPrecondition naming both if no plan
 /// has set it and uses before this one gave another: which it is must not depend on their order.
 const planner::SpecPtr& hold_gradient(TensorLayout& leaf, const planner::SpecPtr& of_use);
-/// The local tensor of one with a layout, else the tensor itself.
+/// Returns the local tensor of one with a layout, else the tensor itself.
 inline const Tensor& local_of(const Tensor& x) { return x.has_layout() ? x.layout()->local : x; }
 
-/// The engine of the first input with a layout, or null: the one branch that a plain op pays.
+/// Returns the engine of the first input with a layout, or null: the one branch that a plain op
+/// pays.
 inline LayoutEngine* layout_engine(std::initializer_list<const Tensor*> inputs) {
   for (const Tensor* t : inputs)
     if (t->has_layout()) [[unlikely]]

@@ -28,7 +28,7 @@ class OpOptions {
     check_internal(options != nullptr, "an op has options of another type");
     return *options;
   }
-  /// Null if the op has no options, or of another type.
+  /// Returns the options; null if the op has no options, or of another type.
   template <typename T>
   const T* find() const {
     return type_ != nullptr && *type_ == typeid(T) ? static_cast<const T*>(options_) : nullptr;

@@ -29,7 +29,7 @@ Edge edge_of(const Tensor& tensor);
 class GradSink {
  public:
   virtual ~GradSink() = default;
-  /// False if nobody asks for input i's gradient: skip computing it.
+  /// Returns false if nobody asks for input i's gradient: skip computing it.
   virtual bool wants(int input) const = 0;
   /// Hands over the gradient of input i (shape of that input, any strides), at most once per input.
   virtual void emit(int input, Tensor grad) = 0;
@@ -69,7 +69,8 @@ class Node {
   int output_count() const { return output_count_; }
   /// It ran, and what it saved is gone.
   bool released() const { return released_; }
-  /// Order of recording: a node's inputs always have smaller numbers.
+  /// Returns the node's place in the order of recording: a node's inputs always have smaller
+  /// numbers.
   std::uint64_t sequence() const { return sequence_; }
 
  private:
@@ -88,9 +89,9 @@ class Node {
   std::size_t task_ = 0;
 };
 
-/// True if any input requires a gradient and its context records. Every op asks this for all of
-/// its inputs, also when recording is off: that is how a checkpoint learns which leaves its segment
-/// uses. If an input requires a gradient it is a poll point too: forward has one per op.
+/// Returns true if any input requires a gradient and its context records. Every op asks this for
+/// all of its inputs, also when recording is off: that is how a checkpoint learns which leaves its
+/// segment uses. If an input requires a gradient it is a poll point too: forward has one per op.
 bool should_record(TensorRefs inputs);
 bool should_record(std::span<const Tensor> inputs);
 /// Links node's edges to inputs and makes node the grad_fn of outputs.

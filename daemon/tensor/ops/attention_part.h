@@ -18,7 +18,7 @@ struct AttentionPart {
   AttentionPart(const Tensor& q, const SdpaOptions& given, const Dims& place);
 };
 
-/// x [B,H,n,D] without its gradient, its rows dense as kernels want them.
+/// Returns x [B,H,n,D] without its gradient, its rows dense as kernels want them.
 Tensor dense_rows(const Tensor& x);
 /// Returns those of this rank's kv heads [B,h,n,D] that its `count` query heads read: one kv head
 /// per equal number of query heads.

@@ -30,8 +30,8 @@ class SliceExchange {
   /// One exchange in flight.
   class Pending {
    public:
-    /// Waits. The rows' lse is then that of all classes, and losses, which came as the slice's
-    /// share, are whole; those of rows whose target is kIgnoredClass are 0.
+    /// Waits for the exchange. The rows' lse is then that of all classes, and losses, which came as
+    /// the slice's share, are whole; those of rows whose target is kIgnoredClass are 0.
     void finish();
 
    private:
@@ -45,7 +45,8 @@ class SliceExchange {
 
   /// Returns the slice as kernels take it.
   kernels::ClassSlice slice() const { return {total_}; }
-  /// Classes of the widest slice: work is split by it, so that all ranks exchange equally often.
+  /// Returns the number of classes of the widest slice: work is split by it, so that all ranks
+  /// exchange equally often.
   std::int64_t widest() const { return widest_; }
   /// Sends losses and lse [rows] of the slice, float32 or float64 both; the views stay until
   /// finish(). One all_gather.

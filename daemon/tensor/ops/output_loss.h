@@ -48,10 +48,10 @@ struct OutputLossBackward {
 /// Memory as run_output_loss; for K above 1 two more chunks of logits.
 void run_output_loss_backward(ExecutionContext& context, const OutputLossBackward& loss);
 
-/// Target k, rows [begin, begin + count) of a view [K, rows].
+/// Returns target k, rows [begin, begin + count) of a view [K, rows].
 TensorView part_of_target(const TensorView& view, std::int64_t k, std::int64_t begin,
                           std::int64_t count);
-/// Gradients of parameters that no row adds to.
+/// Clears gradients of parameters that no row adds to.
 void clear_unless_added(ExecutionContext& context, const TensorView& dweight,
                         const TensorView& dbias, bool accumulate);
 

@@ -15,15 +15,16 @@ Tensor reshape(const Tensor& x, const Shape& shape);
 Tensor unsqueeze(const Tensor& x, std::int64_t dim);
 /// The dim must have size 1, else x comes back as it is (as in torch).
 Tensor squeeze(const Tensor& x, std::int64_t dim);
-/// Python's x[start:end:step] along dim; negative and too large bounds as in Python; step > 0.
+/// Returns Python's x[start:end:step] along dim; negative and too large bounds as in Python; step >
+/// 0.
 Tensor slice(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end,
              std::int64_t step = 1);
-/// Pieces of split_size along dim, the last smaller.
+/// Returns pieces of split_size along dim, the last smaller.
 std::vector<Tensor> split(const Tensor& x, std::int64_t split_size, std::int64_t dim);
 /// -1 keeps a size; new leading dims are allowed.
 Tensor expand(const Tensor& x, const Shape& shape);
 Tensor cat(const std::vector<Tensor>& xs, std::int64_t dim);
-/// x itself if it is contiguous, else a copy.
+/// Returns x itself if it is contiguous, else a copy.
 Tensor contiguous(const Tensor& x);
 
 }  // namespace meshloom::ops
