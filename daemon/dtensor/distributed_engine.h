@@ -46,13 +46,13 @@ class DistributedEngine final : public LayoutEngine {
   /// implementation that was registered before. Those of ops::distributed_ops() are there from the
   /// start. Every rank registers the same, between ops.
   void register_implementation(const DistributedOp& implementation);
-  /// The one that is registered for the op; null: none. Stays until another is.
+  /// Returns the implementation that is registered for the op; null: none. Stays until another is.
   const DistributedOp* implementation_of(planner::OpId op) const;
-  /// From now on the op has none.
+  /// Removes the implementation: from now on the op has none.
   void remove_implementation(planner::OpId op);
 
   const MeshContext& context() const { return context_; }
-  /// Ops decided so far.
+  /// Returns the number of ops decided so far.
   std::size_t decisions() const { return decisions_.size(); }
   bool implicit_replication() const { return implicit_replication_; }
   void set_implicit_replication(bool allowed) { implicit_replication_ = allowed; }

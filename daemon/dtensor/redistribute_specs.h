@@ -13,7 +13,7 @@ struct RedistributeSpecs {
   planner::SpecPtr grad_of_to = nullptr, grad_of_from = nullptr;
 };
 
-/// The layout with Partial replaced by Replicate; the same object if none is Partial.
+/// Returns the layout with Partial replaced by Replicate; the same object if none is Partial.
 inline planner::SpecPtr without_partial(const planner::SpecPtr& spec) {
   if (!spec->has_partial()) return spec;
   planner::Placements placements = spec->placements();

@@ -47,8 +47,8 @@ struct StepRecipe {
 /// Collective if the step's group is used for the first time. Throws InternalError for a step
 /// that no planner makes (a Partial source in an all_to_all).
 StepRecipe make_recipe(const planner::RedistributeStep& step, DeviceMesh& mesh);
-/// A step of direct messages from one mesh to another, called by all ranks of `group`, which are
-/// these members of the meshes. A rank outside a mesh holds a tensor of shape [0] there.
+/// Makes a step of direct messages from one mesh to another, called by all ranks of `group`, which
+/// are these members of the meshes. A rank outside a mesh holds a tensor of shape [0] there.
 StepRecipe make_crossing_recipe(const planner::RedistributeStep& step, comm::ProcessGroup& group,
                                 const planner::StepMembers& members);
 
@@ -58,7 +58,7 @@ using Recipes = std::vector<StepRecipe>;
 /// place. Forgets all if it grows beyond kMostPlans (shapes that never come again).
 class StepCache {
  public:
-  /// Held by runs in flight beyond the cache.
+  /// Returns the recipes, which are held by runs in flight beyond the cache.
   const std::shared_ptr<Recipes>& recipes(const planner::RedistributePlan& plan, DeviceMesh& mesh);
 
  private:
