@@ -47,7 +47,7 @@ class DataParallel {
 
   /// Returns what this rank keeps of every input, in their order: what an optimizer takes.
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
-  /// The dim that fully_shard shards of parameter i, if any.
+  /// Returns the dim that fully_shard shards of parameter i, if any.
   virtual std::optional<int> shard_dim(std::size_t) const { return std::nullopt; }
   /// Returns why fully_shard shards that one, or none (ShardChoice::reason); empty without
   /// fully_shard.
@@ -58,7 +58,7 @@ class DataParallel {
   virtual void begin_forward(bool /*backward_follows*/) {}
   /// Is called after a forward without backward.
   virtual void end_forward() {}
-  /// `last`: of the step.
+  /// Begins the backward of a micro batch. `last`: of the step.
   virtual void begin_backward(bool /*last*/) {}
   virtual void end_backward() {}
   /// Does the collectives of the rest of a micro batch, with zero gradients.
@@ -68,11 +68,11 @@ class DataParallel {
   /// Ends a step none of whose micro batches was announced as the last.
   virtual void sum_gradients() {}
 
-  /// Forward over and over with the parameters sharded as they are (fully_shard.h). `keep_bytes` is
-  /// how much of what is gathered may stay between passes, the same on every rank.
+  /// Begins forwards over and over with the parameters sharded as they are (fully_shard.h).
+  /// `keep_bytes` is how much of what is gathered may stay between passes, the same on every rank.
   virtual void begin_generation(std::int64_t /*keep_bytes*/) {}
   virtual void next_pass() {}
-  /// Instead of the rest of a pass that failed here.
+  /// Is called instead of the rest of a pass that failed here.
   virtual void take_part_pass() {}
   virtual void end_generation() {}
 
@@ -81,9 +81,9 @@ class DataParallel {
   std::vector<nn::NamedParameter> parameters_;
 };
 
-/// FullyShard if options are given and there are ranks to shard over: leaves then lose their
-/// memory and values. Else leaves without memory get some, and over several ranks gradients are
-/// summed by a GradientReducer. Context, groups and parameters outlive the result.
+/// Returns FullyShard if options are given and there are ranks to shard over: leaves then lose
+/// their memory and values. Else leaves without memory get some, and over several ranks gradients
+/// are summed by a GradientReducer. Context, groups and parameters outlive the result.
 std::unique_ptr<DataParallel> make_data_parallel(
     ExecutionContext& context, const DataParallelGroups& groups,
     const std::vector<DataParallelInput>& inputs,

@@ -66,7 +66,7 @@ class ParallelModel {
   /// happens without such products. Throws ResourceExhausted on all ranks of tp where one has no
   /// memory.
   void reserve_workspace(std::int64_t bytes);
-  /// Patterns that matched nothing, as texts that name near misses.
+  /// Returns patterns that matched nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:

@@ -20,8 +20,8 @@ struct BlockCall {
   ops::AttentionPart part;
 };
 
-/// o [B,H,n,Dv] in q's dtype and lse [B,H,n] in float32. All members call it; the keys of others
-/// arrive while those before are attended to.
+/// Returns o [B,H,n,Dv] in q's dtype and lse [B,H,n] in float32. All members call it; the keys of
+/// others arrive while those before are attended to.
 ops::SdpaResult attend_blocks(const BlockCall& call);
 
 struct BlockGrads {

@@ -40,7 +40,7 @@ class ContextParallelScope {
   ContextParallelScope(const ContextParallelScope&) = delete;
   ContextParallelScope& operator=(const ContextParallelScope&) = delete;
 
-  /// The plans that attention in the scope shares.
+  /// Returns the plans that attention in the scope shares.
   const SequencePlanCache& plans() const { return *plans_; }
 
  private:

@@ -21,9 +21,10 @@ struct RowGroup {
   std::shared_ptr<const planner::DocumentRow> documents;  ///< of the whole sequence; null: none
 };
 
-/// The elements of the ranges, one by one.
+/// Returns the elements of the ranges, one by one.
 std::vector<std::int64_t> elements(const planner::IndexRanges& ranges);
-/// The rows of a group of x [B,...]: a view. A dim of size 1 that stands for all rows stays.
+/// Returns the rows of a group of x [B,...]: a view. A dim of size 1 that stands for all rows
+/// stays.
 Tensor rows_of(const Tensor& x, const RowGroup& group);
 
 }  // namespace meshloom::parallel

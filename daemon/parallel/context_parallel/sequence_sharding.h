@@ -23,22 +23,22 @@ struct SequenceSharding {
   int mesh_dim_index() const;
 };
 
-/// x with its dim `sequence_dim` (negative: from the end) sharded over the mesh dim; rows lie in
-/// dim `row_dim` if their documents differ. x is plain and the same on all ranks of the mesh, or
-/// has a layout of the engine that is Replicate along the mesh dim. Nothing is sent. Every rank of
-/// the mesh calls it. Throws InvalidArgument, the same on every rank, for a dim that x lacks, a
-/// layout that does not fit, rows that are not as many as x has, and as planner::balanced_parts
-/// does.
+/// Returns x with its dim `sequence_dim` (negative: from the end) sharded over the mesh dim; rows
+/// lie in dim `row_dim` if their documents differ. x is plain and the same on all ranks of the
+/// mesh, or has a layout of the engine that is Replicate along the mesh dim. Nothing is sent. Every
+/// rank of the mesh calls it. Throws InvalidArgument, the same on every rank, for a dim that x
+/// lacks, a layout that does not fit, rows that are not as many as x has, and as
+/// planner::balanced_parts does.
 Tensor shard_sequence(const Tensor& x, int sequence_dim, const SequenceSharding& sharding,
                       int row_dim = 0);
 
-/// x, which has a layout that is Replicate along a mesh dim, with `dim` sharded over that mesh dim
-/// in this order; null: the ceil rule. Nothing is sent.
+/// Returns x, which has a layout that is Replicate along a mesh dim, with `dim` sharded over that
+/// mesh dim in this order; null: the ceil rule. Nothing is sent.
 Tensor shard_in_order(const Tensor& x, int dim, int mesh_dim, const planner::DimOrderPtr& order);
 
-/// x whole along `sequence_dim`, in the order of its positions: what sharded it says x's own
-/// layout. One all_gather for each mesh dim that does. Throws InvalidArgument if x has no layout or
-/// none of them does.
+/// Returns x whole along `sequence_dim`, in the order of its positions: what sharded it says x's
+/// own layout. One all_gather for each mesh dim that does. Throws InvalidArgument if x has no
+/// layout or none of them does.
 Tensor unshard_sequence(const Tensor& x, int sequence_dim);
 
 }  // namespace meshloom::parallel

@@ -52,7 +52,7 @@ class ShardUnit {
   void seal();
 
   const std::string& name() const { return name_; }
-  /// Parameters that are trained.
+  /// Returns the parameters that are trained.
   std::size_t trained() const { return trained_; }
   std::vector<ShardedParameter>& parameters() { return parameters_; }
 
@@ -81,11 +81,11 @@ class ShardUnit {
   void start_replicas();
   /// Waits for the sums over the replicas.
   void finish_replicas();
-  /// By parameter: whether this rank has had a gradient of it since start_reduce(true); true of
-  /// frozen ones.
+  /// Returns, by parameter, whether this rank has had a gradient of it since start_reduce(true);
+  /// true of frozen ones.
   const std::vector<bool>& had_gradients() const { return has_grad_; }
 
-  /// Memory of the values while they are gathered, gaps included.
+  /// Returns the bytes of the values while they are gathered, gaps included.
   std::int64_t full_bytes() const {
     return of_values_.full_elements * static_cast<std::int64_t>(dtype_size(dtype_));
   }
@@ -106,7 +106,7 @@ class ShardUnit {
   planner::ShardRange range(const ShardedParameter& parameter, int rank) const;
   Shape shard_shape(const ShardedParameter& parameter, int rank) const;
   std::int64_t shard_size(const ShardedParameter& parameter, int rank) const;
-  /// Rank's part of the full tensor in a flat buffer of full tensors.
+  /// Returns this rank's part of the full tensor in a flat buffer of full tensors.
   TensorView part(const Tensor& flat, const Layout& layout, const ShardedParameter& parameter,
                   int rank) const;
   /// This rank's shard in a flat buffer of shards.

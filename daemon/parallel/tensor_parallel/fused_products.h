@@ -24,9 +24,9 @@ class FusedGroup {
 
   /// Every rank of the group calls it. Empty, or on all ranks why they do not share memory.
   std::string enable();
-  /// enable() was called, and gave nothing to say.
+  /// Tells whether enable() was called, and gave nothing to say.
   bool is_enabled() const { return symmetric_ != nullptr; }
-  /// is_enabled().
+  /// Returns the group's memory; it is there if is_enabled().
   comm::SymmetricGroup& symmetric() { return *symmetric_; }
 
  private:
@@ -48,7 +48,7 @@ struct FusedSettings {
 class GatheringLinears {
  public:
   GatheringLinears(const StyleMesh& mesh, const FusedSettings& settings, int dim);
-  /// A layer with its border, in the order of `product`'s numbers.
+  /// Adds a layer with its border, in the order of `product`'s numbers.
   void add(const nn::Linear& linear, Boundary border);
 
   Tensor product(std::size_t layer, const Tensor& input, ops::Activation activation);
