@@ -16,8 +16,8 @@ namespace meshloom::comm {
 /// has released what it reads and every other rank what it reads of this one.
 class Exposure : public Work {
  public:
-  /// The views of a rank, in the order in which it gave them, valid until release(). Waits for that
-  /// rank alone; throws as Work::wait_host does.
+  /// Returns the views of a rank, in the order in which it gave them, valid until release(). Waits
+  /// for that rank alone; throws as Work::wait_host does.
   virtual std::span<const TensorView> of(int rank) = 0;
   /// This rank reads no more.
   virtual void release() = 0;
@@ -25,11 +25,11 @@ class Exposure : public Work {
   void wait_host() override = 0;
 };
 
-/// Every rank of the group calls it with as many views, of any shapes and strides, that stay as
-/// they are until the exposure is done. One whose extent does not lie in a segment of the rank's
-/// SymmetricMemory must be contiguous; it is copied into one. It is counted as a call of `kind`, an
-/// all_gather or all_to_all, in which this rank sends `bytes`. Null on all ranks of a group that
-/// does not share memory, or where there are too many views for it.
+/// Makes an exposure. Every rank of the group calls it with as many views, of any shapes and
+/// strides, that stay as they are until the exposure is done. One whose extent does not lie in a
+/// segment of the rank's SymmetricMemory must be contiguous; it is copied into one. It is counted
+/// as a call of `kind`, an all_gather or all_to_all, in which this rank sends `bytes`. Null on all
+/// ranks of a group that does not share memory, or where there are too many views for it.
 std::unique_ptr<Exposure> expose(ProcessGroup& group, CollectiveKind kind,
                                  std::span<const TensorView> views, std::size_t bytes);
 

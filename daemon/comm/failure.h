@@ -57,11 +57,11 @@ class FailureDomain {
   };
 
   virtual ~FailureDomain() = default;
-  /// Recoveries so far.
+  /// Returns the number of recoveries so far.
   virtual std::uint64_t epoch() const = 0;
-  /// The next verb of a program that all ranks run alike. A failure ends waits of the same verb and
-  /// of later ones: ranks that are behind finish earlier verbs, in which nobody has failed. Without
-  /// verbs a failure ends all waits.
+  /// Begins the next verb of a program that all ranks run alike. A failure ends waits of the same
+  /// verb and of later ones: ranks that are behind finish earlier verbs, in which nobody has
+  /// failed. Without verbs a failure ends all waits.
   virtual void begin_verb() = 0;
   /// This rank fails: `error` is kind and text. The first of an epoch is the one that all see.
   virtual void raise(const std::string& error) = 0;
@@ -73,8 +73,8 @@ class FailureDomain {
   /// it too. No buffer of an earlier collective is touched afterwards. Throws DeadlineExceeded
   /// if a rank does not come; the ranks are then lost to each other.
   virtual Recovery recover(const std::string& report) = 0;
-  /// Called on the rank that raises, before it meets the others: to tell ranks that wait for
-  /// nothing.
+  /// Sets what is called on the rank that raises, before it meets the others: to tell ranks that
+  /// wait for nothing.
   virtual void on_raise(std::function<void(std::uint64_t epoch, const Failure&)> callback) = 0;
 };
 

@@ -51,7 +51,7 @@ struct Signature {
 };
 static_assert(sizeof(Signature) == 40);
 
-/// "all_gather #12 of float32, 4096 elements, 640 bytes between the two".
+/// Returns "all_gather #12 of float32, 4096 elements, 640 bytes between the two".
 std::string to_string(const Signature&);
 
 /// `shares` are those of all ranks; or all of the data, if every rank has all.
@@ -66,7 +66,7 @@ class SignatureDiffers : public InternalError {
   SignatureDiffers(const Signature& mine, const Signature& theirs);
   const Signature& mine() const { return mine_; }
   const Signature& theirs() const { return theirs_; }
-  /// Rank of the group that sent `theirs`; -1 if not known yet.
+  /// Returns the rank of the group that sent `theirs`; -1 if not known yet.
   int peer() const { return peer_; }
   void set_peer(int peer) { peer_ = peer; }
 

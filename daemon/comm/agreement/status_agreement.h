@@ -25,8 +25,8 @@ bool ends_the_group(const std::exception_ptr& error);
 /// Throws `error` again if it ends the group.
 void rethrow_comm_error(const std::exception_ptr& error);
 
-/// An exception (base::as_error) as text that rethrow_encoded() turns back into the same typed
-/// error.
+/// Writes an exception (base::as_error) as text that rethrow_encoded() turns back into the same
+/// typed error.
 std::string encode_error(const std::exception_ptr& error, int rank);
 [[noreturn]] void rethrow_encoded(const std::string& text);
 /// Throws as rethrow_encoded does an error that one rank of several met: text and metadata

@@ -19,7 +19,7 @@ class Bootstrap {
   virtual int world_size() const = 0;
   /// Each rank gives one string of bytes and gets everyone's, in rank order.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
-  /// root's string.
+  /// Returns the root's string.
   virtual std::string broadcast(const std::string& value, int root) = 0;
   virtual void barrier() = 0;
 };

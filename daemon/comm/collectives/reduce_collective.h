@@ -46,7 +46,7 @@ class ReduceCollective : public Collective {
   void start_slice();
   void sum_slice(Slice& slice);
   void gather_slice(Slice& slice);
-  /// Elements of part r in the slice that starts at `begin`.
+  /// Returns the elements of part r in the slice that starts at `begin`.
   std::int64_t slice_size(int r, std::int64_t begin) const;
 
   CollectiveContext context_;

@@ -45,7 +45,7 @@ class AbortBoard {
   bool written(std::uint64_t epoch) const {
     return written_.load(std::memory_order_acquire) == epoch + 1;
   }
-  /// Any thread or process: the record of an epoch, or the newest.
+  /// Any thread or process may call it, and gets the record of an epoch, or the newest.
   std::optional<AbortRecord> read(std::uint64_t epoch) const;
   std::optional<AbortRecord> newest() const;
 

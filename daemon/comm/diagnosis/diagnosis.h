@@ -51,15 +51,15 @@ struct FlightReport {
 /// Reads memory and /proc alone: no rank has to answer, none is disturbed.
 FlightReport read_flight_report(const FlightField& field);
 
-/// The open collective of a group under a number of the group's collectives, as `rank` sees it;
-/// null if it has none.
+/// Returns the open collective of a group under a number of the group's collectives, as `rank` sees
+/// it; null if it has none.
 const OpenCollective* find_open(const FlightReport& report, std::uint64_t group_id,
                                 std::int64_t number, int rank);
 
 /// Writes for people the abort record, open collectives, and the last `entries` calls of each rank.
 std::string to_text(const FlightReport& report, std::size_t entries);
 
-/// "all_reduce #12 of group 'dp' (float32, sum, 4096 bytes)".
+/// Returns "all_reduce #12 of group 'dp' (float32, sum, 4096 bytes)".
 std::string describe(const FlightEntry& entry, const std::string& group);
 
 }  // namespace meshloom::comm

@@ -19,7 +19,7 @@
 namespace meshloom::comm {
 
 enum class FlightState : std::uint8_t { kIssued, kStarted, kDone, kFailed };
-/// "issued", "started" (something has moved), "done" or "failed".
+/// Returns "issued", "started" (something has moved), "done" or "failed".
 const char* to_string(FlightState state);
 
 /// One call of a rank.
@@ -91,7 +91,7 @@ class FlightLog {
     entry.words[2].store(packed(state, now), std::memory_order_release);
   }
 
-  /// Any thread or process. None before begin().
+  /// Returns what the log holds. Any thread or process may call it. None before begin().
   std::optional<FlightSnapshot> read() const;
   /// The record that the ranks of a world agree on lies in one of their logs.
   AbortBoard& abort_board() const { return memory_->board; }

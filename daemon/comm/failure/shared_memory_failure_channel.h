@@ -47,8 +47,9 @@ struct FailureField {
   int world_size = 0;
 };
 
-/// `endpoint` is this rank's. `timeout` is for each wait for all ranks after a failure. `quiesces`,
-/// the same on all ranks: they meet before waits end, since they touch each other's buffers.
+/// Makes the channel. `endpoint` is this rank's. `timeout` is for each wait for all ranks after a
+/// failure. `quiesces`, the same on all ranks: they meet before waits end, since they touch each
+/// other's buffers.
 std::unique_ptr<FailureChannel> make_shared_memory_failure_channel(
     std::shared_ptr<const FailureField> field, std::shared_ptr<RingEndpoint> endpoint,
     std::chrono::milliseconds timeout, bool quiesces);

@@ -61,9 +61,9 @@ class Collective {
   virtual bool advance() = 0;
   /// Grows whenever something arrived or left.
   virtual std::uint64_t progress() const = 0;
-  /// Ranks of the group it waits for.
+  /// Returns the ranks of the group it waits for.
   virtual std::vector<int> missing() const = 0;
-  /// False while it is this rank's turn: then time does not count for the deadline.
+  /// Returns false while it is this rank's turn: then time does not count for the deadline.
   virtual bool waits() const { return true; }
   /// Returns what else is known of a rank that it waits for, such as "whose process 123 is
   /// stopped"; empty if nothing is.
@@ -87,15 +87,16 @@ class Algorithms {
   /// Tells whether it carries out exposures of so many views; the same answer on all members.
   virtual bool exposes(std::size_t /*views*/) const { return false; }
 
-  /// The state machine of a call. Every member starts the same collectives in the same order, sends
-  /// and receives aside; each compares the signature with a peer's before it uses the peer's data.
+  /// Makes the state machine of a call. Every member starts the same collectives in the same order,
+  /// sends and receives aside; each compares the signature with a peer's before it uses the peer's
+  /// data.
   virtual std::unique_ptr<Collective> start(const Call& call) = 0;
-  /// Once before a round in which collectives advance: moves what they share.
+  /// Is called once before a round in which collectives advance: moves what they share.
   virtual void progress() = 0;
 
-  /// Algorithms among some of these ranks, which cannot mix up their data with these; arguments as
-  /// in ProcessGroup::split. `key` is the same on all members of a part and differs from call to
-  /// call. Every rank calls it, right after a barrier.
+  /// Makes algorithms among some of these ranks, which cannot mix up their data with these;
+  /// arguments as in ProcessGroup::split. `key` is the same on all members of a part and differs
+  /// from call to call. Every rank calls it, right after a barrier.
   virtual std::unique_ptr<Algorithms> split(const std::vector<std::vector<int>>& parts,
                                             std::uint64_t key) = 0;
   /// Begins anew after a recovery, with no collective left: nothing that was sent before arrives

@@ -41,8 +41,8 @@ class FlightRecorder {
   Clock::time_point last_issue() const { return last_issue_; }
   /// The next one gets this number, which is not below next_sequence().
   void skip_to(std::uint64_t sequence) { next_ = sequence; }
-  /// The last calls of the group that the log still holds, one line each, oldest first; times in
-  /// seconds since the recorder was made.
+  /// Returns the last calls of the group that the log still holds, one line each, oldest first;
+  /// times in seconds since the recorder was made.
   std::string text() const;
 
  private:

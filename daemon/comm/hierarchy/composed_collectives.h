@@ -79,7 +79,7 @@ class Together final : public Collective {
   void add(CollectivePtr one) { running_.push_back(std::move(one)); }
   std::size_t running() const { return running_.size(); }
 
-  /// True when all that were added are done.
+  /// Returns true when all that were added are done.
   bool advance() override;
   std::uint64_t progress() const override;
   std::vector<int> missing() const override;

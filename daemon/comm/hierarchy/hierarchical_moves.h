@@ -42,7 +42,7 @@ class HierarchicalBroadcast final : public HierarchicalCollective {
   CollectivePtr send_on(std::size_t index, const TensorView& part);
   bool holds() const { return layout().local_rank() < stripes_; }
   int root_host() const { return layout().host_of(signature().root); }
-  /// The rank of a host that has this rank's part of the data first.
+  /// Returns the rank of a host that has this rank's part of the data first.
   int first_of(int host) const {
     if (way_ == HierarchyWay::kStriped)
       return layout().members(host)[static_cast<std::size_t>(layout().local_rank())];

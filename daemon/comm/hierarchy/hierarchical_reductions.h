@@ -31,9 +31,9 @@ class HierarchicalAllReduce final : public HierarchicalCollective {
   CollectivePtr exchange_partials(Slice& slice);
   CollectivePtr exchange_results(const Slice& slice);
   CollectivePtr gather_in_host(const Slice& slice);
-  /// The part of a stripe that its holder on `host` reduces.
+  /// Returns the part of a stripe that its holder on `host` reduces.
   TensorView share_of(const TensorView& stripe, int host) const;
-  /// The holder on `host` of what this rank holds.
+  /// Returns the holder on `host` of what this rank holds.
   int holder(int host) const {
     return layout().members(host)[static_cast<std::size_t>(layout().local_rank())];
   }

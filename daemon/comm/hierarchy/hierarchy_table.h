@@ -37,14 +37,14 @@ struct HierarchyOptions {
   std::vector<int> hosts{};
 };
 
-/// The options with `found` where they name no hosts. Throws InvalidArgument if they name others
-/// than one for each rank.
+/// Returns the options with `found` where they name no hosts. Throws InvalidArgument if they name
+/// others than one for each rank.
 HierarchyOptions with_hosts(HierarchyOptions, const std::vector<int>& found);
 
 /// Chooses the way of a collective of so many bytes in a group on such hosts. Kinds that have one
 /// way take it.
 HierarchyWay choose_way(HierarchyChoice, CollectiveKind, std::size_t bytes, const HostLayout&);
-/// Parts of the data that take the way between hosts side by side.
+/// Returns the number of parts of the data that take the way between hosts side by side.
 int stripes_of(HierarchyWay, const HostLayout&);
 
 }  // namespace meshloom::comm

@@ -48,10 +48,11 @@ class MpiRuntime : public RankRuntime {
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  /// False if the process was started by hand: then it is alone, which deserves a warning.
+  /// Returns false if the process was started by hand: then it is alone, which deserves a warning.
   bool launched_by_mpirun() const { return launched_by_mpirun_; }
 
-  /// All groups of this rank tell of their collectives here; others may add to it.
+  /// Returns the pulse by which all groups of this rank tell of their collectives; others may add
+  /// to it.
   TrainingPulse& pulse() { return pulse_; }
 
   Bootstrap& bootstrap() override { return *bootstrap_; }
@@ -65,10 +66,10 @@ class MpiRuntime : public RankRuntime {
   /// ways.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions&, HierarchyChoice choice);
 
-  /// The flight logs of all ranks, for any thread.
+  /// Returns the flight logs of all ranks, for any thread.
   const std::shared_ptr<const FlightField>& flight() const { return flight_; }
-  /// Called on this rank's training thread when the abort record of the host is this rank's, before
-  /// its waits throw.
+  /// Sets what is called on this rank's training thread when the abort record of the host is this
+  /// rank's, before its waits throw.
   void on_abort(std::function<void(const AbortRecord&)> callback);
 
   /// Returns why collectives inside a host go over messages; empty: they go through symmetric

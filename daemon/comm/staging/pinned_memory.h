@@ -37,7 +37,7 @@ class PinnedMemory {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  /// A block of at least `bytes`, aligned to 64; without memory for 0.
+  /// Takes a block of at least `bytes`, aligned to 64; without memory for 0.
   Block take(std::size_t bytes);
   /// The block is used no more but for copies that the device's stream was given before: it is free
   /// once a later mark has come.

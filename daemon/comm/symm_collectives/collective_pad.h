@@ -37,7 +37,8 @@ struct FlagValue {
                                     std::uint64_t slices) {
     return (generation << (kSliceBits + kNumberBits)) | (number << kSliceBits) | slices;
   }
-  /// Collectives in a value of `generation`; 0 in one of an earlier generation.
+  /// Returns the number of collectives in a value of `generation`; 0 in one of an earlier
+  /// generation.
   static constexpr std::uint64_t number(std::uint64_t value, std::uint64_t generation) {
     const std::uint64_t first = of(generation, 0, 0);
     return value < first ? 0 : (value - first) >> kSliceBits;
@@ -70,14 +71,14 @@ class CollectivePad {
 
   static std::size_t bytes(int ranks) { return kLine + kTableBytes + kSlots * slot_bytes(ranks); }
 
-  /// Collectives that the owner has finished, without a gap.
+  /// Returns how many collectives the owner has finished, without a gap.
   Flag& finished() const { return at<Flag>(0); }
-  /// Segments of the owner that shares point to.
+  /// Returns the segments of the owner that shares point to.
   SegmentName* table() const { return &at<SegmentName>(kLine); }
 
   Head& head(std::uint64_t number) const { return at<Head>(slot(number)); }
   std::byte* inline_data(std::uint64_t number) const { return memory_ + slot(number) + kLine; }
-  /// Slices of the peers' data that the owner needs no more.
+  /// Returns how many slices of the peers' data the owner needs no more.
   Flag& consumed(std::uint64_t number) const {
     return at<Flag>(slot(number) + kLine + kInlineBytes);
   }

@@ -59,20 +59,20 @@ class SymmetricContext {
   /// This rank has read all that it reads in this collective.
   void finish(std::uint64_t number);
 
-  /// kRing * stride bytes of symmetric memory; give_back() when all peers have read them.
+  /// Takes kRing * stride bytes of symmetric memory; give_back() when all peers have read them.
   std::shared_ptr<Segment> take_staging(std::size_t stride);
   void give_back(std::shared_ptr<Segment> staging) { staging_.push_back(std::move(staging)); }
 
   /// Peers may touch memory of a collective that was given up, until all ranks have met.
   void note_peer_access() { access_->open = true; }
-  /// A rank among `ranks` whose process has ended; -1: none, or not asked again so soon.
+  /// Returns a rank among `ranks` whose process has ended; -1: none, or not asked again so soon.
   int find_gone(const std::vector<int>& ranks);
   bool is_gone(int rank) const {
     const auto& process = processes_[static_cast<std::size_t>(rank)];
     return process && process->gone();
   }
   std::int64_t pid(int rank) const;
-  /// "its process 123 is stopped (SIGSTOP or a debugger)".
+  /// Returns "its process 123 is stopped (SIGSTOP or a debugger)".
   std::string about(int rank) const;
 
   /// Moves descriptors that wait to be sent or taken.

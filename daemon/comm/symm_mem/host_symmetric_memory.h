@@ -34,7 +34,7 @@ class HostSymmetricMemory final : public SymmetricMemory {
   /// Makes the segment of an allocate(), and throws as that does. Peers hear of it by its name too
   /// (HostSymmetricGroup::attach).
   std::shared_ptr<Segment> make_segment(std::size_t bytes);
-  /// The segment of this rank that holds `bytes` at `data`; null if there is none.
+  /// Returns the segment of this rank that holds `bytes` at `data`; null if there is none.
   std::shared_ptr<Segment> find(const void* data, std::size_t bytes);
 
  private:

@@ -32,15 +32,15 @@ struct SegmentName {
 /// Thread-safe: nothing changes after construction.
 class Segment : public std::enable_shared_from_this<Segment> {
  public:
-  /// New memory of at least `bytes` (rounded up to a page), zero, aligned to 2 MiB where at least
-  /// that large, and then in huge pages if the kernel makes them (MADV_COLLAPSE). Every page is
-  /// touched by the caller, so that it lies on its NUMA node. Throws
-  /// ResourceExhausted naming the sizes where the memory is not there (see memory_room.h), IoError
-  /// where the kernel refuses memfd.
+  /// Makes new memory of at least `bytes` (rounded up to a page), zero, aligned to 2 MiB where at
+  /// least that large, and then in huge pages if the kernel makes them (MADV_COLLAPSE). Every page
+  /// is touched by the caller, so that it lies on its NUMA node. Throws ResourceExhausted naming
+  /// the sizes where the memory is not there (see memory_room.h), IoError where the kernel refuses
+  /// memfd.
   static std::shared_ptr<Segment> create(std::size_t bytes);
 
-  /// A peer's segment through an open descriptor, which it takes. Throws IoError if it is another
-  /// memory than `name` says, or cannot be mapped.
+  /// Maps a peer's segment through an open descriptor, which it takes. Throws IoError if it is
+  /// another memory than `name` says, or cannot be mapped.
   static std::shared_ptr<Segment> map(base::UniqueFd fd, const SegmentName& name);
 
   ~Segment();
@@ -55,7 +55,7 @@ class Segment : public std::enable_shared_from_this<Segment> {
     const auto* at = static_cast<const std::byte*>(pointer);
     return at >= data_ && at <= data_ + bytes();
   }
-  /// The owner's descriptor; -1 in a peer.
+  /// Returns the owner's descriptor; -1 in a peer.
   int fd() const { return fd_.get(); }
 
  private:
@@ -67,9 +67,10 @@ class Segment : public std::enable_shared_from_this<Segment> {
   SegmentName name_;
 };
 
-/// Segments that this process has made since it began, for tensors, workspaces and signals of all
-/// its ranks. Making one also touches it, so where this stands still no collective took memory or
-/// met a page for the first time, which steps of training must not. Any thread may ask.
+/// Returns how many segments this process has made since it began, for tensors, workspaces and
+/// signals of all its ranks. Making one also touches it, so where this stands still no collective
+/// took memory or met a page for the first time, which steps of training must not. Any thread may
+/// ask.
 std::uint64_t segments_made();
 
 }  // namespace meshloom::comm

@@ -23,7 +23,7 @@ enum class Sharing : std::uint8_t {
   kSocket,       ///< descriptors by SCM_RIGHTS over a Unix socket
 };
 
-/// "none", "same process", "fd folder" or "socket".
+/// Returns "none", "same process", "fd folder" or "socket".
 const char* to_string(Sharing sharing);
 
 /// Which ways are tried.
@@ -49,7 +49,8 @@ struct ReachedSegments {
   std::vector<std::string> why_not;  ///< by rank; empty: it was reached, or brought none
 };
 
-/// The processes of the ranks, by rank; null for `rank` itself and for threads of its process.
+/// Returns the processes of the ranks, by rank; null for `rank` itself and for threads of its
+/// process.
 std::vector<std::unique_ptr<PeerProcess>> processes_of(const GatheredSegments& all, int rank,
                                                        PeerProcess::Watch watch);
 
@@ -101,7 +102,7 @@ class SegmentDirectory {
   std::shared_ptr<Segment> open_by_folder(const SegmentName& name, std::string& why);
   std::shared_ptr<Segment> open_arrived(const SegmentName& name, std::string& why);
   std::string agree(PeerExchange& group, const std::string& trouble);
-  /// Bytes of the same number from each rank, in rank order.
+  /// Exchanges bytes of the same number from each rank, in rank order.
   std::vector<std::uint8_t> exchange(PeerExchange& group, const void* mine, std::size_t bytes);
 
   SharingMode mode_;

@@ -37,7 +37,7 @@ class SegmentMailbox {
   void pump();
   /// Tells whether a message still waits for room in a peer's queue.
   bool pending() const { return !waiting_.empty(); }
-  /// The descriptor of the segment with this nonce; none if none came.
+  /// Returns the descriptor of the segment with this nonce; none if none came.
   base::UniqueFd take(const Nonce& nonce);
 
  private:

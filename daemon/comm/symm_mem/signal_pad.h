@@ -30,10 +30,11 @@ class SignalPad {
   Flag& put(int channel, int peer) const { return flag(channel, peer, 0); }
   /// Returns the count of puts by `peer` that the owner took; written by the owner.
   Flag& taken(int channel, int peer) const { return flag(channel, peer, 1); }
-  /// The barrier to which `peer` has come; written by the peer.
+  /// Returns the barrier to which `peer` has come; written by the peer.
   Flag& met(int channel, int peer) const { return flag(channel, peer, 2); }
 
-  /// The value of a count in a generation: later generations are greater than all of earlier ones.
+  /// Returns the value of a count in a generation: later generations are greater than all of
+  /// earlier ones.
   static std::uint64_t value(std::uint64_t generation, std::uint64_t count) {
     return (generation << 40) | count;
   }

@@ -56,7 +56,7 @@ class SignalWatch {
   const PeerProcess* process(int rank) const {
     return processes_[static_cast<std::size_t>(rank)].get();
   }
-  /// "wait_signal on channel 3 of group 'dp' on rank 1 of 4"
+  /// Returns "wait_signal on channel 3 of group 'dp' on rank 1 of 4"
   std::string describe(const Call& call) const;
 
  private:

@@ -31,10 +31,10 @@ class SymmetricMemory {
   const std::string& refusal() const { return refusal_; }
   void note_refusal(std::string why) { refusal_ = std::move(why); }
 
-  /// New memory of this rank alone, at least `bytes`, zero, touched, aligned to 2 MiB where at
-  /// least that large; peers hear of it by a rendezvous. It is given back when the caller and all
-  /// buffers of all ranks have let go of it. Throws ResourceExhausted naming the sizes, IoError if
-  /// the system refuses.
+  /// Allocates new memory of this rank alone, at least `bytes`, zero, touched, aligned to 2 MiB
+  /// where at least that large; peers hear of it by a rendezvous. It is given back when the caller
+  /// and all buffers of all ranks have let go of it. Throws ResourceExhausted naming the sizes,
+  /// IoError if the system refuses.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
   /// Tells whether `bytes` at `data` lie in one piece of what this rank has allocated and somebody
   /// holds.

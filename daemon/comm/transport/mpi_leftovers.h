@@ -26,7 +26,7 @@ class MpiLeftovers {
   /// Tells whether MPI may write to a user's buffer as soon as it is called: then only the recovery
   /// may.
   bool holds_receives() const { return !receives_.empty(); }
-  /// True if every receive has ended.
+  /// Returns true if every receive has ended.
   bool receives_ended();
   /// Forgets sends: by now every rank's receives have ended, so no one reads them.
   void forget_sends();

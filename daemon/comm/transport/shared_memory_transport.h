@@ -86,9 +86,9 @@ class RingEndpoint {
   void pull(int peer);
   void begin_message(int peer, Incoming& in);
   void end_message(int peer, Incoming& in);
-  /// The oldest receive of `key`, if there is one.
+  /// Returns the oldest receive of `key`, if there is one.
   std::optional<Receive> take_posted(const Key& key);
-  /// False if the message is of another collective; the test of the receive then tells.
+  /// Returns false if the message is of another collective; the test of the receive then tells.
   bool fits(const Receive& receive, const Header& header, int peer);
 
   std::shared_ptr<const RingField> field_;
@@ -103,7 +103,8 @@ class RingEndpoint {
   std::map<Key, std::deque<Early>> early_;
 };
 
-/// All ranks of the endpoint's field, seen from its rank. Groups of some ranks come by split.
+/// Makes a transport of all ranks of the endpoint's field, seen from its rank. Groups of some ranks
+/// come by split.
 std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<RingEndpoint> endpoint);
 
 }  // namespace meshloom::comm

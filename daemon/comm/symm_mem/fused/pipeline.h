@@ -49,7 +49,7 @@ class GatherPipeline {
   GatherPipeline(ExecutionContext& context, SymmetricGroup& group, GatherCall call);
 
   const Shape& shape(int rank) const { return shapes_[static_cast<std::size_t>(rank)]; }
-  /// Size of all shards together along the free dim, and where that of a rank begins.
+  /// Returns the size of all shards together along the free dim, and where that of a rank begins.
   std::int64_t total() const { return begins_.back(); }
   std::int64_t begin(int rank) const { return begins_[static_cast<std::size_t>(rank)]; }
   /// Refuses on all ranks what all saw alike (total(), shape()); instead of run().
@@ -97,16 +97,16 @@ class ExchangePipeline {
  public:
   ExchangePipeline(SymmetricGroup& group, ExchangeCall call);
 
-  /// The part of the whole that a rank owns.
+  /// Returns the part of the whole that a rank owns.
   Shape part(int rank) const;
 
-  /// produce fills every slot's rows, those of the ranks behind this one first, its own last; then
-  /// consume gets what all ranks made for this one.
+  /// Runs both: produce fills every slot's rows, those of the ranks behind this one first, its own
+  /// last; then consume gets what all ranks made for this one.
   void run(const std::function<void(const ProducedRows&)>& produce,
            const std::function<void(const ReceivedRows&)>& consume);
 
  private:
-  /// Piece `split` of the slot of `source` in the memory of `owner`.
+  /// Returns piece `split` of the slot of `source` in the memory of `owner`.
   TensorView slot(int owner, int source, int split, std::int64_t& first_row) const;
 
   SymmetricGroup& group_;

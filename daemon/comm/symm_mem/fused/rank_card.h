@@ -46,8 +46,8 @@ inline constexpr int kFusedBarrier = 0;
 RankCard make_card(const char* op, const Shape& shape, DType dtype, int free_dim, int splits,
                    const std::vector<AgreedValue>& agreed);
 
-/// Every rank of the group calls it: the cards of all, by rank. Where one does not fit to that of
-/// rank 0, all ranks throw InvalidArgument that names it.
+/// Returns the cards of all, by rank; every rank of the group calls it. Where one does not fit to
+/// that of rank 0, all ranks throw InvalidArgument that names it.
 std::vector<RankCard> exchange_cards(SymmetricGroup& group, const RankCard& mine,
                                      const std::vector<AgreedValue>& agreed);
 
