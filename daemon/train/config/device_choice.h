@@ -58,7 +58,7 @@ bool has_device(const WorldDevices& world, const std::string& resolved);
 /// Tells whether it is a device with memory of its own.
 bool has_device_memory(const std::string& resolved);
 
-/// The device of a rank. Throws NeedsOtherDevices if the rank's host has none.
+/// Returns the device of a rank. Throws NeedsOtherDevices if the rank's host has none.
 Device device_of_rank(const std::string& resolved, const HostDevices& host, int local_rank);
 
 /// Returns the device of rank 0, which is the CPU if `world` is empty.

@@ -34,11 +34,11 @@ void resolve_context_parallel(v1::RunConfig& config, const nn::ModelConfig& mode
 /// InvalidArgument with the field.
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model);
 
-/// The plan of a resolved config.
+/// Returns the plan of a resolved config.
 planner::ParallelPlan make_plan(const v1::RunConfig& config);
 
-/// Bytes by which ranks of tp exchange what fused products take along, in steps of a resolved
-/// config; 0 without such products.
+/// Returns the bytes by which ranks of tp exchange what fused products take along, in steps of a
+/// resolved config; 0 without such products.
 std::int64_t fused_workspace_of(const v1::RunConfig& config, const nn::ModelConfig& model);
 
 }  // namespace meshloom::train

@@ -75,11 +75,11 @@ PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& r
 void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
                    text::TokenizerCache& opened, const text::StopCheck& stop = {});
 
-/// The tokens to continue, which are given as ids, or as text for a model of bytes or with a
-/// tokenizer, whose template's tokens stand around it. Everything that the model refuses is refused
-/// here. Throws with the field: `where` and "prompt" or "token_ids". A text of many times the bytes
-/// of a context (PROMPT_TOO_LONG) is not encoded. ResourceExhausted (TOKENIZER_LIMIT) where text or
-/// tokenizer are such as to take time or memory without end, and what `stop` throws.
+/// Returns the tokens to continue, which are given as ids, or as text for a model of bytes or with
+/// a tokenizer, whose template's tokens stand around it. Everything that the model refuses is
+/// refused here. Throws with the field: `where` and "prompt" or "token_ids". A text of many times
+/// the bytes of a context (PROMPT_TOO_LONG) is not encoded. ResourceExhausted (TOKENIZER_LIMIT)
+/// where text or tokenizer are such as to take time or memory without end, and what `stop` throws.
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where = {},

@@ -10,8 +10,8 @@
 
 namespace meshloom::train {
 
-/// The loss on run.validation's `set`; empty: on the validation data of run.data. NaN if it was not
-/// evaluated.
+/// Returns the loss on run.validation's `set`; empty: on the validation data of run.data. NaN if it
+/// was not evaluated.
 double validation_loss(const v1::ValidationMetrics& metrics, const std::string& set);
 
 /// Counts a validation for early stopping, if the config has it: better is a loss that is lower

@@ -49,9 +49,9 @@ struct ChatSetup {
   std::string origin;       ///< ChatData.template
   bool tells_time = false;  ///< the template asks for it
 };
-/// `folder` is that of the tokenizer, empty for bytes. Throws with the field data.chat.template:
-/// InvalidArgument (NO_CHAT_TEMPLATE) for messages without one, and as find_chat_source and
-/// text::ChatTemplate.
+/// Makes the setup. `folder` is that of the tokenizer, empty for bytes. Throws with the field
+/// data.chat.template: InvalidArgument (NO_CHAT_TEMPLATE) for messages without one, and as
+/// find_chat_source and text::ChatTemplate.
 ChatSetup chat_setup(const v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
                      const std::filesystem::path& folder, const std::filesystem::path& data_dir,
                      const std::string& field);

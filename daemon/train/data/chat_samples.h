@@ -40,7 +40,7 @@ class ChatScan {
   /// Returns the texts with a token to learn, in order; cuts() tells what became of the others.
   const std::vector<ChatRange>& texts() const { return texts_; }
   const ChatCuts& cuts() const { return cuts_; }
-  /// Which of them each sample has, packed whole (pack_texts).
+  /// Returns which of them each sample has, packed whole (pack_texts).
   std::vector<std::vector<std::int64_t>> packed() const;
 
  private:
@@ -73,7 +73,8 @@ class ChatSamples {
   ChatCuts cuts_;
 };
 
-/// The first conversation that begins at `position` or later; the stream's end if there is none.
+/// Returns the first conversation that begins at `position` or later; the stream's end if there is
+/// none.
 std::int64_t next_chat_begin(const TokenStream& stream, std::int64_t position);
 
 }  // namespace meshloom::train

@@ -51,8 +51,8 @@ struct TokenRange {
   std::int64_t size() const { return end - begin; }
 };
 
-/// The first document or conversation that begins at `position` or later (the stream's end if there
-/// is none).
+/// Returns the first document or conversation that begins at `position` or later (the stream's end
+/// if there is none).
 std::int64_t next_document_start(const TokenStream&, const DatasetOptions&, std::int64_t position);
 
 class Dataset {
@@ -65,9 +65,10 @@ class Dataset {
   /// Returns the same range in whole samples: as it would be without keep_rest.
   Dataset without_rest() const;
 
-  /// Samples; 0 if the range is shorter than one, or with keep_rest has nothing to predict.
+  /// Returns how many samples there are; 0 if the range is shorter than one, or with keep_rest has
+  /// nothing to predict.
   std::int64_t size() const { return size_; }
-  /// Tokens of the range.
+  /// Returns how many tokens the range has.
   std::int64_t tokens() const { return range_.size(); }
   const DatasetOptions& options() const { return options_; }
   /// Returns null if the stream holds no conversations.
@@ -91,7 +92,7 @@ class Dataset {
   RowCounts read_chat(std::int64_t sample, const Row& row) const;
   /// Checks that `tokens`, which stand at `begin` and later, are in the vocabulary.
   void check_vocabulary(std::int64_t begin, std::span<const std::int64_t> tokens) const;
-  /// Tokens of a sample behind its inputs: the last one's label.
+  /// Returns how many tokens belong to a sample behind its inputs: the last one's label.
   std::int64_t tokens_behind() const { return options_.masked && options_.keep_rest ? 0 : 1; }
   std::int64_t packed_size() const;
   TokenRange sample_range(std::int64_t sample) const;

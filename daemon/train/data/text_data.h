@@ -28,9 +28,9 @@ struct TokenizerSource {
   std::filesystem::path named_model = {};
 };
 
-/// The folder whose tokenizer a config means: of its data, of prompts and samples, of exports.
-/// Empty if there is none, or it is the bytes'. Throws with the field run.data.tokenizer if a
-/// folder is named that is not there.
+/// Returns the folder whose tokenizer a config means: of its data, of prompts and samples, of
+/// exports. Empty if there is none, or it is the bytes'. Throws with the field run.data.tokenizer
+/// if a folder is named that is not there.
 std::filesystem::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source);
 
 /// A file of tokens was made of this.
@@ -68,7 +68,8 @@ struct RunFiles {
 /// `field` is the path of config.data in messages.
 RunFiles find_run_files(const v1::RunConfig& config, const std::filesystem::path& data_dir,
                         const std::string& field, base::Disk& disk = base::own_disk());
-/// Each file as it will be read. `format`: DataConfig.format. Throws as text::document_file.
+/// Returns each of the files as it will be read. `format`: DataConfig.format. Throws as
+/// text::document_file.
 std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format);
 /// Fills in, for a masked language model whose config says nothing of it, what hides tokens and
 /// which are never hidden, as the tokenizer of the folder names them. Does nothing where there is
@@ -88,7 +89,7 @@ text::EncodeOptions encode_options(const v1::DataConfig& data,
                                    const text::FolderTokenizer& tokenizer);
 /// Refuses data.skip_lines_without_text where none of the files have such lines.
 void check_skips_lines(const v1::DataConfig& data, bool has_json_lines, const std::string& field);
-/// DataIdentity.tokenizer of a resolved config whose text the tokenizer of `folder` reads.
+/// Returns DataIdentity.tokenizer of a resolved config whose text the tokenizer of `folder` reads.
 std::string tokenizer_identity(const v1::DataConfig& data, const std::filesystem::path& folder,
                                const std::filesystem::path& data_dir);
 /// Calls body(document) for each file that is read as documents, of all paths of a config; errors
@@ -107,7 +108,7 @@ auto with_text_field(const std::string& data, Body&& body) {
     throw;
   }
 }
-/// "run.validation.sets[1].path"
+/// Returns "run.validation.sets[1].path"
 std::string validation_set_field(std::size_t set);
 
 /// If some of the data are to be tokenized: fills in data.tokenizer, field and what

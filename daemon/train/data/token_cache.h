@@ -34,8 +34,8 @@ class TokenCache {
   /// The part of the work that is done; what it throws ends the work, and nothing is left.
   using Progress = std::function<void(std::uint64_t bytes, std::uint64_t total_bytes)>;
 
-  /// The file of tokens, made if it is not there. Throws FailedPrecondition (DATA_CHANGED) if a
-  /// file of text changes meanwhile, ResourceExhausted (TOKEN_CACHE_FULL, DISK_FULL), and as
+  /// Returns the file of tokens, made if it is not there. Throws FailedPrecondition (DATA_CHANGED)
+  /// if a file of text changes meanwhile, ResourceExhausted (TOKEN_CACHE_FULL, DISK_FULL), and as
   /// text::write_token_file.
   std::filesystem::path get(const Text& text, const Progress& progress);
 

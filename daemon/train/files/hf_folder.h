@@ -30,7 +30,7 @@ class HfFolder {
   /// config, index or safetensors file that cannot be used.
   static HfFolder open(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
-  /// The last part of the path, for messages.
+  /// Returns the last part of the path, for messages.
   const std::string& label() const { return label_; }
   /// Returns the config of config.json, which may tie what the weights do not (see model_config).
   const nn::ModelConfig& config() const { return config_; }
@@ -39,7 +39,7 @@ class HfFolder {
   /// both are in the files, with different values. As transformers does since its version 5, both
   /// are kept then. Reads both, piece by piece, up to the first difference (same_values).
   bool has_own_head() const;
-  /// The model that the weights are of: config(), not tied where has_own_head().
+  /// Returns the model that the weights are of: config(), not tied where has_own_head().
   nn::ModelConfig model_config() const;
   /// Returns what to say of has_own_head(), and of an output bias that counts while another one is
   /// there.
@@ -59,11 +59,11 @@ class HfFolder {
             HostBlocks& blocks) const;
 
  private:
-  /// `wanted`: whether a tensor of the file is the folder's.
+  /// Adds the tensors of a file. `wanted`: whether a tensor of the file is the folder's.
   void add_file(const std::shared_ptr<SafetensorsFile>& file,
                 const std::function<bool(const std::string& tensor)>& wanted);
   void read_index(const std::filesystem::path& folder, const std::string& text, base::Disk& disk);
-  /// The tensor that counts of those that may hold a parameter; null if there is none.
+  /// Returns the tensor that counts of those that may hold a parameter; null if there is none.
   const StoredTensor* find(const std::string& parameter) const;
   /// Tells whether both names are there, with different values.
   bool differ(const nn::HfTiedNames& names) const;
@@ -83,7 +83,7 @@ bool has_hf_weights(const std::filesystem::path& folder, base::Disk& disk = base
 /// missing. Reads no weights and allocates none. Throws as HfFolder::open and check_parameters.
 HfFolder check_hf_folder(const std::filesystem::path& folder);
 
-/// check_parameters, then every parameter of the module.
+/// Runs check_parameters, then loads every parameter of the module.
 void load_hf_weights(const HfFolder& folder, nn::Module& module);
 
 struct NamedTensor {

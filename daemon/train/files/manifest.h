@@ -96,13 +96,13 @@ bool is_checkpoint(const std::filesystem::path& folder, base::Disk& disk = base:
 /// DataLoss naming it if it is damaged.
 Manifest read_manifest(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
-/// Manifest::validation_progress of a checkpoint alone, without a look at the rest if there is
-/// none. Throws as read_manifest.
+/// Reads Manifest::validation_progress of a checkpoint alone, without a look at the rest if there
+/// is none. Throws as read_manifest.
 std::string read_validation_progress(const std::filesystem::path& folder);
 
-/// "step-200": the folder of the checkpoint after so many optimizer steps.
+/// Returns "step-200": the folder of the checkpoint after so many optimizer steps.
 std::string checkpoint_folder_name(std::int64_t step);
-/// 200 for "step-200"; nullopt for names of anything else.
+/// Returns 200 for "step-200"; nullopt for names of anything else.
 std::optional<std::int64_t> step_of_folder_name(const std::string& name);
 
 /// A checkpoint of a folder of checkpoints.
@@ -110,8 +110,8 @@ struct CheckpointEntry {
   std::int64_t step = 0;
   std::filesystem::path folder;
 };
-/// All checkpoints step-N below `directory`, ascending by N, damaged or not. Empty if there is
-/// no such directory.
+/// Returns all checkpoints step-N below `directory`, ascending by N, damaged or not. Empty if there
+/// is no such directory.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory,
                                               base::Disk& disk = base::own_disk());
 

@@ -13,7 +13,7 @@
 
 namespace meshloom::train {
 
-/// Rows of the first dim of a tensor (one row if it has no dims).
+/// Returns how many rows are in the first dim of a tensor (one row if it has no dims).
 inline std::int64_t row_count(const Shape& shape) { return shape.empty() ? 1 : shape[0]; }
 
 /// The outer product of one list of global ranges per dim; held row-major in this order. A tensor
@@ -33,8 +33,8 @@ Piece part_of_piece(const Piece& piece, std::size_t dim, const planner::ShardRan
 /// Returns what `rank` of `world_size` holds of a tensor of the state with this shape: all of it if
 /// `spec` is null, else its part in the spec, whose mesh is the world.
 Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank);
-/// The rows of its local tensor that `rank` writes into a checkpoint: ranks that hold the same
-/// piece share its rows by the ceil rule.
+/// Returns the rows of its local tensor that `rank` writes into a checkpoint: ranks that hold the
+/// same piece share its rows by the ceil rule.
 planner::ShardRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank,
                                  int world_size);
 

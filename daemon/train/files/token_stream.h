@@ -36,11 +36,11 @@ struct DataFiles {
   }
 };
 
-/// A file, or a folder: all its files below, hidden ones left out, in order of their relative paths
-/// (for the .bin formats only those that end in .bin). kAuto: by name and content (llm.c by its
-/// magic; other .bin nanoGPT; .jsonl; else text, and InvalidArgument (NOT_TEXT) for what is none);
-/// files of a folder must then agree. Files must lie below `root` after links are followed (empty
-/// root: not checked). Throws NotFound, IoError, or InvalidArgument naming the file.
+/// Finds a file, or a folder: all its files below, hidden ones left out, in order of their relative
+/// paths (for the .bin formats only those that end in .bin). kAuto: by name and content (llm.c by
+/// its magic; other .bin nanoGPT; .jsonl; else text, and InvalidArgument (NOT_TEXT) for what is
+/// none); files of a folder must then agree. Files must lie below `root` after links are followed
+/// (empty root: not checked). Throws NotFound, IoError, or InvalidArgument naming the file.
 DataFiles find_data_files(const std::filesystem::path& path, TokenFormat format,
                           const std::filesystem::path& root = {},
                           base::Disk& disk = base::own_disk());
@@ -61,16 +61,16 @@ class TokenStream {
   int token_bytes() const { return parts_.front().width; }
   /// Tells whether they are conversations; all files are then.
   bool is_chat() const { return parts_.front().is_chat; }
-  /// Tokens in all.
+  /// Returns how many tokens there are in all.
   std::int64_t size() const { return size_; }
-  /// Positions where a file begins; the first is 0.
+  /// Returns the positions where a file begins; the first is 0.
   const std::vector<std::int64_t>& file_starts() const { return starts_; }
-  /// Every file that holds tokens, under its name below the stream's path.
+  /// Returns every file that holds tokens, under its name below the stream's path.
   std::vector<std::pair<std::string, const base::InputFile*>> files() const;
-  /// Name of the file that holds a position: for error texts.
+  /// Returns the name of the file that holds a position: for error texts.
   std::string file_of(std::int64_t position) const;
-  /// out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream. Throws IoError
-  /// naming the file if it was cut since it was opened, or cannot be read.
+  /// Sets out[i] = token begin + i; [begin, begin + out.size()) lies inside the stream. Throws
+  /// IoError naming the file if it was cut since it was opened, or cannot be read.
   void read(std::int64_t begin, std::span<std::int64_t> out) const;
   /// Reads, as read() does, the tokens of conversations, with the bits of text/learned_tokens.h.
   void read_chat(std::int64_t begin, std::span<std::int64_t> out) const;

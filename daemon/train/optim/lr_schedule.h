@@ -41,9 +41,9 @@ struct LearningRate {
   double at(std::int64_t i) const { return peak * schedule.factor(i); }
 };
 
-/// The first step of begin <= i < end to which two rates give values that differ by more than
-/// rounding; nothing where there is none. Steps beyond the end of a schedule have what its last
-/// part gives. Looks at as few steps of a long job as of a short one.
+/// Returns the first step of begin <= i < end to which two rates give values that differ by more
+/// than rounding; nothing where there is none. Steps beyond the end of a schedule have what its
+/// last part gives. Looks at as few steps of a long job as of a short one.
 std::optional<std::int64_t> first_difference(const LearningRate& a, const LearningRate& b,
                                              std::int64_t begin, std::int64_t end);
 

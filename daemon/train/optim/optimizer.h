@@ -84,15 +84,16 @@ class Optimizer {
   /// if the norm that clip found is NaN or infinite, or `loss` is (float64 [1]; undefined: not
   /// asked). Waits for no device.
   void step(std::int64_t number, double lr, const Tensor& loss = {});
-  /// The norm that the last clip measured, before clipping: float32 [1], the same on every rank of
-  /// the norm group. The next clip writes it anew.
+  /// Returns the norm that the last clip measured, before clipping: float32 [1], the same on every
+  /// rank of the norm group. The next clip writes it anew.
   const Tensor& norm() const { return scalars_.norm; }
-  /// Index of this rank's first parameter whose gradient holds a NaN or infinity, or -1.
+  /// Returns the index of this rank's first parameter whose gradient holds a NaN or infinity, or
+  /// -1.
   std::int64_t first_nonfinite_gradient() const;
   /// Marks all gradients empty.
   void zero_grad();
 
-  /// The master weights and moments: "model.NAME", "optimizer.moment1.NAME",
+  /// Returns the master weights and moments: "model.NAME", "optimizer.moment1.NAME",
   /// "optimizer.moment2.NAME" of those that are not frozen. Writing into them (loading) is followed
   /// by refresh_working_copies(). `specs`: how the ranks hold each parameter, one per parameter, or
   /// none if all hold all.
@@ -100,7 +101,7 @@ class Optimizer {
   void refresh_working_copies();
   /// Sets all moments to 0, as they are before the first step.
   void reset_moments();
-  /// float32 master of parameter i.
+  /// Returns the float32 master of parameter i.
   const Tensor& master(std::size_t i) const { return masters_[i]; }
 
  private:

@@ -23,7 +23,7 @@ struct ParameterGroup {
 /// Makes the groups of a resolved config.
 std::vector<ParameterGroup> make_parameter_groups(const v1::OptimizerConfig& config);
 
-/// The group of each of `names`, if any. Throws InvalidArgument with the field
+/// Returns the group of each of `names`, if any. Throws InvalidArgument with the field
 /// ("run.optimizer.groups[1].pattern") for a pattern that matches nothing, and for one that names a
 /// parameter of an earlier group too.
 std::vector<std::optional<std::size_t>> choose_groups(const std::vector<ParameterGroup>& groups,
@@ -35,8 +35,8 @@ std::vector<std::optional<std::size_t>> choose_groups(const std::vector<Paramete
 std::vector<bool> choose_frozen(const v1::TrainingConfig& training, const nn::ModelConfig& model,
                                 const std::vector<std::string>& names);
 
-/// Both for the parameters of a model, of which none is made; and that no group is frozen as a
-/// whole. Throws as they do.
+/// Checks both for the parameters of a model, of which none is made; and that no group is frozen as
+/// a whole. Throws as they do.
 void check_parameter_patterns(const v1::RunConfig& config, const nn::ModelConfig& model);
 
 }  // namespace meshloom::train

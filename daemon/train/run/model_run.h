@@ -83,16 +83,16 @@ class ModelRun {
 
   const nn::ModelConfig& model_config() const { return model_config_; }
   RunMesh& mesh() { return *mesh_; }
-  /// Optimizer steps done, those before a loaded checkpoint included.
+  /// Returns how many optimizer steps are done, those before a loaded checkpoint included.
   std::int64_t step() const { return step_; }
   /// Returns what its results depend on beside the config.
   ComputeClass compute_class() const;
   /// Grows with every verb; the caller clears it.
   Phases& phases() { return phases_; }
 
-  /// The values that the model begins with: of the Hugging Face folder that the config's model
-  /// names, else by position from the config's seed. Adds to `notes` what the user should know of
-  /// that. `data_dir` and `model_folder` as RunFolders has them.
+  /// Sets the values that the model begins with: of the Hugging Face folder that the
+  /// config's model names, else by position from the config's seed. Adds to `notes` what the user
+  /// should know of that. `data_dir` and `model_folder` as RunFolders has them.
   void initialize(const std::filesystem::path& data_dir, const std::filesystem::path& model_folder,
                   base::Disk& disk, std::vector<std::string>* notes);
   /// Loads the state of a checkpoint that fits (resume_check.h). Without `with_optimizer` moments
@@ -145,8 +145,8 @@ class ModelRun {
   };
 
   nn::ForwardOptions forward_options(std::int64_t first_sample, bool dropout) const;
-  /// Forward and backward of micro batch `k`, which may have no rows. This rank's share of the loss
-  /// is added to `loss` (float64 [1]).
+  /// Runs forward and backward of micro batch `k`, which may have no rows. This rank's share of the
+  /// loss is added to `loss` (float64 [1]).
   void run_micro_batch(const BatchCall& call, std::size_t k, const Tensor& loss,
                        std::vector<float>& log_probs);
   ForwardResult forward_micro_batch(const BatchCall& call, const TokenBatch& batch,

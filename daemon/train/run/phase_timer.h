@@ -22,7 +22,7 @@ class Phases {
   Phases(const Phases&) = delete;
   Phases& operator=(const Phases&) = delete;
 
-  /// Since clear(). Waits for the device.
+  /// Returns the seconds since clear(). Waits for the device.
   const PhaseSeconds& seconds();
   void clear();
 

@@ -28,7 +28,7 @@ struct LossSum {
 
 /// Throws InvalidArgument if no label counts.
 double mean_loss(std::span<const LossSum> batches);
-/// The loss in bits by byte of text; nothing where the bytes are not known.
+/// Returns the loss in bits by byte of text; nothing where the bytes are not known.
 std::optional<double> bits_per_byte(std::span<const LossSum> batches);
 
 /// The global batch of a run's own data that begins at a place of the training (BatchLoader), with

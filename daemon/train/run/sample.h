@@ -33,14 +33,14 @@ class Sample {
   virtual std::vector<SampledToken> advance(std::chrono::milliseconds budget) = 0;
   /// Nothing more is drawn of these sequences, by index, some of which may have ended before.
   virtual void end_sequences(const std::vector<std::size_t>& sequences) = 0;
-  /// Rank 0: no token is left to draw.
+  /// Tells on rank 0 whether no token is left to draw.
   virtual bool done() const = 0;
 };
 
 /// A sample of a run.
 class RunSample : public Sample {
  public:
-  /// Optimizer steps behind the weights that the next advance() draws from.
+  /// Returns how many optimizer steps are behind the weights that the next advance() draws from.
   virtual std::int64_t step() const = 0;
   /// Returns what Run::forward returns of a batch whose data all ranks have, under the weights that
   /// were drawn from. Throws FailedPrecondition (WEIGHTS_STALE) if these were the run's own and

@@ -24,7 +24,7 @@ class Sampler {
   /// load does if there is none.
   static std::int64_t weight_bytes(const std::filesystem::path& folder);
   virtual ~Sampler() = default;
-  /// Optimizer steps behind its weights; 0: not known (a Hugging Face folder).
+  /// Returns how many optimizer steps are behind its weights; 0: not known (a Hugging Face folder).
   virtual std::int64_t step() const = 0;
   virtual PromptLimits prompt_limits() const = 0;
   virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;

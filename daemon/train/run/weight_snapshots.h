@@ -30,12 +30,12 @@ class WeightSnapshots {
   /// `state`, and `disk`, which load() reads, outlive this.
   WeightSnapshots(ModelState& state, base::Disk& disk) : state_(state), disk_(disk) {}
 
-  /// The weights as they are now, those of `step`. Throws AlreadyExists.
+  /// Keeps the weights as they are now, those of `step`. Throws AlreadyExists.
   void keep(const std::string& name, std::int64_t step);
-  /// The weights of a Hugging Face folder, as they were at `step`: read once for all that hold
-  /// them, and anew once another folder is in its place. If it throws, nothing has changed.
+  /// Loads the weights of a Hugging Face folder, as they were at `step`: read once for all that
+  /// hold them, and anew once another folder is in its place. If it throws, nothing has changed.
   Handle load(const std::filesystem::path& folder, std::int64_t step);
-  /// Nothing for a name that is not there.
+  /// Drops the name; nothing for a name that is not there.
   void drop(const std::string& name);
   /// Throws FailedPrecondition (SNAPSHOT_STALE).
   Handle find(const std::string& name) const;
