@@ -28,13 +28,13 @@ class Budget {
     return budget;
   }
 
-  /// More was given, which may be paid for.
+  /// Says that more was given, which may be paid for.
   void allow(std::size_t bytes) {
     allow_steps(bytes);
     allow_bytes(bytes);
   }
-  /// The two parts of it, for what is worked on several times: each time takes steps, but no more
-  /// text is held at once than the first time.
+  /// Each does one of the two parts of allow(), for what is worked on several times: each time
+  /// takes steps, but no more text is held at once than the first time.
   void allow_steps(std::size_t bytes);
   void allow_bytes(std::size_t bytes) { most_bytes_ += kBytesOfByte * bytes; }
 

@@ -39,7 +39,7 @@ class ChatRenderer {
   /// ResourceExhausted (CONVERSATION_TOO_LONG) where there are so many answers that rendering with
   /// and without each takes too much.
   RenderedChat render(const nlohmann::ordered_json& messages, const StopCheck& stop = {}) const;
-  /// The text alone, of which nothing is looked for and nothing is left out. Throws as
+  /// Renders the text alone, of which nothing is looked for and nothing is left out. Throws as
   /// ChatTemplate::render.
   std::string render_text(const nlohmann::ordered_json& messages, const StopCheck& stop = {}) const;
   /// Renders what an answer follows: the messages, and the beginning of the assistant's turn.
@@ -61,7 +61,7 @@ class ChatRenderer {
   /// it.
   std::string before_answer(const nlohmann::ordered_json& messages, std::size_t index,
                             const std::string& with, Budget& budget) const;
-  /// The messages up to the last answer, which is that of this index.
+  /// Renders the messages up to the last answer, which is that of this index.
   RenderedChat last_answer(const nlohmann::ordered_json& messages, std::size_t last,
                            Budget& budget) const;
 

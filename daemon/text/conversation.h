@@ -30,7 +30,7 @@ struct Conversation {
   bool has_lone_surrogates = false;  ///< U+FFFD stands for halves of surrogate pairs in the line
 };
 
-/// The keys of a kind, for errors: "\"prompt\" and \"completion\"".
+/// Returns the keys of a kind, for errors: "\"prompt\" and \"completion\"".
 const char* keys_of(LineKind kind);
 
 /// Returns what an object holds by its keys; nothing for any other value.

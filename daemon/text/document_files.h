@@ -31,9 +31,9 @@ DocumentFile document_file(const std::filesystem::path& path,
                            std::optional<DocumentFormat> format = std::nullopt,
                            base::Disk& disk = base::own_disk());
 
-/// The files of `path`: itself, or all below the folder, in order of their paths, hidden ones left
-/// out, as document_file has them. Throws NotFound or IoError, too. Symbolic links to files are
-/// followed; one to a folder below the folder is refused in the same way.
+/// Returns the files of `path`: itself, or all below the folder, in order of their paths, hidden
+/// ones left out, as document_file has them. Throws NotFound or IoError, too. Symbolic links to
+/// files are followed; one to a folder below the folder is refused in the same way.
 std::vector<DocumentFile> find_document_files(const std::filesystem::path& path);
 
 /// Bytes of text that are held as one: of a line of JSON, and of a document that cannot be divided.

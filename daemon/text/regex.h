@@ -12,10 +12,10 @@
 
 namespace meshloom::text {
 
-/// The expression for PCRE2: classes of characters (\p{..}, \s, \d, \w) are written out from our
-/// own tables, so that the library's version of Unicode plays no part. Throws Unimplemented naming
-/// what the two syntaxes do not share or what this program does not know, ResourceExhausted where
-/// that is more than 1 MiB.
+/// Returns the expression for PCRE2: classes of characters (\p{..}, \s, \d, \w) are written out
+/// from our own tables, so that the library's version of Unicode plays no part. Throws
+/// Unimplemented naming what the two syntaxes do not share or what this program does not know,
+/// ResourceExhausted where that is more than 1 MiB.
 std::string to_pcre2(std::string_view expression);
 
 /// PCRE2 makes this of an expression.

@@ -22,12 +22,12 @@ class StreamDecoder {
   /// All methods throw as Budget::spend, of a budget for all of them.
   StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special);
 
-  /// Before the first add(): the tokens that the others follow. Of a character that they begin and
-  /// the others complete all is new.
+  /// Is called before the first add(): the tokens that the others follow. Of a character that they
+  /// begin and the others complete all is new.
   void follow(std::span<const std::int64_t> prompt);
   /// Returns what is new in the text; empty while a character is not whole.
   std::string add(TokenId token);
-  /// The rest: what was no whole character becomes U+FFFD.
+  /// Returns the rest: what was no whole character becomes U+FFFD.
   std::string finish();
 
  private:

@@ -33,7 +33,8 @@ struct TextCuts {
 /// - No added token lies across such a place or looks beyond it.
 TextCuts text_cuts(const JsonPart& tokenizer);
 
-/// The last such place of `text` behind `from`; bytes that are no UTF-8 may be anywhere in it.
+/// Returns the last such place of `text` behind `from`; bytes that are no UTF-8 may be anywhere in
+/// it.
 std::optional<std::size_t> last_cut(std::string_view text, std::size_t from, const TextCuts& cuts);
 
 }  // namespace meshloom::text

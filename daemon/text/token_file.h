@@ -63,7 +63,7 @@ class TokenFile {
   bool is_chat() const { return is_chat_; }
   /// Returns what it was made of, if its header says so.
   const std::optional<TokenizeSummary>& summary() const { return summary_; }
-  /// Tokens [begin, begin + count), less where the file ends.
+  /// Reads tokens [begin, begin + count), less where the file ends.
   std::vector<TokenId> read(std::int64_t begin, std::int64_t count) const;
 
  private:

@@ -33,13 +33,13 @@ class Tokenizer {
   /// that the text spells out are those tokens in any case.
   virtual void encode(std::string_view bytes, bool with_template, WordCache& cache, Budget& budget,
                       std::vector<TokenId>& out) const = 0;
-  /// The text of tokens, for the texts of which it allows the budget more. Ids that the vocabulary
-  /// has not are left out, special tokens too if `skip_special`. Bytes that make no character
-  /// become U+FFFD.
+  /// Returns the text of tokens, for the texts of which it allows the budget more. Ids that the
+  /// vocabulary has not are left out, special tokens too if `skip_special`. Bytes that make no
+  /// character become U+FFFD.
   virtual std::string decode(std::span<const TokenId> tokens, bool skip_special,
                              Budget& budget) const = 0;
 
-  /// The tokens that encode puts around a text with the template.
+  /// Returns the tokens that encode puts around a text with the template.
   virtual Template around() const { return {}; }
   /// Returns where a text that is encoded without the template may be divided.
   virtual TextCuts cuts() const { return {}; }
@@ -50,7 +50,7 @@ class Tokenizer {
   /// tokens have none of their own, since the tokenizer changes its text.
   virtual std::vector<std::uint32_t> token_bytes() const { return {}; }
 
-  /// One more than the largest id.
+  /// Returns one more than the largest id.
   virtual TokenId end() const = 0;
   virtual std::optional<TokenId> find(std::string_view token) const = 0;
 

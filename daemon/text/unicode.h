@@ -43,16 +43,16 @@ class CharClasses {
   std::vector<CharClass> pages_;
 };
 
-/// "Lu", "Nd", ... of a class.
+/// Returns "Lu", "Nd", ... of a class.
 const char* category_name(CharClass c);
 
-/// Code points [first, last] in order that have one of the flags, or whose category's name begins
-/// with `category` ("L", "Lu"); empty for a category that there is not.
+/// Returns the code points [first, last] in order that have one of the flags, or whose category's
+/// name begins with `category` ("L", "Lu"); empty for a category that there is not.
 std::vector<std::pair<char32_t, char32_t>> ranges_of_flag(CharClass flags);
 std::vector<std::pair<char32_t, char32_t>> ranges_of_category(std::string_view category);
 
-/// Equal for characters that pre-tokenizing by scripts keeps together; 0 for the blank and for
-/// characters that are none, which belong to any script.
+/// Returns a number that is equal for characters that pre-tokenizing by scripts keeps together; 0
+/// for the blank and for characters that are none, which belong to any script.
 std::uint8_t script_of(char32_t c);
 
 /// Appends the lower-case form, which is two characters for U+0130.

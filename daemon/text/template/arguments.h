@@ -18,7 +18,7 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 
   bool empty() const { return positional.empty() && named.empty(); }
-  /// Levels of values in the deepest of them.
+  /// Returns how many levels of values the deepest of them has.
   int depth() const;
 };
 

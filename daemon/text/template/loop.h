@@ -35,7 +35,7 @@ struct Loop {
   std::size_t length(Work& work);
 };
 
-/// An attribute (index, last, previtem, ...), or nothing where a loop has no such one.
+/// Returns an attribute (index, last, previtem, ...), or nothing where a loop has no such one.
 std::optional<Value> loop_attribute(Work& work, Loop& loop, std::string_view name);
 
 }  // namespace meshloom::text::chat

@@ -100,7 +100,7 @@ class Renderer {
   Value value_of(const FilterCall& node, const FramePtr& frame);
   Value value_of(const TestCall& node, const FramePtr& frame);
   bool related(Relation relation, const Value& a, const Value& b);
-  /// The value of a filter of a block whose text is given.
+  /// Returns the value of a filter of a block whose text is given.
   Value filtered(const Expression& filter, const FramePtr& frame, Value text);
 
   Work& work_;

@@ -45,7 +45,7 @@ class TokenStream {
     return take();
   }
 
-  /// Throws: the current token is not what was expected.
+  /// Throws, since the current token is not what was expected.
   [[noreturn]] void unexpected(std::string_view expected) const {
     source_.refuse(line(), "unexpected {}, expected {}", description(), expected);
   }

@@ -82,9 +82,9 @@ class Value {
   const Macro* macro() const { return object<std::shared_ptr<const Macro>>(); }
   const Method* method() const { return object<std::shared_ptr<const Method>>(); }
 
-  /// An int, or a bool as one.
+  /// Returns an int, or a bool as one.
   std::optional<std::int64_t> integer() const;
-  /// Levels of objects in it, which end at namespaces and macros.
+  /// Returns how many levels of objects it has, which end at namespaces and macros.
   int depth() const;
   /// Returns the name of its type, as Python calls it.
   const char* type_name() const;
@@ -139,8 +139,8 @@ class Dict {
   void hold(Work& work);
 
  private:
-  /// The place of the first entry with the hash that `same` says is the one; its end where there
-  /// is none.
+  /// Returns the place of the first entry with the hash that `same` says is the one; its end where
+  /// there is none.
   template <typename Same>
   std::size_t place_of(Work& work, std::size_t hash, Same&& same) const;
   void enter(std::size_t hash, std::size_t place);
@@ -206,7 +206,7 @@ Value make_dict(Work& work, Dict dict);
 /// `depth` is that of the deepest value it takes its elements from.
 Value make_iterator(Work& work, std::function<bool(Value&)> next, int depth);
 Value make_undefined(std::string why);
-/// A text that belongs to the template.
+/// Makes a text that belongs to the template.
 Value constant_text(std::string bytes);
 
 /// Throws where a value around one of the depth would be too deep.
