@@ -10,9 +10,9 @@
 
 namespace meshloom::base {
 
-/// JOB_STATE_RUNNING -> "running".
+/// Turns JOB_STATE_RUNNING into "running".
 std::string enum_spelling(const google::protobuf::EnumValueDescriptor& value);
-/// "running" -> JOB_STATE_RUNNING; null if no value is spelled so, and for "unspecified".
+/// Turns "running" into JOB_STATE_RUNNING; null if no value is spelled so, and for "unspecified".
 const google::protobuf::EnumValueDescriptor* find_enum_value(
     const google::protobuf::EnumDescriptor& type, std::string_view spelling);
 /// Returns what a user may write: "constant", "linear", "cosine", "wsd".

@@ -31,12 +31,12 @@ struct Environment {
   bool no_colour = false;
 };
 
-/// Empty variables count as not set. Throws InvalidArgument naming the variable if a value is
-/// wrong.
+/// Reads the environment. Empty variables count as not set. Throws InvalidArgument naming the
+/// variable if a value is wrong.
 Environment read_environment();
 
-/// The rank that mpirun started this process as (PMIX_RANK), known before MPI is; 0 for a process
-/// that it did not start.
+/// Returns the rank that mpirun started this process as (PMIX_RANK), known before MPI is; 0 for a
+/// process that it did not start.
 int launched_rank();
 
 }  // namespace meshloom::base

@@ -17,8 +17,8 @@ namespace meshloom::base {
 /// nothing is known, and for names of other trainers where `root` has no run.
 std::string familiar_key(std::string_view key, const google::protobuf::Descriptor& root);
 
-/// The fields that such a key may mean, as paths below `root`: "run.optimizer.lr". None for a key
-/// of which nothing is known, or which means too many to say anything.
+/// Returns the fields that such a key may mean, as paths below `root`: "run.optimizer.lr". None for
+/// a key of which nothing is known, or which means too many to say anything.
 std::vector<std::string> familiar_fields(std::string_view key,
                                          const google::protobuf::Descriptor& root);
 

@@ -13,7 +13,7 @@
 
 namespace meshloom::base {
 
-/// A path in a text: what is longer than 256 bytes is shortened.
+/// Returns a path in a text: what is longer than 256 bytes is shortened.
 std::string shown(const std::filesystem::path& path);
 
 /// Throws what the operating system's error about a path means to whoever named it: NotFound
@@ -30,7 +30,7 @@ std::string shown(const std::filesystem::path& path);
 // --- Each throws as throw_io_error; `path` is for the text.
 /// open(2) with O_CLOEXEC.
 UniqueFd open_output(const std::filesystem::path& path, int flags, unsigned mode = 0);
-/// All bytes, at the file's position, or at `offset`.
+/// Writes all bytes, at the file's position, or at `offset`.
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 void write_all_at(int fd, std::string_view bytes, std::uint64_t offset,
                   const std::filesystem::path& path);
@@ -71,8 +71,8 @@ class ReplacementFile {
   std::string buffer_;
 };
 
-/// `path` holds `text` or what it held before, also after a crash of the machine or, with kProcess,
-/// of this process alone.
+/// Replaces a file: `path` holds `text` or what it held before, also after a crash of the machine
+/// or, with kProcess, of this process alone.
 void replace_file(const std::filesystem::path& path, std::string_view text, unsigned mode = 0600,
                   Outlives outlives = Outlives::kMachine);
 

@@ -44,7 +44,7 @@ class InputFile {
       : path_(std::move(path)), size_(size), source_(std::move(source)) {}
 
   const std::filesystem::path& path() const { return path_; }
-  /// Bytes when it was opened.
+  /// Returns the bytes that it had when it was opened.
   std::uint64_t size() const { return size_; }
   /// Tells it from a file that is put in its place; 0 for one of another host.
   std::uint64_t inode() const { return inode_; }
@@ -57,8 +57,8 @@ class InputFile {
   /// Fills `out` with the bytes of all stripes, one after the other, and throws as read() does. It
   /// is a single request where another host has the file. `out` has Stripes::total() bytes.
   void read_stripes(const Stripes& stripes, std::span<std::byte> out) const;
-  /// The whole of it. Throws InvalidArgument: FILE_TOO_LARGE if it is larger than `most` bytes,
-  /// GIT_LFS_POINTER if a pointer lies in its place (stand_in.h).
+  /// Reads the whole of it. Throws InvalidArgument: FILE_TOO_LARGE if it is larger than `most`
+  /// bytes, GIT_LFS_POINTER if a pointer lies in its place (stand_in.h).
   std::string read_text(std::uint64_t most) const;
 
  private:

@@ -23,9 +23,9 @@ class LineFile {
   bool append(std::string_view lines);
 
   const std::filesystem::path& path() const { return path_; }
-  /// errno of the last refusal; 0: none so far.
+  /// Returns the errno of the last refusal; 0: none so far.
   int error() const { return error_; }
-  /// Lines that were refused since the last that was taken.
+  /// Returns how many lines were refused since the last that was taken.
   std::int64_t lost() const { return lost_; }
 
  private:

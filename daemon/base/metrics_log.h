@@ -41,7 +41,7 @@ class MetricsLog {
 
   void step(const v1::StepMetrics& metrics, const std::map<std::string, double>& seconds);
   void validation(const v1::ValidationMetrics& metrics);
-  /// The last step with a validation of this job in the file; -1: none.
+  /// Returns the last step with a validation of this job in the file; -1: none.
   std::int64_t last_validation() const { return last_validation_; }
 
  private:

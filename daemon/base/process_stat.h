@@ -22,8 +22,8 @@ struct ProcessStat {
   bool has_ended() const { return state == 'Z' || state == 'X'; }
 };
 
-/// `file` is /proc/PID/stat. Nothing if there is no such process, also where it goes while its file
-/// is read. Throws nothing but std::bad_alloc.
+/// Reads `file`, which is /proc/PID/stat. Nothing if there is no such process, also where it goes
+/// while its file is read. Throws nothing but std::bad_alloc.
 std::optional<ProcessStat> read_process_stat(const std::filesystem::path& file);
 std::optional<ProcessStat> read_process_stat(pid_t pid);
 

@@ -11,7 +11,7 @@ namespace meshloom::base {
 /// free, and where they are not a fraction of what higher counts do (tests/bench/README.md).
 inline constexpr const char* kSpinCount = "3000";
 
-/// The first thing of a program that computes. Sets the count, unless the user has set it
+/// A program that computes calls it before all else. Sets the count, unless the user has set it
 /// (GOMP_SPINCOUNT) or what it follows from (OMP_WAIT_POLICY), and executes the program anew with
 /// the same `argv`: libgomp has read the environment when it was loaded, before anything of the
 /// program ran. The process stays the same, with its number, its descriptors and its other

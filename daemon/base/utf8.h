@@ -8,9 +8,11 @@
 
 namespace meshloom::base {
 
-/// Continuation bytes that follow a first byte; -1 for bytes that begin no character.
+/// Returns the number of continuation bytes that follow a first byte; -1 for bytes that begin no
+/// character.
 int utf8_continuation_bytes(unsigned char first);
-/// Overlong forms, surrogates and code points above U+10FFFF show in the second byte.
+/// Tells whether the second byte fits: overlong forms, surrogates and code points above U+10FFFF
+/// show in the second byte.
 bool utf8_second_byte_fits(unsigned char first, unsigned char second);
 
 /// Tells whether a byte goes on with a character that bytes before it have begun.

@@ -21,7 +21,7 @@ struct CommandEntry {
   std::vector<CommandWord> options;  ///< with their dashes
 };
 
-/// Every command of the program, each before those below it.
+/// Returns every command of the program, each before those below it.
 std::vector<CommandEntry> list_commands(const CLI::App& app);
 
 /// Tells whether this is a group of options, which has no name, or a command. Filters of

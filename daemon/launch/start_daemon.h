@@ -26,8 +26,8 @@ class LaunchTurn {
   base::UniqueFd lock_;
 };
 
-/// mpirun in a session of its own, without a terminal: no Ctrl-C reaches it, and it outlives this
-/// program. It gets no descriptor that this program was started with. What it prints goes to
+/// Starts mpirun in a session of its own, without a terminal: no Ctrl-C reaches it, and it outlives
+/// this program. It gets no descriptor that this program was started with. What it prints goes to
 /// STATE_DIR/logs/daemon.log; that of the start before is kept as daemon.log.1. Its record is
 /// written before mpirun runs. Throws IoError if it cannot be started.
 LaunchRecord start_daemon(const LaunchOptions& options, const LaunchTurn& turn);

@@ -20,8 +20,9 @@ struct FoundDaemon {
   std::string address;                 ///< empty: it does not run, or does not serve yet
 };
 
-/// Nothing where no daemon has ever been on the folder, or the folder is another account's. One
-/// that was started by hand is known by the lock that it has. Throws as read_record().
+/// Returns the record; nothing where no daemon has ever been on the folder, or the folder is
+/// another account's. One that was started by hand is known by the lock that it has. Throws as
+/// read_record().
 std::optional<FoundDaemon> find_on(const std::filesystem::path& state_dir);
 
 /// Returns the folder where this account keeps which daemons it has started:

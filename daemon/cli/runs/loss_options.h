@@ -29,7 +29,7 @@ struct LossOptions {
   v1::LossBatch batch() const;
 };
 
-/// The options fill `options`, which outlives the parser.
+/// Adds the options, which fill `options`, which outlives the parser.
 void add_loss_options(CLI::App& command, LossOptions& options);
 
 }  // namespace meshloom::cli
