@@ -65,10 +65,10 @@ DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, 
 LoadBalancer chosen_balancer(std::int64_t size, int ranks, const RowMask& row,
                              const std::vector<LayerWindow>& layers = {});
 
-/// Mean over the largest of what ranks have to do: 1 is perfect; 1 if there is nothing.
+/// Returns the mean over the largest of what ranks have to do: 1 is perfect; 1 if there is nothing.
 double balance_of(const std::vector<std::int64_t>& work);
-/// Mean over the largest of the areas that the ranks compute, over all `layers` if there are any: 1
-/// is perfect; 1 if nothing is seen.
+/// Returns the mean over the largest of the areas that the ranks compute, over all `layers` if
+/// there are any: 1 is perfect; 1 if nothing is seen.
 double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row,
                   const std::vector<LayerWindow>& layers = {});
 

@@ -21,8 +21,8 @@ int rank_of_position(std::int64_t position, int ranks);
 /// if none has more than three quarters of them. What is left to save then is not worth exchanging
 /// keys for.
 bool shares_pass(int ranks, ShardRange positions);
-/// The fewest positions, at least `least`, of which all ranks keep equally many wherever a block of
-/// the first rank begins.
+/// Returns the fewest positions, at least `least`, of which all ranks keep equally many wherever a
+/// block of the first rank begins.
 std::int64_t even_pass(int ranks, std::int64_t least);
 
 }  // namespace meshloom::planner

@@ -22,7 +22,8 @@ struct AttentionMask {
   bool operator==(const AttentionMask&) const = default;
 };
 
-/// The keys of [0, keys) that some of the queries in `queries` sees: one range, maybe empty.
+/// Returns the keys of [0, keys) that some of the queries in `queries` sees: one range, maybe
+/// empty.
 ShardRange visible_keys(const AttentionMask& mask, ShardRange queries, std::int64_t keys);
 /// Returns how many pairs of a query in `queries` and a key in `keys` see each other. Takes as long
 /// for millions as for one.
@@ -62,7 +63,7 @@ struct RowMask {
   std::shared_ptr<const SequenceDocuments> documents;
 };
 
-/// Pairs of a query and a key of the two lists that see each other.
+/// Returns the number of pairs of a query and a key of the two lists that see each other.
 std::int64_t visible_area(const RowMask& row, const IndexRanges& queries, const IndexRanges& keys);
 
 }  // namespace meshloom::planner

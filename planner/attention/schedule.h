@@ -25,9 +25,9 @@ struct AttentionStep {
   std::int64_t area = 0;  ///< pairs that see each other
 };
 
-/// The steps of rank `rank` in the order in which it computes them and merges their results: its
-/// own keys first, then those of rank - 1, rank - 2 and so on around the ring, so that no two ranks
-/// read from the same one at once. One step for every rank.
+/// Returns the steps of rank `rank` in the order in which it computes them and merges their
+/// results: its own keys first, then those of rank - 1, rank - 2 and so on around the ring, so that
+/// no two ranks read from the same one at once. One step for every rank.
 std::vector<AttentionStep> attention_schedule(int rank, const std::vector<SequencePart>& parts,
                                               const RowMask& row);
 

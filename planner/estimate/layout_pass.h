@@ -23,7 +23,7 @@ struct TensorLabel {
 
   bool operator==(const TensorLabel&) const = default;
 };
-/// "attn.c_proj", "transformer.wte.weight"
+/// Returns "attn.c_proj", "transformer.wte.weight"
 std::string to_string(const TensorLabel& label);
 
 /// One collective of a pass.
@@ -77,9 +77,9 @@ class LayoutPass {
 
   const StyleDims& dims() const { return dims_; }
   SpecPtr whole(const Shape& shape) const;
-  /// A tensor that is there before the pass.
+  /// Makes a tensor that is there before the pass.
   PassTensorPtr input(const SpecPtr& spec, const TensorLabel& label, bool recorded);
-  /// `summands`: its gradient is held as summands if it is whole.
+  /// Makes a parameter. `summands`: its gradient is held as summands if it is whole.
   PassTensorPtr parameter(const SpecPtr& spec, bool summands, const TensorLabel& label);
 
   /// Inputs that are left out are null. Throws Unimplemented for a plain input.
@@ -88,7 +88,7 @@ class LayoutPass {
   /// Does what a style does to a tensor that goes into a module or comes out. `tensor` may be null.
   PassTensorPtr apply(const ArgumentRule& rule, const PassTensorPtr& tensor);
 
-  /// Elements of each piece of memory that a rank takes for tensors, the first rank's.
+  /// Returns the elements of each piece of memory that a rank takes for tensors, the first rank's.
   const std::vector<std::int64_t>& storages() const { return storages_; }
   void note(PassCollective collective) { collectives_.push_back(std::move(collective)); }
   /// Takes the collectives that were noted since the last call, in order.

@@ -33,13 +33,14 @@ struct MemoryEstimate {
 
 MemoryEstimate estimate_memory(const LocalModel& local);
 
-/// An upper estimate of the pinned host memory of a rank that computes on a device, through which
-/// its collectives go (daemon/comm/staging): blocks that hold the inputs and outputs of a call
-/// whole, and stay. It takes the place of what ranks on a CPU stage.
+/// Returns an upper estimate of the pinned host memory of a rank that computes on a device, through
+/// which its collectives go (daemon/comm/staging): blocks that hold the inputs and outputs of a
+/// call whole, and stay. It takes the place of what ranks on a CPU stage.
 std::int64_t staged_bytes(const LocalModel& local);
 
-/// The workspace by which the ranks of tp exchange what products take along, of a model with so
-/// many hidden channels; 0 if the plan fuses none. No product of a step needs more.
+/// Returns the bytes of the workspace by which the ranks of tp exchange what products take along,
+/// of a model with so many hidden channels; 0 if the plan fuses none. No product of a step needs
+/// more.
 std::int64_t fused_workspace_bytes(const MeshSizes& mesh, const ParallelPlan& plan,
                                    const Workload& work, std::int64_t hidden);
 

@@ -31,9 +31,9 @@ ModelModules sort_modules(std::vector<ModuleShape> modules);
 /// Returns the full name of a module of layer `layer`, or of one outside the layers if that is
 /// negative.
 std::string full_name(const ModelModules& modules, const std::string& module, std::int64_t layer);
-/// The names of all modules of all layers, in order, the model's own ("") first.
+/// Returns the names of all modules of all layers, in order, the model's own ("") first.
 std::vector<std::string> module_names(const ModelModules& modules);
-/// The names of all parameters of all layers, in order.
+/// Returns the names of all parameters of all layers, in order.
 std::vector<std::string> parameter_names(const ModelModules& modules);
 std::int64_t parameter_count(const ModelModules& modules);
 

@@ -58,8 +58,8 @@ struct ModelPass {
   std::int64_t whole_vocab = 0;  ///< there are
 };
 
-/// Elements of each of the keys and values that attention copies, where a rank has some of the
-/// query heads and all of fewer key heads.
+/// Returns the number of elements of each of the keys and values that attention copies, where a
+/// rank has some of the query heads and all of fewer key heads.
 std::int64_t copied_key_elements(const ModelGraph& graph, std::size_t step, const PassStep& noted);
 
 /// Throws Unimplemented for styles under which an op takes plain local tensors or a redistribution

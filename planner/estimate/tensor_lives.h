@@ -29,7 +29,7 @@ class TensorLives {
               std::int64_t loss_bytes);
 
   const std::vector<RunLives>& runs() const { return runs_; }
-  /// The most there is, all blocks together.
+  /// Returns the most there is, all blocks together.
   std::int64_t peak() const { return peak_; }
   /// Returns the bytes that are there when backward has gone through all blocks.
   std::int64_t behind_blocks() const { return behind_blocks_; }

@@ -29,7 +29,8 @@ struct Traffic {
   int stride = 1, size = 0;
 };
 
-/// All collectives of an optimizer step that carry tensors; the few scalars of a step are left out.
+/// Returns all collectives of an optimizer step that carry tensors; the few scalars of a step are
+/// left out.
 std::vector<Traffic> step_traffic(const LocalModel& local);
 /// Returns the bytes that a rank sends in a step.
 std::int64_t total_bytes_sent(const std::vector<Traffic>& traffic);

@@ -30,11 +30,11 @@ struct Workload {
   DeviceKind device = DeviceKind::kCpu;
 };
 
-/// Samples of a step on the rank that has most.
+/// Returns the number of samples of a step on the rank that has most.
 std::int64_t samples_per_rank(const MeshSizes& mesh, const Workload& work);
 std::int64_t micro_batches(const MeshSizes& mesh, const Workload& work);
 
-/// Tokens of a sample on the rank of cp that has most.
+/// Returns the number of tokens of a sample on the rank of cp that has most.
 std::int64_t tokens_per_rank(const MeshSizes& mesh, const Workload& work);
 
 /// Returns why this choice cannot run, or nothing.

@@ -25,11 +25,11 @@ struct ArgumentRule {
   std::vector<DimOrderPtr> feature_orders = {};
 };
 
-/// The layout of a plain tensor whose local part has shape `local`; the rule says what it is taken
-/// to be. Throws InvalidArgument for a dim that the tensor has not.
+/// Returns the layout of a plain tensor whose local part has shape `local`; the rule says what it
+/// is taken to be. Throws InvalidArgument for a dim that the tensor has not.
 SpecPtr given_spec(const ArgumentRule& rule, const Shape& local, const StyleDims& dims);
-/// The layout that a tensor of layout `from` is brought into; `from` itself if nothing changes.
-/// The rule desires one. Throws InvalidArgument for a dim that the tensor has not.
+/// Returns the layout that a tensor of layout `from` is brought into; `from` itself if nothing
+/// changes. The rule desires one. Throws InvalidArgument for a dim that the tensor has not.
 SpecPtr desired_spec(const ArgumentRule& rule, const SpecPtr& from, const StyleDims& dims);
 /// Returns how the gradient of a tensor may be held that was brought from `from` into `to` by
 /// gathering: Partial if a shard became whole, so that going back is one reduce_scatter. Null if

@@ -32,8 +32,8 @@ struct ShardedFeatures {
   std::vector<DimOrderPtr> orders = {};
 };
 
-/// `count` features over the acting dims of the mesh: the outermost takes whole units, those inside
-/// shard what it left by the ceil rule.
+/// Shards `count` features over the acting dims of the mesh: the outermost takes whole units, those
+/// inside shard what it left by the ceil rule.
 ShardedFeatures shard_features(std::int64_t count, const FeatureUnits& units,
                                const StyleDims& dims);
 

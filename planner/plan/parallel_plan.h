@@ -58,12 +58,12 @@ struct ParallelPlan {
   bool operator==(const ParallelPlan&) const = default;
 };
 
-/// "tensor_parallel, sequence_parallel, activation_checkpoint full, bfloat16"
+/// Returns "tensor_parallel, sequence_parallel, activation_checkpoint full, bfloat16"
 std::string to_string(const ParallelPlan& plan);
 
-/// The styles of a plan for a model: its own, or the model's default ones. A module keeps the
-/// layouts of what it gives unless a style says otherwise, since all parameters of the model have
-/// layouts.
+/// Returns the styles of a plan for a model: its own, or the model's default ones. A module keeps
+/// the layouts of what it gives unless a style says otherwise, since all parameters of the model
+/// have layouts.
 StylePlan styles_of(const ParallelPlan& plan, const StylePlan& default_styles);
 
 /// Returns what fully_shard is told of the parameters of these names. Throws InvalidArgument for a

@@ -23,7 +23,7 @@ enum class StyleKind : std::uint8_t {
   kPrepareInputOutput,  ///< both
 };
 
-/// "ColwiseParallel"
+/// Returns "ColwiseParallel"
 const char* style_name(StyleKind kind);
 /// Throws InvalidArgument that holds `name` and lists the styles.
 StyleKind style_from_name(const std::string& name);
@@ -65,7 +65,7 @@ struct PatternStyles {
 };
 using StylePlan = std::vector<PatternStyles>;
 
-/// "RowwiseParallel(input S(2), output R)"
+/// Returns "RowwiseParallel(input S(2), output R)"
 std::string to_string(const ParallelStyle& style);
 
 }  // namespace meshloom::planner

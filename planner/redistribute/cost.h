@@ -11,7 +11,7 @@
 
 namespace meshloom::planner {
 
-/// all_to_all 1, all_gather 2, reduce_scatter 2, all_reduce 4, local 0.
+/// Returns all_to_all 1, all_gather 2, reduce_scatter 2, all_reduce 4, local 0.
 double unit_cost(StepKind kind);
 
 /// The ranks of a collective as the topology sees them.
@@ -35,7 +35,7 @@ class StepCost {
     return seconds(move.kind, move.dims, state, space_.local_elements(state), move.next,
                    space_.local_elements(move.next));
   }
-  /// Sent by the busiest rank.
+  /// Returns the bytes sent by the busiest rank.
   std::int64_t bytes(const LayoutState& state, const Move& move) const;
 
   /// An all_to_all over a group costs a constant, and so much per element of the larger one of what
@@ -61,7 +61,7 @@ class StepCost {
   static Volume volume(StepKind kind, double ranks, double elements, double result, bool in_place);
   double seconds(StepKind kind, unsigned dim_mask, double elements, double result,
                  bool in_place) const;
-  /// True if shards of `tensor_dim` lie one after the other in memory.
+  /// Returns true if shards of `tensor_dim` lie one after the other in memory.
   bool outermost(const LayoutState& state, int tensor_dim) const;
 
   const SearchSpace& space_;

@@ -18,8 +18,8 @@ struct StepMembers {
   int size() const { return static_cast<int>(from.size()); }
 };
 
-/// The group of a step inside a mesh that `mesh_rank` is in, numbered as the step's mesh dims are
-/// flattened.
+/// Returns the group of a step inside a mesh that `mesh_rank` is in, numbered as the step's mesh
+/// dims are flattened.
 StepMembers group_members(const RedistributeStep& step, int mesh_rank);
 /// Returns the members of a step between meshes: all ranks of either, by ascending rank of the
 /// world.

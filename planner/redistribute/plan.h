@@ -27,9 +27,9 @@ enum class StepKind : std::uint8_t {
   kSendRecv,        ///< direct messages between any two layouts without Partial, also across meshes
 };
 
-/// "all_reduce", "slice"
+/// Returns "all_reduce", "slice"
 const char* step_name(StepKind);
-/// True for kinds that need no other rank.
+/// Returns true for kinds that need no other rank.
 bool is_local(StepKind);
 
 /// One step. All ranks that differ only along `mesh_dims` do it together; more than one mesh dim
@@ -50,9 +50,9 @@ struct RedistributePlan {
   std::vector<RedistributeStep> steps;  ///< empty: nothing to do
   double cost = 0.0;
 
-  /// Collectives, that is steps that are not local.
+  /// Returns the number of collectives, that is steps that are not local.
   int comm_count() const;
-  /// One line per step: "all_gather over 0: [S(0), R] -> [R, R] (3072 bytes)".
+  /// Returns one line per step: "all_gather over 0: [S(0), R] -> [R, R] (3072 bytes)".
   std::string to_string() const;
 };
 

@@ -41,7 +41,7 @@ class ByteBound {
   unsigned partials(unsigned mask) const;  ///< these mesh dims as Partials
 
   void solve();
-  /// Bounds of the classes from which a move leads to `code`.
+  /// Computes the bounds of the classes from which a move leads to `code`.
   void before_gathers(unsigned code, const Masks& masks);
   void before_reductions(unsigned code, const Masks& masks, unsigned kind);
   void before_exchanges(unsigned code, const Masks& masks);

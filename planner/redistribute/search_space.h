@@ -67,7 +67,7 @@ struct LayoutState {
   /// All of the above in 64 bits: kept up to date by the functions below.
   std::uint64_t key = 0;
 
-  /// The mesh dim that sharded `tensor_dim` last, or -1.
+  /// Returns the mesh dim that sharded `tensor_dim` last, or -1.
   int last_sharding_dim(int tensor_dim) const;
   bool is_last_sharding_dim(int mesh_dim) const;
   /// `mesh_dim`, which is no shard, holds R or a Partial from now on.
@@ -89,7 +89,7 @@ class SearchSpace {
 
   int dims() const { return dims_; }
   int size(int mesh_dim) const { return sizes_[static_cast<std::size_t>(mesh_dim)]; }
-  /// The index in the mesh.
+  /// Returns the index in the mesh.
   int mesh_dim(int dim) const { return mesh_dims_[static_cast<std::size_t>(dim)]; }
   const Shape& shape() const { return from_->shape(); }
   const MeshLayout& mesh() const { return from_->mesh(); }
@@ -98,19 +98,19 @@ class SearchSpace {
   const SpecPtr& from() const { return from_; }
   const SpecPtr& to() const { return to_; }
   bool has_dim_orders() const { return has_dim_orders_; }
-  /// True if `mesh_dim` may shard `tensor_dim`, unsharded so far, by this order.
+  /// Returns true if `mesh_dim` may shard `tensor_dim`, unsharded so far, by this order.
   bool offers(int mesh_dim, int tensor_dim, DimOrderChoice order) const;
   /// Tells whether `mesh_dim` may shard `tensor_dim` by this order beside the shardings of `state`,
   /// whose orders by rows may forbid it.
   bool offers(const LayoutState& state, int mesh_dim, int tensor_dim, DimOrderChoice order) const;
 
-  /// Elements of `tensor_dim` in the largest shard.
+  /// Returns the number of elements of `tensor_dim` in the largest shard.
   std::int64_t local_size(const LayoutState& state, int tensor_dim) const {
     const auto d = static_cast<std::size_t>(tensor_dim);
     return has_dim_orders_ ? ordered_size(state, tensor_dim)
                            : plain_sizes_[(d << dims_) + state.shard_mask[d]];
   }
-  /// Elements of the largest local tensor.
+  /// Returns the number of elements of the largest local tensor.
   double local_elements(const LayoutState&) const;
   SpecPtr spec_of(const LayoutState&) const;
 

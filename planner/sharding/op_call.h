@@ -104,8 +104,8 @@ struct OpCall {
   RoleSet roles = RoleSet::all();
 };
 
-/// The roles that the distributed implementations which come with the ops take (daemon/tensor/ops);
-/// whoever decides without an engine counts on these.
+/// Returns the roles that the distributed implementations which come with the ops take
+/// (daemon/tensor/ops); whoever decides without an engine counts on these.
 constexpr RoleSet implemented_roles(OpId op) {
   using enum MeshRole;
   switch (op) {
