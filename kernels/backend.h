@@ -65,12 +65,12 @@ class Backend {
   /// Returns what there is of the device's memory, whoever uses it. The CPU's is the host's,
   /// whatever part of it a process may use.
   virtual DeviceMemory memory() const = 0;
-  /// A stream of its own on a device of this backend, without work.
+  /// Makes a stream of its own on a device of this backend, without work.
   virtual std::shared_ptr<OwnedStream> make_stream(Device device) = 0;
-  /// An event without a mark, of its owner's from then on.
+  /// Makes an event without a mark, of its owner's from then on.
   virtual std::unique_ptr<Event> make_event() = 0;
-  /// Work that `stream` is given later begins after all that lies before the event's mark, whatever
-  /// stream that is in. The host does not wait. An event without a mark changes nothing.
+  /// Makes work that `stream` is given later begin after all that lies before the event's mark,
+  /// whatever stream that is in. The host does not wait. An event without a mark changes nothing.
   virtual void wait_event(const Stream& stream, Event& event) = 0;
   /// dst = src, same shape, any strides, any pair of dtypes (numeric conversion, round to nearest
   /// even).
@@ -120,8 +120,8 @@ class Backend {
   /// y = dropout(x); the same call with dy gives dx. y may alias x. x contiguous.
   virtual void dropout(const KernelContext&, const TensorView& y, const TensorView& x,
                        const DropoutOptions&) = 0;
-  /// Contiguous dst: normal(mean, std) by Box-Muller, or uniform [low, high), element i from the
-  /// stream's values at first_index + i.
+  /// Fills a contiguous dst: normal(mean, std) by Box-Muller, or uniform [low, high), element i
+  /// from the stream's values at first_index + i.
   virtual void fill_normal(const KernelContext&, const TensorView& dst, const PhiloxStream&,
                            std::uint64_t first_index, float mean, float std) = 0;
   virtual void fill_uniform(const KernelContext&, const TensorView& dst, const PhiloxStream&,
@@ -188,10 +188,10 @@ class Backend {
   // --- Attention
   virtual void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&) = 0;
-  /// Attention of one query of each batch row, which sees all of the keys that the row has for
-  /// itself: row b of q [B,Hq,1,D] reads memories[b], of any length. Every row gets the bits that
-  /// `attention` of it alone gives, with a causal query at the last key; no carry. A backend that
-  /// takes all rows at once overrides this.
+  /// Computes attention of one query of each batch row, which sees all of the keys that the row has
+  /// for itself: row b of q [B,Hq,1,D] reads memories[b], of any length. Every row gets the bits
+  /// that `attention` of it alone gives, with a causal query at the last key; no carry. A backend
+  /// that takes all rows at once overrides this.
   virtual void attention_rows(const KernelContext& context, const AttentionOutputs& out,
                               const TensorView& q, std::span<const AttentionMemory> memories,
                               double scale) {
@@ -217,8 +217,8 @@ class Backend {
   /// delta [B,H,S] float32 = rowsum(grad_o * o), any strides.
   virtual void attention_delta(const KernelContext&, const TensorView& delta,
                                const TensorView& grad_o, const TensorView& o) = 0;
-  /// Rotary embedding, half-split pairs (x[i], x[i + D/2]) as Hugging Face stores them. x, y
-  /// [B,H,S,D] any strides with dense D; y may alias x.
+  /// Computes the rotary embedding, half-split pairs (x[i], x[i + D/2]) as Hugging Face stores
+  /// them. x, y [B,H,S,D] any strides with dense D; y may alias x.
   virtual void rope(const KernelContext&, const TensorView& y, const TensorView& x,
                     const RopeOptions&) = 0;
 
@@ -228,10 +228,10 @@ class Backend {
   /// total; and its lse (required, also of ignored rows).
   virtual void cross_entropy(const KernelContext&, const CrossEntropyRows&,
                              const CrossEntropyOptions&) = 0;
-  /// Losses and lse of all classes, from those of every slice: slices [ranks, 2, rows] has each
-  /// rank's losses, then its lse, as cross_entropy gave them, of the rows' dtype. Summed in rank
-  /// order and in double, so that every rank gets the same bits. Losses of rows whose target is
-  /// ignore_index are 0. Logits are not read.
+  /// Combines losses and lse of all classes, from those of every slice: slices [ranks, 2, rows] has
+  /// each rank's losses, then its lse, as cross_entropy gave them, of the rows' dtype. Summed in
+  /// rank order and in double, so that every rank gets the same bits. Losses of rows whose target
+  /// is ignore_index are 0. Logits are not read.
   virtual void combine_class_slices(const KernelContext&, const CrossEntropyRows&,
                                     const TensorView& slices, std::int64_t ignore_index) = 0;
   /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; of logits' dtype, then it may
@@ -240,10 +240,10 @@ class Backend {
   virtual void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
                                       const TensorView& grad_losses, const CrossEntropyRows&,
                                       const CrossEntropyOptions&) = 0;
-  /// Output projection and cross entropy together, forward and backward, by chunks of rows, so that
-  /// full logits never exist: how rows are to be split, for hidden [rows, C] and weight [V, C] by
-  /// their shapes and dtype alone. `widest` is V, or the largest V of all ranks that hold slices of
-  /// the classes, so that all split alike.
+  /// Plans output projection and cross entropy together, forward and backward, by chunks of
+  /// rows, so that full logits never exist: how rows are to be split, for hidden [rows, C] and
+  /// weight [V, C] by their shapes and dtype alone. `widest` is V, or the largest V of all ranks
+  /// that hold slices of the classes, so that all split alike.
   virtual OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
                                           std::int64_t widest) const = 0;
   /// Computes, for at most plan.chunk rows, the logits (of plan's dtype) of the projection, then

@@ -83,7 +83,7 @@ using Unavailable = ErrorOf<ErrorKind::kUnavailable>;
 using NumericError = ErrorOf<ErrorKind::kNumeric>;
 using InternalError = ErrorOf<ErrorKind::kInternal>;
 
-/// "INVALID_ARGUMENT", "NOT_FOUND", ...
+/// Returns "INVALID_ARGUMENT", "NOT_FOUND", ...
 const char* error_kind_name(ErrorKind kind);
 
 template <ErrorKind Kind>

@@ -36,8 +36,8 @@ class Event {
   /// Tells whether all work before the mark is done; true if there is no mark. Asks, and never
   /// waits.
   virtual bool done() = 0;
-  /// Seconds from when the device came to the mark of `start` to when it came to this one. Waits
-  /// for both, which are recorded.
+  /// Returns the seconds from when the device came to the mark of `start` to when it came to this
+  /// one. Waits for both, which are recorded.
   virtual double seconds_since(Event& start) = 0;
 };
 

@@ -39,8 +39,8 @@ HWY_INLINE ColumnV with_term(TermTag<Term::kSquares>, ColumnV acc, ColumnV x, Co
   return hn::MulAdd(distance, distance, acc);
 }
 
-// One vector of columns of kRows rows. Sums go by pairs of rows, which rounds less than one after
-// the other.
+// Folds one vector of columns of kRows rows. Sums go by pairs of rows, which rounds less than one
+// after the other.
 template <int kRows, Term term, class Load, class Row>
 HWY_INLINE ColumnV fold_column(ColumnV acc, ColumnV center, const Load& load,
                                const Row* const* rows, std::size_t at) {

@@ -104,7 +104,7 @@ void walk_rows(const StridedLoop<K>& loop, std::int64_t begin, std::int64_t end,
   }
 }
 
-/// walk_rows over everything, split over threads.
+/// Runs walk_rows over everything, split over threads.
 template <std::size_t K, typename Fn>
 void for_each_row(Threads threads, const StridedLoop<K>& loop, Fn&& fn) {
   parallel_for(threads, loop.numel(), kElementGrain,

@@ -17,7 +17,7 @@ struct BackwardItem {
   float* dq = nullptr;  // [group][query tiles * kTile][dims_padded], this stripe's share, unscaled
 };
 
-/// Rows of queries in whole tiles.
+/// Returns the number of rows of queries in whole tiles.
 inline std::int64_t query_rows(const AttentionProblem& p) { return p.query_tiles * kTile; }
 
 /// One thread's memory. Elements are floats or pairs of bfloat16.

@@ -52,7 +52,7 @@ HWY_INLINE std::uint64_t drawn_position(const HeadScope& head, std::int64_t quer
                                     head.options.query_offset);
 }
 
-// Positions in any order: element by element.
+// Takes positions in any order: element by element.
 inline void scattered_factors(const HeadScope& head, float* factors, std::uint64_t row,
                               std::int64_t query, std::int64_t key, float kept) {
   const AttentionProblem& p = head.problem;
@@ -70,8 +70,8 @@ inline void scattered_factors(const HeadScope& head, float* factors, std::uint64
   }
 }
 
-/// factors [kUnit][kPanel]: what dropout multiplies each probability by, for the unit of keys and
-/// the panel of queries that start at the given indices.
+/// Fills factors [kUnit][kPanel]: what dropout multiplies each probability by, for the unit of keys
+/// and the panel of queries that start at the given indices.
 inline void dropout_factors(const HeadScope& head, float* factors, std::int64_t query,
                             std::int64_t key) {
   const F32 d;

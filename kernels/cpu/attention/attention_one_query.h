@@ -16,8 +16,8 @@ bool is_one_query(const AttentionOutputs&, const AttentionInputs&, const Attenti
 void attention_one_query(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&);
 
-/// The same for Backend::attention_rows: every row has dense keys and values that are worth it, so
-/// that all rows' heads are split over the threads at once.
+/// Tells the same for Backend::attention_rows: every row has dense keys and values that are worth
+/// it, so that all rows' heads are split over the threads at once.
 bool is_one_query_each(const AttentionOutputs&, const TensorView& q,
                        std::span<const AttentionMemory>);
 

@@ -69,23 +69,23 @@ struct AttentionProblem {
   bool tiles = false;  ///< of pairs: by tile registers, or by their model
   bool modified = false;  ///< bias, ALiBi or dropout change scores or probabilities
 
-  /// Values of a row that lies across: tile registers read whole tiles.
+  /// Returns how many values there are of a row that lies across: tile registers read whole tiles.
   std::int64_t dims_across() const { return tiles ? dims_padded : dims; }
   std::int64_t dims_v_across() const { return tiles ? dims_v_padded : dims_v; }
 
-  /// The tables of one batch row.
+  /// Returns the tables of one batch row.
   IdTable documents_of_queries(std::int64_t b) const;
   IdTable documents_of_keys(std::int64_t b) const;
 };
 
-/// Sizes alone; then `bytes` is what prepare takes of a workspace.
+/// Describes the sizes alone; then `bytes` is what prepare takes of a workspace.
 AttentionProblem describe_attention(const AttentionInputs& in, const AttentionOptions& options);
 std::size_t attention_table_bytes(const AttentionProblem& problem);
 /// Fills the tables. Throws Unimplemented where positions or documents span more than 2^30.
 void prepare_attention(AttentionProblem& problem, SpanCutter& cutter);
 
-/// Into how many parts the `tiles` of each kv head go (queries forward, keys backward), so that
-/// threads are evenly busy: at least 9 tenths of the last round.
+/// Returns into how many parts the `tiles` of each kv head go (queries forward, keys backward), so
+/// that threads are evenly busy: at least 9 tenths of the last round.
 std::int64_t choose_parts(const AttentionProblem& problem, std::int64_t tiles, int threads);
 
 /// Returns what queries with these spans see of keys with those.

@@ -38,7 +38,7 @@ inline bool block_used(const TileMap& map, int block, int panel) {
   return false;
 }
 
-/// One unit of keys by one panel of queries in pairs, as ScoreRows writes them: all zeros.
+/// Clears one unit of keys by one panel of queries in pairs, as ScoreRows writes them: all zeros.
 inline void clear_rows(Bf16Pair* out) {
   for (std::int64_t k = 0; k < kUnit; ++k)
     std::fill_n(out + k * (kTile / 2), kPanel / 2, Bf16Pair{});
@@ -74,7 +74,8 @@ class TileProducts {
     add_columns(rows_of(depth, a, lda, b, ldb), c, ldc, columns);
   }
 
-  /// The same of a tile's worth of a that lies turned: [kTile / 2 pairs][32] with rows of kTile.
+  /// Does the same of a tile's worth of a that lies turned: [kTile / 2 pairs][32] with rows of
+  /// kTile.
   void add_turned(const Bf16Pair* a, const Bf16Pair* b, std::int64_t ldb, float* c,
                   std::int64_t ldc, std::int64_t columns) {
     constexpr std::int64_t kDepth = kTile / 2;

@@ -10,7 +10,7 @@ namespace meshloom::kernels::cpu {
 /// model and fall back to SSE for newer ones, at a fifth of the rate.
 bool blas_knows_cpu();
 
-/// float32 and float64. Threads as LibraryThreads says.
+/// Multiplies float32 and float64. Threads as LibraryThreads says.
 void blas_gemm_f32(const Gemm&);
 void blas_gemm_f64(const Gemm&);
 

@@ -18,7 +18,7 @@ inline constexpr std::int64_t kPerElement = 1;
 template <>
 inline constexpr std::int64_t kPerElement<Bf16Pair> = 2;
 
-/// Elements that hold so many values.
+/// Returns how many elements hold so many values.
 template <typename Element>
 constexpr std::int64_t elements_of(std::int64_t values) {
   return (values + kPerElement<Element> - 1) / kPerElement<Element>;

@@ -23,7 +23,7 @@ namespace simd {
 namespace coarse {
 
 #if HWY_TARGET == HWY_AVX3
-/// 2^t: infinity, and NaN for NaN, included. Its error grows with |t|, to 2^-17 at 128.
+/// Computes 2^t: infinity, and NaN for NaN, included. Its error grows with |t|, to 2^-17 at 128.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V t) {
   const V r = distance_to_integer(d, t);

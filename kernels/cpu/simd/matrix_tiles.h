@@ -164,7 +164,8 @@ void multiply_tiles(Tiles& tiles, const TileOperands& in, const float* from, std
     tiles.template store<3>(lower + kTileSide, ld_to * kBytes);
 }
 
-/// The same for up to 32 rows and columns, of which only those tiles are computed that hold any.
+/// Does the same for up to 32 rows and columns, of which only those tiles are computed that hold
+/// any.
 template <typename Tiles>
 void multiply_tiles(Tiles& tiles, std::int64_t rows, std::int64_t columns, const TileOperands& in,
                     const float* from, std::int64_t ld_from, float* to, std::int64_t ld_to) {

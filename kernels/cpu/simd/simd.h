@@ -30,7 +30,7 @@ using FloatTag = hn::ScalableTag<float>;
 // Room for one vector of any target.
 inline constexpr std::size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
 
-/// Round to nearest even to the upper 16 bits, as bfloat16::from_float; NaN stays NaN.
+/// Rounds to nearest even to the upper 16 bits, as bfloat16::from_float; NaN stays NaN.
 template <class D>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> bfloat16_bits(D d, hn::Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
@@ -43,7 +43,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> bfloat16_bits(D d, hn::Vec<D> v) {
   return hn::BitCast(du, hn::IfThenElse(is_nan, hn::BitCast(d, quiet), hn::BitCast(d, rounded)));
 }
 
-/// A full vector of elements at p (no alignment needed) as float32.
+/// Loads a full vector of elements at p (no alignment needed) as float32.
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const float* p) {
   return hn::LoadU(d, p);
@@ -156,7 +156,7 @@ HWY_INLINE void store_two(D d, hn::Vec<D> low, hn::Vec<D> high, T* p) {
 }
 #endif
 
-/// The first `count` < Lanes(d) elements; the other lanes are 0.
+/// Loads the first `count` < Lanes(d) elements; the other lanes are 0.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* p, std::size_t count) {
   T lanes[kMaxLanes] = {};
@@ -185,7 +185,7 @@ HWY_INLINE void transpose(D4 d4, V4& r0, V4& r1, V4& r2, V4& r3) {
   r3 = hn::BitCast(d4, hn::InterleaveUpper(d2, e, g));
 }
 
-/// The sum and the maximum of all lanes.
+/// Returns the sum and the maximum of all lanes.
 template <class D>
 HWY_INLINE float sum_lanes(D d, hn::Vec<D> v) {
   return hn::GetLane(hn::SumOfLanes(d, v));

@@ -46,7 +46,7 @@ struct PhiloxHalf {
   PhiloxV words[4];
 };
 
-/// The ten rounds, on several halves at once: one alone would wait for its multiplications.
+/// Does the ten rounds, on several halves at once: one alone would wait for its multiplications.
 template <int kHalves>
 HWY_INLINE void philox_rounds(const PhiloxKeys& keys, PhiloxHalf (&halves)[kHalves]) {
   const PhiloxTag d;
@@ -80,7 +80,7 @@ struct PhiloxVectors {
   PhiloxV words[4];
 };
 
-/// Lane j is block high[j] * 2^32 + low[j].
+/// Returns blocks, of which lane j is block high[j] * 2^32 + low[j].
 HWY_INLINE PhiloxVectors philox_blocks_at(const PhiloxKeys& keys, std::uint64_t stream, PhiloxV low,
                                           PhiloxV high) {
   const PhiloxTag d;
@@ -103,9 +103,9 @@ inline constexpr int kPhiloxHalves = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 /// Blocks of one half.
 HWY_INLINE std::size_t philox_half_blocks() { return hn::Lanes(PhiloxTag()) / 2; }
 
-/// kPhiloxHalves halves of consecutive blocks from `first_block` on. Within a half 64-bit lane 2 i
-/// holds block i and lane 2 i + 1 block i of the upper half of its blocks: interleaving then gives
-/// the sequence's order.
+/// Fills kPhiloxHalves halves of consecutive blocks from `first_block` on. Within a half 64-bit
+/// lane 2 i holds block i and lane 2 i + 1 block i of the upper half of its blocks: interleaving
+/// then gives the sequence's order.
 HWY_INLINE void philox_halves(const PhiloxKeys& keys, std::uint64_t stream,
                               std::uint64_t first_block, PhiloxHalf (&halves)[kPhiloxHalves]) {
   const PhiloxTag d;
@@ -125,7 +125,7 @@ HWY_INLINE void philox_halves(const PhiloxKeys& keys, std::uint64_t stream,
   philox_rounds(keys, halves);
 }
 
-/// 24 random bits as a float in [0, 1), as philox_uniform.
+/// Returns 24 random bits as a float in [0, 1), as philox_uniform.
 HWY_INLINE hn::Vec<hn::ScalableTag<float>> to_uniform(PhiloxV bits) {
   const hn::ScalableTag<float> df;
   const hn::ScalableTag<std::int32_t> di;

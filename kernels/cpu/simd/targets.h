@@ -13,7 +13,7 @@ namespace meshloom::kernels::cpu {
 /// "AVX2", "SSE4", or "NEON" and so on elsewhere.
 std::vector<std::string> available_targets();
 
-/// The one in use.
+/// Returns the target in use.
 std::string current_target();
 
 /// Tells whether it is AVX-512 or more. Costs no more than a look at a mask.
