@@ -45,8 +45,9 @@ void rename_file(const std::filesystem::path& from, const std::filesystem::path&
 /// A replaced file outlives this once the call has returned. A disk can take seconds to sync.
 enum class Outlives { kMachine, kProcess };
 
-/// A new file that becomes `path` with commit(), whole or not at all. Until then, and for ever
-/// without it, `path` is what it was. Written as PATH.new, which no link may stand for.
+/// ReplacementFile is a new file that becomes `path` with commit(), whole or not at all. Until
+/// then, and for ever without it, `path` is what it was. Written as PATH.new, which no link may
+/// stand for.
 class ReplacementFile {
  public:
   explicit ReplacementFile(const std::filesystem::path& path, unsigned mode = 0600);

@@ -13,7 +13,8 @@
 
 namespace meshloom::base {
 
-/// Equally long ranges of a file, each so far behind the one before: columns of a matrix.
+/// Stripes are equally long ranges of a file, each so far behind the one before: columns of a
+/// matrix.
 struct Stripes {
   std::uint64_t offset = 0;  ///< of the first
   std::uint64_t bytes = 0;   ///< of each
@@ -23,8 +24,9 @@ struct Stripes {
   std::uint64_t total() const { return bytes * count; }
 };
 
-/// A regular file. Its bytes come by pread alone, so that a file that shrinks or a disk that fails
-/// is an error of the read and not a signal. May be read by several threads at once.
+/// InputFile is a regular file. Its bytes come by pread alone, so that a file that shrinks or a
+/// disk that fails is an error of the read and not a signal. May be read by several threads at
+/// once.
 class InputFile {
  public:
   enum class Links { kFollow, kRefuse };  ///< of the path's last part

@@ -18,8 +18,8 @@ enum class Existing { kReplace, kRefuse };
 /// or the error; EEXIST if something has it.
 int link_to_free_name(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Written as a hidden file beside PATH, which becomes PATH with commit() and is removed with the
-/// object otherwise. What a killed process left of one is removed by the next of the same path.
+/// It is written as a hidden file beside PATH, which becomes PATH with commit() and is removed with
+/// the object otherwise. What a killed process left of one is removed by the next of the same path.
 class PublishedFile {
  public:
   // --- Each throws as throw_io_error, naming `path`.

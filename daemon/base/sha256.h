@@ -10,7 +10,7 @@
 
 namespace meshloom::base {
 
-/// Fed piece by piece.
+/// It is fed piece by piece.
 class Sha256 {
  public:
   Sha256();

@@ -14,7 +14,7 @@
 
 namespace meshloom::base {
 
-/// One legal move. Numbers are values of the table's enum.
+/// StateMove is one legal move. Numbers are values of the table's enum.
 struct StateMove {
   int from = 0;
   int to = 0;
@@ -22,8 +22,8 @@ struct StateMove {
   const char* when;  ///< and why
 };
 
-/// The life of one kind of resource. It begins in the first state of its first move; a state to
-/// which a move goes, and that none leaves, is final.
+/// StateTable is the life of one kind of resource. It begins in the first state of its first move;
+/// a state to which a move goes, and that none leaves, is final.
 struct StateTable {
   const char* resource;  ///< "job"
   const google::protobuf::EnumDescriptor* states;

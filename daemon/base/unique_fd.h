@@ -8,7 +8,7 @@
 
 namespace meshloom::base {
 
-/// Closed at the end of the scope; -1 is none.
+/// It is closed at the end of the scope; -1 is none.
 class UniqueFd {
  public:
   UniqueFd() = default;

@@ -11,8 +11,8 @@
 
 namespace meshloom::base {
 
-/// Line (from 1) of every field that a file gave, by its path ("run.training.steps",
-/// "run.optimizer.decay[1]").
+/// SourceLines has the line (from 1) of every field that a file gave, by its path
+/// ("run.training.steps", "run.optimizer.decay[1]").
 using SourceLines = std::map<std::string, int>;
 
 struct YamlLimits {

@@ -13,13 +13,13 @@
 
 namespace meshloom::comm {
 
-/// The abort record: who failed first, and how.
+/// Failure is the abort record: who failed first, and how.
 struct Failure {
   int rank = -1;     ///< of the world
   std::string text;  ///< its last collective, kind and text of its error; shortened to 1.5 KB
 };
 
-/// Thrown by waits and calls of every group of the world once a rank has failed.
+/// PeerFailed is thrown by waits and calls of every group of the world once a rank has failed.
 class PeerFailed : public Aborted {
  public:
   PeerFailed(const std::string& what, Failure failure)
@@ -31,15 +31,16 @@ class PeerFailed : public Aborted {
   Failure failure_;
 };
 
-/// Thrown by what a group had in flight, and by further calls, once one of its collectives ended at
-/// its deadline, by an abort or by a dead rank. The failure is not this call's: ranks that met it
-/// first throw its own error, so whoever sees this one is as out of step as they are.
+/// GroupBroken is thrown by what a group had in flight, and by further calls, once one of its
+/// collectives ended at its deadline, by an abort or by a dead rank. The failure is not this
+/// call's: ranks that met it first throw its own error, so whoever sees this one is as out of step
+/// as they are.
 class GroupBroken : public FailedPrecondition {
  public:
   explicit GroupBroken(const std::string& what) : FailedPrecondition(what, "GROUP_POISONED") {}
 };
 
-/// One per rank and world, for all groups of the rank; used by its training thread.
+/// There is one per rank and world, for all groups of the rank; used by its training thread.
 ///
 /// A failure goes like this. The rank that fails calls raise() and recover(). The others' waits
 /// throw PeerFailed, within milliseconds, and they call recover() too; so does a rank that waits

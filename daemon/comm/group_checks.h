@@ -13,8 +13,8 @@
 
 namespace meshloom::comm {
 
-/// The checks of the buffers of one call. The first of them says where all lie: in host memory or
-/// in that of the group's device.
+/// CallBuffers makes the checks of the buffers of one call. The first of them says where all lie:
+/// in host memory or in that of the group's device.
 class CallBuffers {
  public:
   /// Both outlive it.

@@ -34,7 +34,7 @@ enum class AllReduceAlgorithm : std::uint8_t {
   kTwoShot,  ///< every rank sums its part and gives it to all
 };
 
-/// Raised by anyone who knows that the other ranks will not come; checked by every poll.
+/// It is raised by anyone who knows that the other ranks will not come; checked by every poll.
 struct AbortFlag {
   std::atomic<bool> raised{false};
 };

@@ -60,7 +60,7 @@ Signature make_signature(CollectiveKind, DType, std::span<const TensorView> shar
 /// data.
 Signature make_signature(CollectiveKind, DType, int root = -1);
 
-/// Thrown if a message belongs to another collective than the receive that it met.
+/// It is thrown if a message belongs to another collective than the receive that it met.
 class SignatureDiffers : public InternalError {
  public:
   SignatureDiffers(const Signature& mine, const Signature& theirs);

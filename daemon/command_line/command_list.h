@@ -8,13 +8,14 @@
 
 namespace meshloom::command_line {
 
-/// A word that may stand behind a command: a command below it, or an option.
+/// CommandWord is a word that may stand behind a command: a command below it, or an option.
 struct CommandWord {
   std::string word;
   std::string text;  ///< the first line of its help
 };
 
-/// A command with what is understood behind it, options of the commands above it included.
+/// CommandEntry is a command with what is understood behind it, options of the commands above it
+/// included.
 struct CommandEntry {
   std::string path;  ///< "job submit"; empty for the program itself
   std::vector<CommandWord> commands;

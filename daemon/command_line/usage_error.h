@@ -8,7 +8,7 @@
 
 namespace meshloom::command_line {
 
-/// An option that a command does not have, with what else stands there.
+/// UnknownOption is an option that a command does not have, with what else stands there.
 struct UnknownOption {
   std::string path;   ///< the command's, without the program's name: "job edit"
   std::string name;   ///< with its dashes

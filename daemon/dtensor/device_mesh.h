@@ -84,7 +84,7 @@ class DeviceMesh {
   StepCache& step_cache() { return *step_cache_; }
 
  private:
-  /// One dim of a sub-mesh: the dims of this mesh that it is made of.
+  /// NamedDims is one dim of a sub-mesh: the dims of this mesh that it is made of.
   struct NamedDims {
     std::string name;
     std::vector<int> dims;

@@ -19,8 +19,8 @@ enum class Redistributing {
   kNever,
 };
 
-/// One per rank and mesh; every rank of the mesh has one and runs the same ops in the same order.
-/// Outlives the tensors it laid out. Used by the rank's training thread.
+/// There is one per rank and mesh; every rank of the mesh has one and runs the same ops in the same
+/// order. Outlives the tensors it laid out. Used by the rank's training thread.
 ///
 /// What an op needs is decided once for its input layouts and attributes, and kept. Gradients: an
 /// input that has to be redistributed takes its gradient back with that; one that is Replicate and

@@ -54,8 +54,9 @@ StepRecipe make_crossing_recipe(const planner::RedistributeStep& step, comm::Pro
 
 using Recipes = std::vector<StepRecipe>;
 
-/// By the plan's address, checked against what it says, since plans may go and others take their
-/// place. Forgets all if it grows beyond kMostPlans (shapes that never come again).
+/// It finds recipes by the plan's address, checked against what it says, since plans may go and
+/// others take their place. Forgets all if it grows beyond kMostPlans (shapes that never come
+/// again).
 class StepCache {
  public:
   /// Returns the recipes, which are held by runs in flight beyond the cache.

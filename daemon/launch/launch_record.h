@@ -11,8 +11,8 @@
 
 namespace meshloom::launch {
 
-/// One process of one host. Numbers of processes are used again: with the time of its start since
-/// the boot of the host, a number means one process alone.
+/// ProcessIdentity names one process of one host. Numbers of processes are used again: with the
+/// time of its start since the boot of the host, a number means one process alone.
 struct ProcessIdentity {
   pid_t pid = 0;
   std::uint64_t start_time = 0;  ///< in ticks since boot

@@ -12,7 +12,7 @@
 
 namespace meshloom::launch {
 
-/// A daemon as its state dir tells of it.
+/// FoundDaemon is a daemon as its state dir tells of it.
 struct FoundDaemon {
   std::filesystem::path state_dir;
   std::optional<LaunchRecord> record;  ///< nothing: it was started by hand

@@ -10,7 +10,7 @@
 
 namespace meshloom::nn {
 
-/// The dropouts of a block.
+/// DropoutSite lists the dropouts of a block.
 enum class DropoutSite : std::uint8_t { kEmbedding, kAttention, kAttentionOutput, kMlpOutput };
 
 /// A forward pass knows this of its randomness. Off (p = 0 everywhere) unless `training`.

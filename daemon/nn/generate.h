@@ -47,7 +47,7 @@ struct GenerateSequence {
   GenerateOptions options;
 };
 
-/// A token that a generation drew.
+/// GeneratedToken is a token that a generation drew.
 struct GeneratedToken {
   std::size_t sequence = 0;
   std::int64_t id = 0;
@@ -59,12 +59,12 @@ struct GeneratedToken {
   bool last() const { return finish != FinishReason::kNone; }
 };
 
-/// Sequences with prompts of any lengths, drawn pass by pass. The tokens of a sequence are those
-/// that it has alone, bit for bit, whichever others there are: prompts are fed one at a time, in
-/// the passes that each takes alone, and only the next tokens of several sequences share a pass
-/// (Model::decode). Equal arguments and weights give equal tokens, however much time lies between
-/// the passes. If weights change in between, what was fed before keeps the keys and values that
-/// it had.
+/// Generation holds sequences with prompts of any lengths, drawn pass by pass. The tokens of a
+/// sequence are those that it has alone, bit for bit, whichever others there are: prompts are fed
+/// one at a time, in the passes that each takes alone, and only the next tokens of several
+/// sequences share a pass (Model::decode). Equal arguments and weights give equal tokens, however
+/// much time lies between the passes. If weights change in between, what was fed before keeps the
+/// keys and values that it had.
 ///
 /// A sequence ends with the token that the model draws after a full context: prompt and tokens are
 /// one more than the context then, so that a prompt that fills it gets one token. With

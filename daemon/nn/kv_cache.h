@@ -13,17 +13,17 @@
 
 namespace meshloom::nn {
 
-/// The ranks that share the positions of caches (planner/attention/cache_blocks.h): those along a
-/// mesh dim of the layouts of keys and values.
+/// CacheRanks names the ranks that share the positions of caches
+/// (planner/attention/cache_blocks.h): those along a mesh dim of the layouts of keys and values.
 struct CacheRanks {
   int mesh_dim = 0;
   int ranks = 1;  ///< 1: every rank keeps all positions
   int rank = 0;   ///< this one's place among them
 };
 
-/// Made by Model::make_cache, one for each sequence, so that sequences of different lengths are
-/// decoded together and one that ends gives its memory back. A layer's memory for all positions
-/// that a rank keeps is taken at its first append; a layer with a window keeps room for
+/// A KvCache is made by Model::make_cache, one for each sequence, so that sequences of different
+/// lengths are decoded together and one that ends gives its memory back. A layer's memory for all
+/// positions that a rank keeps is taken at its first append; a layer with a window keeps room for
 /// kept_positions of them. Keys and values with a layout are kept sharded as those of the first
 /// append (by heads, mostly), and where ranks share the positions, by these too.
 class KvCache {
@@ -114,7 +114,8 @@ class KvCache {
   std::map<std::int64_t, planner::DimOrderPtr> orders_;
 };
 
-/// The caches of the sequences that one pass decodes, row by row; empty: a pass without a cache.
+/// KvCaches are the caches of the sequences that one pass decodes, row by row; empty: a pass
+/// without a cache.
 using KvCaches = std::span<KvCache* const>;
 
 }  // namespace meshloom::nn

@@ -35,7 +35,8 @@ struct Parameter {
   Init init;
 };
 
-/// A parameter with its full name ("transformer.h.0.attn.c_attn.weight": Hugging Face's).
+/// NamedParameter is a parameter with its full name ("transformer.h.0.attn.c_attn.weight": Hugging
+/// Face's).
 struct NamedParameter {
   std::string name;
   Parameter* parameter;
@@ -46,7 +47,7 @@ class Module;
 /// Modules on the residual stream take these inputs.
 inline constexpr std::array<std::string_view, 2> kStreamInputs = {"input", "residual"};
 
-/// A module with its full name; the root's is "".
+/// NamedModule is a module with its full name; the root's is "".
 struct NamedModule {
   std::string name;
   Module* module;
@@ -128,7 +129,7 @@ class Module {
   void collect(const std::string& name, std::vector<NamedModule>& out);
 
   ExecutionContext& context_;
-  // Parameters and children in the order they were registered.
+  // Entry holds parameters and children in the order they were registered.
   struct Entry {
     std::string name;
     std::unique_ptr<Parameter> parameter;

@@ -9,12 +9,12 @@
 
 namespace meshloom::nn {
 
-/// float32 [positions, head_dim / 2] both.
+/// RopeRows holds float32 [positions, head_dim / 2] both.
 struct RopeRows {
   Tensor cos, sin;
 };
 
-/// A position of a sequence that is `length` long in all.
+/// RopePosition is a position of a sequence that is `length` long in all.
 struct RopePosition {
   std::int64_t position, length;
 };

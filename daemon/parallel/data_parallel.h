@@ -14,8 +14,8 @@
 
 namespace meshloom::parallel {
 
-/// The groups of a run's mesh that this rank is in; all outlive their users. Gathers and sums of
-/// shards need groups that nothing else uses (FullyShardGroups).
+/// DataParallelGroups holds the groups of a run's mesh that this rank is in; all outlive their
+/// users. Gathers and sums of shards need groups that nothing else uses (FullyShardGroups).
 struct DataParallelGroups {
   comm::ProcessGroup* data;  ///< ranks that sum gradients: dp, fsdp and cp together
   /// Over which fully_shard shards parameters (fsdp, and cp with it), for values.
@@ -24,19 +24,20 @@ struct DataParallelGroups {
   comm::ProcessGroup* replicas;  ///< over which shards are copies (dp, without fsdp cp too)
 };
 
-/// A parameter: the leaf is what this rank computes with (with tensor parallelism its local part),
-/// the candidate describes the whole parameter.
+/// DataParallelInput is a parameter: the leaf is what this rank computes with (with tensor
+/// parallelism its local part), the candidate describes the whole parameter.
 struct DataParallelInput {
   ShardCandidate candidate;
   nn::Parameter* parameter;
 };
 
-/// Per micro batch, every rank of the mesh alike: begin_forward, forward, begin_backward, backward,
-/// end_backward. A rank without samples calls take_part instead, as do those that share its
-/// samples; so does one whose forward or backward failed, instead of what is missing. Any number of
-/// micro batches makes a step. The gradients of parameters() are the global ones after the micro
-/// batch that was announced as the last, whose sums overlap its backward; if none was, after
-/// sum_gradients(). Leaves that require no gradient have none, and no memory for one.
+/// The order is, per micro batch and on every rank of the mesh alike: begin_forward, forward,
+/// begin_backward, backward, end_backward. A rank without samples calls take_part instead, as do
+/// those that share its samples; so does one whose forward or backward failed, instead of what is
+/// missing. Any number of micro batches makes a step. The gradients of parameters() are the global
+/// ones after the micro batch that was announced as the last, whose sums overlap its backward; if
+/// none was, after sum_gradients(). Leaves that require no gradient have none, and no memory for
+/// one.
 ///
 /// The base class is that of a rank alone, which has nothing to do.
 class DataParallel {

@@ -20,7 +20,7 @@
 
 namespace meshloom::parallel {
 
-/// One parameter as this rank holds it.
+/// LocalParameter is one parameter as this rank holds it.
 struct LocalParameter {
   std::string name;          ///< of the model
   nn::Parameter* parameter;  ///< its value is a plain leaf: this rank's part

@@ -19,9 +19,9 @@ struct AllocatorStats {
   std::uint64_t segments_acquired = 0;  ///< system allocations since the start
 };
 
-/// Best fit over free blocks, split and coalesced. Not thread-safe by itself except for `free`,
-/// which the last owner of a Storage may call from any thread; allocation is the rank's training
-/// thread's.
+/// Allocator takes the best fit over free blocks, split and coalesced. Not thread-safe by itself
+/// except for `free`, which the last owner of a Storage may call from any thread; allocation is the
+/// rank's training thread's.
 class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
   static std::shared_ptr<Allocator> create(std::unique_ptr<SegmentSource> source);

@@ -12,7 +12,7 @@
 
 namespace meshloom {
 
-/// A tensor whose values are still on their way from other ranks.
+/// PendingTensor is a tensor whose values are still on their way from other ranks.
 class PendingTensor {
  public:
   virtual ~PendingTensor() = default;
@@ -24,8 +24,8 @@ class PendingTensor {
 
 using PendingTensorPtr = std::unique_ptr<PendingTensor>;
 
-/// Tensors of the ranks that the others read where they lie, one collective. Dropped before close()
-/// it poisons its group.
+/// ExposedTensors holds tensors of the ranks that the others read where they lie, one collective.
+/// Dropped before close() it poisons its group.
 class ExposedTensors {
  public:
   virtual ~ExposedTensors() = default;
@@ -38,10 +38,10 @@ class ExposedTensors {
   virtual void close() = 0;
 };
 
-/// Implemented in daemon/dtensor; lives as long as the layout engine, so that backward may use it
-/// too. Each call concerns the ranks of the mesh that differ along `mesh_dims` only. All of them
-/// make it, in the same order. Ranks are counted in row-major order of those dims. Each call is one
-/// collective, is in flight when it returns, and records no gradient.
+/// It is implemented in daemon/dtensor; lives as long as the layout engine, so that backward may
+/// use it too. Each call concerns the ranks of the mesh that differ along `mesh_dims` only. All of
+/// them make it, in the same order. Ranks are counted in row-major order of those dims. Each call
+/// is one collective, is in flight when it returns, and records no gradient.
 class Collectives {
  public:
   virtual ~Collectives() = default;

@@ -19,8 +19,8 @@ class CheckpointFrame;
 class DeferredChecks;
 class PollPoint;
 
-/// One per rank, run or test. Tensors carry a pointer to theirs; it outlives them, and trims its
-/// allocator at the end. Used by one thread at a time: the rank's training thread.
+/// There is one per rank, run or test. Tensors carry a pointer to theirs; it outlives them, and
+/// trims its allocator at the end. Used by one thread at a time: the rank's training thread.
 class ExecutionContext {
  public:
   struct Options {

@@ -20,9 +20,10 @@ namespace meshloom {
 
 class LayoutEngine;
 
-/// A redistributed copy of a tensor (or the tensor itself behind a node that reduces its gradient)
-/// that later uses with the same needs take too. Its node is held weakly: it lives as long as the
-/// graph that was recorded with it. Its memory is held, so that all ranks find it or none.
+/// SharedCopy is a redistributed copy of a tensor (or the tensor itself behind a node that reduces
+/// its gradient) that later uses with the same needs take too. Its node is held weakly: it lives as
+/// long as the graph that was recorded with it. Its memory is held, so that all ranks find it or
+/// none.
 struct SharedCopy {
   planner::SpecPtr spec;               ///< of the copy
   planner::SpecPtr grad_of;            ///< how the gradient of the copy is held
@@ -49,7 +50,7 @@ struct TensorLayout {
   std::vector<SharedCopy> copies;  ///< kept by the engine
 };
 
-/// Implemented in daemon/dtensor. One per rank and mesh.
+/// It is implemented in daemon/dtensor. One per rank and mesh.
 class LayoutEngine {
  public:
   virtual ~LayoutEngine() = default;

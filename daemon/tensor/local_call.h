@@ -15,8 +15,8 @@
 
 namespace meshloom {
 
-/// A reference to the options that an op was called with, of the op's own type (LinearOptions,
-/// SdpaOptions, kernels::UnaryOp), which outlive it.
+/// OpOptions is a reference to the options that an op was called with, of the op's own type
+/// (LinearOptions, SdpaOptions, kernels::UnaryOp), which outlive it.
 class OpOptions {
  public:
   OpOptions() = default;
@@ -51,9 +51,9 @@ struct LocalCall {
   Collectives& collectives;          ///< outlives what the op records for backward
 };
 
-/// An implementation of an op for mesh dims with roles, one per op. It gets local tensors, gives
-/// the local tensors of the decision's outputs, and records their gradient as the decision says.
-/// Every rank of the mesh runs it.
+/// DistributedOp is an implementation of an op for mesh dims with roles, one per op. It gets local
+/// tensors, gives the local tensors of the decision's outputs, and records their gradient as the
+/// decision says. Every rank of the mesh runs it.
 struct DistributedOp {
   planner::OpId op;
   planner::RoleSet roles;  ///< all of the roles that it can run with
@@ -62,7 +62,8 @@ struct DistributedOp {
   bool communicates = false;
 };
 
-/// A reference to the callable that runs an op on local tensors: it must outlive the call.
+/// LocalOp is a reference to the callable that runs an op on local tensors: it must outlive the
+/// call.
 class LocalOp {
  public:
   template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, LocalOp>>>

@@ -19,14 +19,14 @@ class StorageProvider {
   virtual void provide() = 0;
 };
 
-/// Whoever has memory that no allocator has given: a storage on it holds its owner.
+/// MemoryOwner is whoever has memory that no allocator has given: a storage on it holds its owner.
 class MemoryOwner {
  public:
   virtual ~MemoryOwner() = default;
 };
 
-/// A block inside a segment: (segment id, offset) are stable names that peers can be told. Shared
-/// by all tensors that view it; returns to its allocator with the last one.
+/// Storage is a block inside a segment: (segment id, offset) are stable names that peers can be
+/// told. Shared by all tensors that view it; returns to its allocator with the last one.
 class Storage {
  public:
   /// `block` is the allocator's own record of the piece, handed back to it by `Allocator::free`.

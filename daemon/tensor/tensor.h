@@ -22,8 +22,8 @@ class LeafGrad;
 struct TensorImpl;
 struct TensorLayout;
 
-/// A handle (shared ownership; copying is cheap and aliases). A default Tensor is undefined. All
-/// ops on tensors are free functions in daemon/tensor/ops.
+/// Tensor is a handle (shared ownership; copying is cheap and aliases). A default Tensor is
+/// undefined. All ops on tensors are free functions in daemon/tensor/ops.
 ///
 /// A tensor with a layout (layout.h) is one of many ranks: shape, strides and numel are global, its
 /// gradient is that of its local tensor, and what looks at memory (view, data, item, to_vector,

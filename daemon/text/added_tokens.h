@@ -31,7 +31,8 @@ struct AddedToken {
 std::vector<AddedToken> with_ids(const std::vector<AddedToken>& given, const Vocabulary& vocabulary,
                                  TokenId first_new);
 
-/// Texts that are looked for together: the first place where one begins, and there the longest.
+/// TokenFinder finds texts that are looked for together: the first place where one begins, and
+/// there the longest.
 class TokenFinder {
  public:
   /// `tokens` outlive it; texts[i] stands for tokens[i]. Of equal texts the first counts.

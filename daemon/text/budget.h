@@ -9,7 +9,7 @@
 
 namespace meshloom::text {
 
-/// Asked every few milliseconds by whoever works on a text: what it throws (Cancelled,
+/// It is asked every few milliseconds by whoever works on a text: what it throws (Cancelled,
 /// DeadlineExceeded, Unavailable) ends the work. Empty: nothing ends it but the budget.
 using StopCheck = std::function<void()>;
 
@@ -54,7 +54,7 @@ class Budget {
       throw_bytes(held_ + more, part);
   }
 
-  /// Bytes that are held as long as it lives.
+  /// Hold counts bytes that are held as long as it lives.
   class Hold {
    public:
     Hold(Budget& budget, std::uint64_t bytes, const char* part) : budget_(budget), bytes_(bytes) {

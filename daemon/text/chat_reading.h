@@ -24,7 +24,7 @@ struct ChatReading {
   std::shared_ptr<const ChatRenderer> renderer = nullptr;
 };
 
-/// A conversation as text.
+/// ChatText is a conversation as text.
 struct ChatText {
   std::string text;
   std::vector<ByteRange> learnt;

@@ -25,7 +25,7 @@ struct RenderedChat {
   bool has_last_answer_alone = false;
 };
 
-/// Immutable: several threads may use it.
+/// It is immutable: several threads may use it.
 class ChatRenderer {
  public:
   /// `tokens` are the variables bos_token, eos_token and so on; `now` is what strftime_now tells.

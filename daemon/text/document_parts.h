@@ -12,7 +12,7 @@
 
 namespace meshloom::text {
 
-/// A document, or a part of one.
+/// DocumentPart is a document, or a part of one.
 struct DocumentPart {
   Document document;
   bool is_first = true, is_last = true;  ///< of its document

@@ -16,7 +16,7 @@
 
 namespace meshloom::text {
 
-/// A line of JSON has no text under the field that is asked for.
+/// The error says that a line of JSON has no text under the field that is asked for.
 class NoTextField : public InvalidArgument {
  public:
   NoTextField(const std::string& message, Metadata metadata)

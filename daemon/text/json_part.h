@@ -16,9 +16,9 @@
 
 namespace meshloom::text {
 
-/// A value and where it is. It does not own the value. Every error names the path: InvalidArgument
-/// for what is not as the format says, Unimplemented (NOT_OFFERED) for what this program does not
-/// know.
+/// JsonPart is a value and where it is. It does not own the value. Every error names the path:
+/// InvalidArgument for what is not as the format says, Unimplemented (NOT_OFFERED) for what this
+/// program does not know.
 class JsonPart {
  public:
   using Json = nlohmann::json;

@@ -21,7 +21,7 @@ std::string to_pcre2(std::string_view expression);
 /// PCRE2 makes this of an expression.
 struct CompiledPattern;
 
-/// May be used by several threads at once, each with a budget.
+/// It may be used by several threads at once, each with a budget.
 ///
 /// There are limits on what a match may take in PCRE2, none on what a text may: an expression that
 /// takes a million steps at every place takes hours. PCRE2 counts as steps what it goes back alone,

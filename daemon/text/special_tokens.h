@@ -19,7 +19,7 @@ namespace meshloom::text {
 inline constexpr std::array kSpecialTokenNames = {
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
 
-/// "bos_token" and so on, with the text of each that there is.
+/// They are "bos_token" and so on, with the text of each that there is.
 using NamedTokens = std::vector<std::pair<std::string, std::string>>;
 
 /// Returns tokenizer_config.json with the tokens of special_tokens_map.json, which count before its

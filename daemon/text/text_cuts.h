@@ -10,8 +10,8 @@ namespace meshloom::text {
 
 class JsonPart;
 
-/// Places where a tokenizer reads what stands before them and what stands behind them
-/// independently of each other, without its template. None: the text is to be encoded as one.
+/// TextCuts names places where a tokenizer reads what stands before them and what stands behind
+/// them independently of each other, without its template. None: the text is to be encoded as one.
 struct TextCuts {
   bool anywhere = false;      ///< between any two bytes
   bool before_blank = false;  ///< between a letter of ASCII and a blank

@@ -52,7 +52,7 @@ std::int64_t tokens_of_file(std::uint64_t bytes);
 TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,
                                  const TokenFileOptions& options, const std::filesystem::path& out);
 
-/// A token file that write_token_file has written.
+/// TokenFile is a token file that write_token_file has written.
 class TokenFile {
  public:
   /// Throws InvalidArgument for any other file.

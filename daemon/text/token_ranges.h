@@ -12,9 +12,9 @@
 
 namespace meshloom::text {
 
-/// Bytes [begin, end) of a text.
+/// ByteRange has the bytes [begin, end) of a text.
 using ByteRange = std::pair<std::size_t, std::size_t>;
-/// Tokens [begin, end) of those of a text.
+/// TokenRange has the tokens [begin, end) of those of a text.
 using TokenRange = std::pair<std::size_t, std::size_t>;
 
 /// Returns for each of the ranges, which are in order and apart, the tokens that have a byte in it.

@@ -16,13 +16,13 @@
 
 namespace meshloom::text {
 
-/// The special tokens around the tokens of one text.
+/// Template holds the special tokens around the tokens of one text.
 struct Template {
   std::vector<TokenId> before = {}, after = {};
 };
 
-/// Const after it was made, and may be used by several threads at once, each with a cache and a
-/// budget of its own. Both the tokenizer and the text may be such that a budget does not suffice:
+/// It is const after it was made, and may be used by several threads at once, each with a cache and
+/// a budget of its own. Both the tokenizer and the text may be such that a budget does not suffice:
 /// encode and decode throw as Budget::spend then.
 class Tokenizer {
  public:

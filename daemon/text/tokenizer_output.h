@@ -20,7 +20,7 @@ std::string tokenizer_json_text(const TrainedBpe& trained, std::size_t special);
 /// others that are called as is usual ([PAD], [MASK], <pad> and the like) have that part.
 std::string tokenizer_config_text(const std::vector<std::string>& special);
 
-/// A folder that is to have a tokenizer: all of its files or none.
+/// TokenizerOutput is a folder that is to have a tokenizer: all of its files or none.
 class TokenizerOutput {
  public:
   /// Makes the folder where it is not there; the one that it is to lie in has to be. Throws

@@ -13,7 +13,7 @@ namespace meshloom::text {
 /// Names the version of the tables, for what depends on them.
 std::string_view unicode_version();
 
-/// The classes of a character as bits: bits 0 to 4 number its general category.
+/// CharClass holds the classes of a character as bits: bits 0 to 4 number its general category.
 using CharClass = std::uint16_t;
 // --- Flags as the generated table has them; the regular expressions' and Rust's \w differ.
 inline constexpr CharClass kSpace = 1 << 5;        ///< \s
@@ -28,7 +28,7 @@ inline constexpr CharClass kAccent = 1 << 12;      ///< StripAccents
 inline constexpr CharClass kLetter = 1 << 13;  ///< \p{L}
 inline constexpr CharClass kNumber = 1 << 14;  ///< \p{N}
 
-/// The classes of all code points in two stages; 0.2 MB, made at the first use.
+/// CharClasses holds the classes of all code points in two stages; 0.2 MB, made at the first use.
 class CharClasses {
  public:
   static const CharClasses& get();

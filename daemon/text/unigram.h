@@ -35,7 +35,7 @@ class Unigram {
   void encode(std::string_view text, Budget& budget, std::vector<TokenId>& out) const;
 
  private:
-  /// The best path to a position: the score, and its last token.
+  /// Step is the best path to a position: the score, and its last token.
   struct Step {
     double score = 0;
     std::uint32_t begin = 0;

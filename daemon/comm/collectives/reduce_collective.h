@@ -58,8 +58,8 @@ class ReduceCollective : public Collective {
   std::deque<Slice> slices_;
 };
 
-/// Small data: every rank sends all of it to all and sums by itself. One message time instead of
-/// two.
+/// It is for small data: every rank sends all of it to all and sums by itself. One message time
+/// instead of two.
 class OneShotAllReduce : public Collective {
  public:
   OneShotAllReduce(CollectiveContext context, std::byte* data, std::int64_t n, DType dtype,

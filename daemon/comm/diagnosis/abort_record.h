@@ -14,7 +14,7 @@
 
 namespace meshloom::comm {
 
-/// Written by the first rank of the host that detects it.
+/// It is written by the first rank of the host that detects it.
 struct AbortRecord {
   int rank = -1;  ///< of the world: who wrote it
   ErrorKind kind = ErrorKind::kDeadlineExceeded;

@@ -24,7 +24,8 @@ struct RankFlight {
   }
 };
 
-/// A collective that some rank is in, or a send or receive. Ranks are those of the world.
+/// OpenCollective is a collective that some rank is in, or a send or receive. Ranks are those of
+/// the world.
 struct OpenCollective {
   std::string group;
   std::uint64_t group_id = 0;

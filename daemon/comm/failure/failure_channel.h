@@ -11,7 +11,7 @@
 
 namespace meshloom::comm {
 
-/// One per rank; used by its training thread. Over shared memory, or over MPI.
+/// There is one per rank; used by its training thread. Over shared memory, or over MPI.
 class FailureChannel {
  public:
   static constexpr std::size_t kLongestText = 1536;  ///< of a Failure; longer ones are shortened

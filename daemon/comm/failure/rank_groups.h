@@ -50,8 +50,8 @@ class RecoverableGroup {
   ~RecoverableGroup() = default;
 };
 
-/// Shared by all groups that come from the world groups of one rank, in the order in which they
-/// were made.
+/// It is shared by all groups that come from the world groups of one rank, in the order in which
+/// they were made.
 class RankGroups final : public FailureDomain {
  public:
   /// `flight`: the logs of all ranks; groups write to this rank's. `pulse`: where the groups tell

@@ -13,7 +13,7 @@
 
 namespace meshloom::comm {
 
-/// Lives in zeroed memory that all ranks share, without pointers.
+/// It lives in zeroed memory that all ranks share, without pointers.
 struct FailureBoard {
   /// The highest urgency of a failure: what waits look at.
   alignas(64) std::atomic<std::uint64_t> raised;
@@ -40,7 +40,7 @@ struct Seat {
   char text[kBytes];
 };
 
-/// The board and the seats of all ranks.
+/// FailureField holds the board and the seats of all ranks.
 struct FailureField {
   FailureBoard* board = nullptr;
   Seat* seats = nullptr;

@@ -17,7 +17,7 @@
 
 namespace meshloom::comm {
 
-/// One call of a collective: its arguments, which were checked, and what its group adds.
+/// Call is one call of a collective: its arguments, which were checked, and what its group adds.
 struct Call {
   /// Kind, dtype, reduction and root of the call, and what the ranks have to agree on.
   Signature signature;
@@ -50,8 +50,8 @@ struct Call {
   }
 };
 
-/// A collective in flight: a state machine that never waits. Destroying one that is not done gives
-/// it up.
+/// Collective is a collective in flight: a state machine that never waits. Destroying one that is
+/// not done gives it up.
 class Collective {
  public:
   virtual ~Collective() = default;

@@ -23,7 +23,8 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  /// The number of a call among all calls of the group, counted from 0, and its entry in the log.
+  /// Issued holds the number of a call among all calls of the group, counted from 0, and its entry
+  /// in the log.
   struct Issued {
     std::uint64_t sequence;
     FlightLog::Ticket ticket;

@@ -13,7 +13,7 @@
 
 namespace meshloom::comm {
 
-/// One per rank and group, used by the rank's training thread.
+/// There is one per rank and group, used by the rank's training thread.
 ///
 /// A collective takes all numbers of its local steps and all tags of its exchanges when it begins,
 /// which every rank does in the same order; when a step starts is then each rank's own matter.

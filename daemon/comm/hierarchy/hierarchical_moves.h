@@ -25,10 +25,10 @@ class HierarchicalAllGather final : public HierarchicalCollective {
   TensorView input_;
 };
 
-/// Down a binomial tree of hosts. By leaders: from the root to the leaders of the other hosts, and
-/// from each of these to its host. Striped: the root's host gets all first; member c of every host
-/// then passes stripe c on to member c of the next hosts, and the members of a host give each other
-/// their stripes.
+/// It goes down a binomial tree of hosts. By leaders: from the root to the leaders of the other
+/// hosts, and from each of these to its host. Striped: the root's host gets all first; member c of
+/// every host then passes stripe c on to member c of the next hosts, and the members of a host give
+/// each other their stripes.
 class HierarchicalBroadcast final : public HierarchicalCollective {
  public:
   HierarchicalBroadcast(HierarchicalContext& context, const Call& call);

@@ -15,10 +15,10 @@
 
 namespace meshloom::comm {
 
-/// Stripe by stripe: member c of every host holds stripe c. Inside a host stripes are reduced to
-/// their holders; the holders of a stripe, one on each host, reduce it together; then every holder
-/// gives its stripe to its host. Leaders alone: there is one stripe, and its holders send it to
-/// each other whole.
+/// It goes stripe by stripe: member c of every host holds stripe c. Inside a host stripes are
+/// reduced to their holders; the holders of a stripe, one on each host, reduce it together; then
+/// every holder gives its stripe to its host. Leaders alone: there is one stripe, and its holders
+/// send it to each other whole.
 class HierarchicalAllReduce final : public HierarchicalCollective {
  public:
   HierarchicalAllReduce(HierarchicalContext& context, const Call& call);

@@ -7,8 +7,8 @@
 
 namespace meshloom::comm {
 
-/// A value, the same on all ranks of the group but for whose it is. Hosts are numbered from 0 by
-/// their lowest rank, whatever numbers they have elsewhere.
+/// HostLayout is a value, the same on all ranks of the group but for whose it is. Hosts are
+/// numbered from 0 by their lowest rank, whatever numbers they have elsewhere.
 class HostLayout {
  public:
   /// Ranks r and s share a host where hosts[r] == hosts[s]. `rank` is the one that asks.

@@ -10,7 +10,7 @@
 
 namespace meshloom::comm {
 
-/// The value of an environment variable, if it is set.
+/// EnvironmentLookup gives the value of an environment variable, if it is set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 EnvironmentLookup process_environment();
 

@@ -31,8 +31,9 @@ struct MpiRuntimeOptions {
   HierarchyOptions hierarchy = hierarchy_from_environment();  ///< the same on all ranks
 };
 
-/// One per process, made before other threads start and before gRPC, and used by that thread alone
-/// (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as CommError.
+/// There is one per process, made before other threads start and before gRPC, and used by that
+/// thread alone (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as
+/// CommError.
 class MpiRuntime : public RankRuntime {
  public:
   /// Throws CommError if MPI cannot start, ResourceExhausted if there is no room for its

@@ -9,8 +9,8 @@
 
 namespace meshloom::comm {
 
-/// A process under mpirun (MpiRuntime), a forked process (run_local_ranks) or a thread
-/// (run_thread_ranks).
+/// RankRuntime is a process under mpirun (MpiRuntime), a forked process (run_local_ranks) or a
+/// thread (run_thread_ranks).
 class RankRuntime {
  public:
   virtual ~RankRuntime() = default;

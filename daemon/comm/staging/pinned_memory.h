@@ -15,16 +15,16 @@
 
 namespace meshloom::comm {
 
-/// Memory of kind kHost for the calls of all groups of a rank on one device, by size classes at
-/// most a quarter apart. Steady steps take the same blocks again and ask the system for nothing.
-/// Used by the rank's training thread alone.
+/// PinnedMemory is memory of kind kHost for the calls of all groups of a rank on one device, by
+/// size classes at most a quarter apart. Steady steps take the same blocks again and ask the system
+/// for nothing. Used by the rank's training thread alone.
 class PinnedMemory {
  public:
   struct Block {
     std::byte* data = nullptr;
     std::size_t bytes = 0;  ///< of its size class; 0: no memory
   };
-  /// A place in the device's stream, behind all that it was given before.
+  /// Mark is a place in the device's stream, behind all that it was given before.
   struct Mark {
     std::unique_ptr<Event> event;
     std::uint64_t number = 0;  ///< of the marks of this memory

@@ -30,7 +30,7 @@ class StagedCall {
   Call host_call() const;
 
  private:
-  /// Neighbouring elements in both memories.
+  /// Piece holds neighbouring elements in both memories.
   struct Piece {
     TensorView device;   ///< of one dim
     std::size_t at = 0;  ///< in the block

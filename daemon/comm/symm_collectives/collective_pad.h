@@ -45,10 +45,10 @@ struct FlagValue {
   }
 };
 
-/// The memory of one rank in one group, mapped by all: written by its owner alone and read by the
-/// others. A collective uses the slot of its number; a slot is used again once every rank has
-/// finished the collective before. Flags are published by a release store on themselves and read by
-/// an acquire load, each on a line of its own.
+/// CollectivePad is the memory of one rank in one group, mapped by all: written by its owner alone
+/// and read by the others. A collective uses the slot of its number; a slot is used again once
+/// every rank has finished the collective before. Flags are published by a release store on
+/// themselves and read by an acquire load, each on a line of its own.
 class CollectivePad {
  public:
   using Flag = std::atomic<std::uint64_t>;

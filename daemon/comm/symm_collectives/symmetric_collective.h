@@ -32,7 +32,7 @@ class SymmetricCollective : public Collective {
   std::string about(int rank) const final { return context_.about(rank); }
 
  protected:
-  /// Memory of this rank that peers read.
+  /// Piece is memory of this rank that peers read.
   struct Piece {
     std::byte* data = nullptr;
     std::size_t bytes = 0;

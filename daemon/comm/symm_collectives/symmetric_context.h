@@ -21,7 +21,7 @@ struct PeerView {
   std::size_t ring = 0, stride = 0;
 };
 
-/// One per rank and group, used by the rank's training thread.
+/// There is one per rank and group, used by the rank's training thread.
 class SymmetricContext {
  public:
   /// Slices of 512 KiB keep what a rank stages and sums in its second-level cache, and what it

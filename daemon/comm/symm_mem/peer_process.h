@@ -16,7 +16,7 @@ std::uint64_t own_start_time();
 /// Names the PID namespace of this process (inode of /proc/self/ns/pid); 0 where /proc is closed.
 std::uint64_t own_pid_namespace();
 
-/// Another process of the host. Used by one thread.
+/// PeerProcess is another process of the host. Used by one thread.
 class PeerProcess {
  public:
   enum class State : std::uint8_t { kRunning, kStopped, kGone, kUnknown };

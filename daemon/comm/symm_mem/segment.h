@@ -11,8 +11,9 @@
 
 namespace meshloom::comm {
 
-/// 128 random bits that lie in a segment. Who reads them there sees the owner's memory: with PID
-/// namespaces the same pid and descriptor number exist on several "hosts" and are several memories.
+/// Nonce is 128 random bits that lie in a segment. Who reads them there sees the owner's memory:
+/// with PID namespaces the same pid and descriptor number exist on several "hosts" and are several
+/// memories.
 using Nonce = std::array<std::uint64_t, 2>;
 
 /// A peer finds a segment by this name; it is plain data, the same bytes for every peer, and valid
@@ -27,9 +28,9 @@ struct SegmentName {
   std::uint64_t object = 0;         ///< address of the owner's Segment, for ranks of its process
 };
 
-/// A memfd and its mapping. It never grows and never moves; its size is sealed, so that no peer can
-/// cut it off under the others. When the last process that maps it ends, however, it is gone.
-/// Thread-safe: nothing changes after construction.
+/// Segment is a memfd and its mapping. It never grows and never moves; its size is sealed, so that
+/// no peer can cut it off under the others. When the last process that maps it ends, however, it is
+/// gone. Thread-safe: nothing changes after construction.
 class Segment : public std::enable_shared_from_this<Segment> {
  public:
   /// Makes new memory of at least `bytes` (rounded up to a page), zero, aligned to 2 MiB where at

@@ -26,7 +26,7 @@ enum class Sharing : std::uint8_t {
 /// Returns "none", "same process", "fd folder" or "socket".
 const char* to_string(Sharing sharing);
 
-/// Which ways are tried.
+/// SharingMode says which ways are tried.
 enum class SharingMode : std::uint8_t {
   kAuto,      ///< the first that works, in the order of Sharing
   kFdFolder,  ///< this one alone, also between threads
@@ -63,8 +63,8 @@ struct SegmentPiece {
   std::string trouble;
 };
 
-/// One per rank, used by its training thread. A peer's segment is mapped once, whatever the number
-/// of groups and pieces, and stays mapped as long as one of them is held.
+/// There is one per rank, used by its training thread. A peer's segment is mapped once, whatever
+/// the number of groups and pieces, and stays mapped as long as one of them is held.
 class SegmentDirectory {
  public:
   explicit SegmentDirectory(SharingMode mode);

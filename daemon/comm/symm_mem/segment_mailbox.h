@@ -19,9 +19,9 @@ struct MailboxAddress {
   std::uint32_t name_bytes = 0;  ///< 0: there is no mailbox
 };
 
-/// A datagram socket. A message arrives in the moment in which it is sent, so the owner need not
-/// serve anybody later; what a full queue refuses waits here for the next pump(). Used by one
-/// thread.
+/// SegmentMailbox is a datagram socket. A message arrives in the moment in which it is sent, so the
+/// owner need not serve anybody later; what a full queue refuses waits here for the next pump().
+/// Used by one thread.
 class SegmentMailbox {
  public:
   /// Throws IoError where sockets are refused.

@@ -8,10 +8,10 @@
 
 namespace meshloom::comm {
 
-/// For every channel and peer three lines of 64 bytes, so that no two ranks write to one. Each has
-/// one writer and only grows: nothing is ever cleared, so no reset can race with the next signal.
-/// A flag is published by a release store on itself and read by an acquire load, which orders the
-/// data that was written before it (and which ThreadSanitizer sees).
+/// It has for every channel and peer three lines of 64 bytes, so that no two ranks write to one.
+/// Each has one writer and only grows: nothing is ever cleared, so no reset can race with the next
+/// signal. A flag is published by a release store on itself and read by an acquire load, which
+/// orders the data that was written before it (and which ThreadSanitizer sees).
 class SignalPad {
  public:
   using Flag = std::atomic<std::uint64_t>;

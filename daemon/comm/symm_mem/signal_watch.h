@@ -15,7 +15,7 @@
 
 namespace meshloom::comm {
 
-/// One per group and rank; used by the rank's training thread.
+/// There is one per group and rank; used by the rank's training thread.
 class SignalWatch {
  public:
   struct Call {

@@ -13,9 +13,9 @@
 
 namespace meshloom::comm {
 
-/// Comes from SymmetricMemory::enable. Every group has signals of its own, so channels of several
-/// groups, also overlapping ones, never meet. Ranks are those of the group. Used by the rank's
-/// training thread; it ends before the ProcessGroup.
+/// It comes from SymmetricMemory::enable. Every group has signals of its own, so channels of
+/// several groups, also overlapping ones, never meet. Ranks are those of the group. Used by the
+/// rank's training thread; it ends before the ProcessGroup.
 ///
 /// Signals, barriers, rendezvous and workspaces throw FailedPrecondition (SYMM_MEM_UNAVAILABLE)
 /// with why_not() where the group is not enabled, and InvalidArgument (SYMM_MEM_RANK,

@@ -14,9 +14,9 @@
 
 namespace meshloom::comm {
 
-/// One per rank, for all of its groups; used by the rank's training thread. It outlives its groups'
-/// use and ends before the ProcessGroups. Derived classes say what memory it is and how peers reach
-/// it: HostSymmetricMemory that of a host.
+/// There is one per rank, for all of its groups; used by the rank's training thread. It outlives
+/// its groups' use and ends before the ProcessGroups. Derived classes say what memory it is and how
+/// peers reach it: HostSymmetricMemory that of a host.
 class SymmetricMemory {
  public:
   virtual ~SymmetricMemory();

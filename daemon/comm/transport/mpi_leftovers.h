@@ -9,9 +9,9 @@
 
 namespace meshloom::comm {
 
-/// Shared by all transports of a rank. Giving up is local as long as no peer takes part yet: a
-/// receive without a message is cancelled, a message without a receive just stays unread. What was
-/// matched has to run to its end, while both buffers live.
+/// They are shared by all transports of a rank. Giving up is local as long as no peer takes part
+/// yet: a receive without a message is cancelled, a message without a receive just stays unread.
+/// What was matched has to run to its end, while both buffers live.
 class MpiLeftovers {
  public:
   MpiLeftovers() = default;

@@ -16,8 +16,8 @@
 
 namespace meshloom::comm {
 
-/// One rank's messages over the rings, matched by sender, channel and tag. Shared by all transports
-/// of the rank. Every message is a header and its bytes. A message whose
+/// RingEndpoint keeps one rank's messages over the rings, matched by sender, channel and tag.
+/// Shared by all transports of the rank. Every message is a header and its bytes. A message whose
 /// receive was not posted yet is kept aside, so that the ring never blocks on the order in which
 /// receives are posted.
 class RingEndpoint {
@@ -61,7 +61,7 @@ class RingEndpoint {
     Request request;
     Signature signature;
   };
-  /// A message that came before its receive.
+  /// Early is a message that came before its receive.
   struct Early {
     Header header;
     std::vector<std::byte> bytes;

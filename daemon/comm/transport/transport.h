@@ -12,9 +12,9 @@
 
 namespace meshloom::comm {
 
-/// Nonblocking and used by one thread. Messages between two ranks with one tag arrive in the order
-/// in which they were sent; the size of a receive equals that of its send, and if the one has a
-/// signature, so does the other. Throws CommError for what the layer below refuses.
+/// It is nonblocking and used by one thread. Messages between two ranks with one tag arrive in the
+/// order in which they were sent; the size of a receive equals that of its send, and if the one has
+/// a signature, so does the other. Throws CommError for what the layer below refuses.
 class Transport {
  public:
   /// Names a send or receive until `test` said true or it was cancelled.

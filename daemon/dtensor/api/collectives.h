@@ -19,7 +19,8 @@ namespace meshloom::dtensor {
 /// kAvg takes floating dtypes, kMax and kMin record no gradient and refuse a tensor that needs one.
 enum class Reduction { kSum, kAvg, kMax, kMin };
 
-/// Sizes along a dim, one per rank of the group. Empty if nothing is said: see each call.
+/// RankSizes are sizes along a dim, one per rank of the group. Empty if nothing is said: see each
+/// call.
 using RankSizes = std::vector<std::int64_t>;
 
 /// Returns x, of one shape on all ranks, reduced over the ranks. Backward: the same sum or average.

@@ -26,7 +26,7 @@ Tensor redistribute(const Tensor& x, DistributedEngine& target,
 Tensor redistribute(const Tensor& x, DistributedEngine& target, const planner::SpecPtr& to,
                     const RedistributeDtypes& dtypes = {});
 
-/// A tensor with a layout whose first collective is in flight.
+/// TensorWork is a tensor with a layout whose first collective is in flight.
 class TensorWork {
  public:
   TensorWork(RedistributeWork work, RedistributeSpecs specs, DistributedEngine& engine)

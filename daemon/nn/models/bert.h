@@ -24,7 +24,8 @@ struct BertPass {
   Tensor bias;  ///< of attention_mask (mask_bias)
 };
 
-/// Queries, keys, values and attention, without the projection that follows.
+/// BertSelfAttention computes queries, keys, values and attention, without the projection that
+/// follows.
 class BertSelfAttention : public Module {
  public:
   BertSelfAttention(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
@@ -39,7 +40,7 @@ class BertSelfAttention : public Module {
   Linear query_, key_, value_;
 };
 
-/// norm(x + attention(x)), then norm(x + mlp(x)).
+/// BertBlock computes norm(x + attention(x)), then norm(x + mlp(x)).
 class BertBlock : public Module {
  public:
   BertBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);

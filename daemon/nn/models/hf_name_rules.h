@@ -11,8 +11,8 @@
 
 namespace meshloom::nn {
 
-/// Two tensors of a model that hold the same values where they are tied. The model has no parameter
-/// `tied` then.
+/// HfTiedNames names two tensors of a model that hold the same values where they are tied. The
+/// model has no parameter `tied` then.
 struct HfTiedNames {
   std::string parameter;
   std::string tied;

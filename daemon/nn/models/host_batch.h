@@ -14,8 +14,8 @@ namespace meshloom::nn {
 
 struct Batch;
 
-/// A plain value, made alike by whoever feeds a model: nothing of it depends on a mesh. Lists are
-/// row-major; an empty one means "not given", as an undefined tensor of a Batch.
+/// HostBatch is a plain value, made alike by whoever feeds a model: nothing of it depends on a
+/// mesh. Lists are row-major; an empty one means "not given", as an undefined tensor of a Batch.
 struct HostBatch {
   std::int64_t rows = 0;                     ///< B; may be 0
   std::int64_t length = 0;                   ///< T

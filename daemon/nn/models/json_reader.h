@@ -12,9 +12,9 @@
 
 namespace meshloom::nn {
 
-/// A JSON object that is read key by key, and knows which keys it was asked for. null counts as
-/// missing, but where transformers would compute with it, and fail: there it is refused. Every
-/// error is an InvalidArgument "config.json: KEY ..." with metadata "key".
+/// JsonReader is a JSON object that is read key by key, and knows which keys it was asked for. null
+/// counts as missing, but where transformers would compute with it, and fail: there it is refused.
+/// Every error is an InvalidArgument "config.json: KEY ..." with metadata "key".
 class JsonReader {
  public:
   /// `prefix` goes before keys in messages ("rope_parameters.").

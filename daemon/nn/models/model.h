@@ -15,7 +15,7 @@
 
 namespace meshloom::nn {
 
-/// Tokens of one micro batch on this rank. Undefined tensors mean "not given".
+/// Batch holds tokens of one micro batch on this rank. Undefined tensors mean "not given".
 struct Batch {
   Tensor input_ids;            ///< int64 [B,S]
   Tensor labels;               ///< int64 [B,S], -100 is not counted; token_losses: or [B,S,K]
@@ -29,7 +29,7 @@ struct Batch {
   std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
 };
 
-/// The places of a batch's tensors among what the hooks of a model are given.
+/// BatchInput lists the places of a batch's tensors among what the hooks of a model are given.
 struct BatchInput {
   enum Place : std::size_t {
     kInputIds,
@@ -43,7 +43,7 @@ struct BatchInput {
   };
 };
 
-/// The documents that attention of a batch stays in.
+/// BatchDocuments names the documents that attention of a batch stays in.
 struct BatchDocuments {
   Tensor ids;
   std::shared_ptr<const planner::DocumentRows> rows;

@@ -13,12 +13,13 @@
 namespace meshloom::nn {
 
 enum class Architecture { kGpt2, kLlama, kGemma3, kBert };
-/// Whose config.json a decoder of Architecture::kLlama comes from. What is computed differs in the
-/// switches of ModelConfig alone.
+/// DecoderFamily says whose config.json a decoder of Architecture::kLlama comes from. What is
+/// computed differs in the switches of ModelConfig alone.
 enum class DecoderFamily { kLlama, kMistral, kQwen2, kQwen3 };
 enum class ActivationKind { kGelu, kGeluTanh, kSilu, kRelu };
 
-/// A key of a config.json that nothing reads: misspelt, or of a feature that is not known.
+/// UnreadKey is a key of a config.json that nothing reads: misspelt, or of a feature that is not
+/// known.
 struct UnreadKey {
   std::string name;
   std::string nearest;  ///< the name that may be meant; empty: none is near
@@ -94,7 +95,7 @@ std::string to_hf_generation_config(const ModelConfig&);
 
 /// Returns the number of parameters in all, a tied weight once.
 std::int64_t parameter_count(const ModelConfig&);
-/// Flops of forward and backward, attention apart from the rest.
+/// ModelFlops counts flops of forward and backward, attention apart from the rest.
 struct ModelFlops {
   double per_token = 0.0;  ///< 6 N: N without look-up tables (positions, token types, an input
                            ///< embedding that the output does not share)

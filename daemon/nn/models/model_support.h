@@ -58,8 +58,8 @@ MemoryKind memory_of_keys(const Tensor& x, KvCaches caches = {});
 Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches caches,
                         std::int64_t layer, ops::SdpaOptions options);
 
-/// The residual stream between pre-norm sublayers: its value is x + residual, added by the next
-/// norm. x is undefined at the start.
+/// ResidualStream is the residual stream between pre-norm sublayers: its value is x + residual,
+/// added by the next norm. x is undefined at the start.
 struct ResidualStream {
   Tensor x;
   Tensor residual;

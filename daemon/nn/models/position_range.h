@@ -8,8 +8,8 @@
 
 namespace meshloom::nn {
 
-/// 0, 1, 2, ... up to the context of a model, copied to the device once for all its forwards. Used
-/// by one thread.
+/// PositionRange holds 0, 1, 2, ... up to the context of a model, copied to the device once for all
+/// its forwards. Used by one thread.
 class PositionRange {
  public:
   PositionRange(ExecutionContext& context, std::int64_t context_length);

@@ -13,7 +13,7 @@
 
 namespace meshloom::parallel {
 
-/// Which ranks share the sequences of a model, and how they are dealt.
+/// BatchSharding says which ranks share the sequences of a model, and how they are dealt.
 struct BatchSharding {
   dtensor::DistributedEngine& engine;
   int mesh_dim;

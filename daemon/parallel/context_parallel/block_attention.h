@@ -10,8 +10,8 @@
 
 namespace meshloom::parallel {
 
-/// The queries, keys and values of one call after heads were exchanged, and what the kernel is told
-/// of them. Tensors have dense rows and no gradient.
+/// BlockCall holds the queries, keys and values of one call after heads were exchanged, and what
+/// the kernel is told of them. Tensors have dense rows and no gradient.
 struct BlockCall {
   std::shared_ptr<const SequencePlan> plan;
   planner::Rotate rotate = planner::Rotate::kPull;

@@ -16,7 +16,7 @@
 
 namespace meshloom::parallel {
 
-/// A tensor with a sequence. Other handles of the same tensor stay as they are.
+/// SequenceBuffer is a tensor with a sequence. Other handles of the same tensor stay as they are.
 struct SequenceBuffer {
   Tensor* tensor;       ///< outlives the scope; no leaf that requires a gradient
   int sequence_dim;     ///< negative: from the end

@@ -12,8 +12,8 @@
 
 namespace meshloom::parallel {
 
-/// The calls among the members of a plan, who are some of the ranks along its mesh dims. Plan and
-/// collectives outlive this.
+/// Members makes the calls among the members of a plan, who are some of the ranks along its mesh
+/// dims. Plan and collectives outlive this.
 class Members {
  public:
   Members(const SequencePlan& plan, Collectives& collectives)
@@ -46,7 +46,8 @@ class Members {
   Collectives& collectives_;
 };
 
-/// One attention call as its exchanges see it. Sizes are in elements of keys and values together.
+/// ExchangePart is one attention call as its exchanges see it. Sizes are in elements of keys and
+/// values together.
 struct ExchangePart {
   const SequencePlan& plan;
   Members members;

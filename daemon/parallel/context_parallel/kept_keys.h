@@ -12,8 +12,8 @@
 
 namespace meshloom::parallel {
 
-/// Positions in device memory, made once for the layers of a pass, which ask for the same ones.
-/// Used by the thread of one engine.
+/// KeptPositions holds positions in device memory, made once for the layers of a pass, which ask
+/// for the same ones. Used by the thread of one engine.
 class KeptPositions {
  public:
   /// Returns int64 [n]: the elements of the ranges.

@@ -9,14 +9,14 @@
 
 namespace meshloom::parallel {
 
-/// Keys and values (or their gradients) for the rows of one group: [count,Hkv,n,D] and
-/// [count,Hkv,n,Dv]. The positions of the keys are `keys`; n may be 0.
+/// KeyBlock holds keys and values (or their gradients) for the rows of one group: [count,Hkv,n,D]
+/// and [count,Hkv,n,Dv]. The positions of the keys are `keys`; n may be 0.
 struct KeyBlock {
   Tensor k, v;
   planner::IndexRanges keys;
 };
 
-/// The sizes of keys and values that do not depend on the rank.
+/// KeySizes holds the sizes of keys and values that do not depend on the rank.
 struct KeySizes {
   std::int64_t heads, dims, dims_v;
 
@@ -24,7 +24,7 @@ struct KeySizes {
       : heads(k.size(1)), dims(k.size(3)), dims_v(v.size(3)) {}
 };
 
-/// For each group its keys, then its values, one group after the other.
+/// A KeyBundle has for each group its keys, then its values, one group after the other.
 class KeyBundle {
  public:
   /// `keys`: positions by group.

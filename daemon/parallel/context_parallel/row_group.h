@@ -11,8 +11,8 @@
 
 namespace meshloom::parallel {
 
-/// Rows [first, first + count) of the local batch, which are attended to by one call of the kernel:
-/// all of them, or one if rows differ in their order or in their documents.
+/// RowGroup names rows [first, first + count) of the local batch, which are attended to by one call
+/// of the kernel: all of them, or one if rows differ in their order or in their documents.
 struct RowGroup {
   std::int64_t first = 0, count = 0;
   std::vector<planner::SequencePart> parts;     ///< by member

@@ -34,8 +34,9 @@ struct SequencePlan {
   bool bias_by_query = false;  ///< a rank has the rows of a bias that belong to its queries
 };
 
-/// The plans of the attention calls of an engine: one for all layers and passes of a batch that
-/// have the same layouts, mask and documents. One with documents goes once nobody holds their rows.
+/// SequencePlanCache holds the plans of the attention calls of an engine: one for all layers and
+/// passes of a batch that have the same layouts, mask and documents. One with documents goes once
+/// nobody holds their rows.
 class SequencePlanCache {
  public:
   /// `rotate`: how keys come (BlockPositions).

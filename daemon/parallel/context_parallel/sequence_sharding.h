@@ -11,7 +11,7 @@
 
 namespace meshloom::parallel {
 
-/// Which ranks share sequences, and by what they are dealt.
+/// SequenceSharding says which ranks share sequences, and by what they are dealt.
 struct SequenceSharding {
   dtensor::DistributedEngine& engine;
   std::string mesh_dim;

@@ -15,7 +15,8 @@
 
 namespace meshloom::parallel {
 
-/// A parameter that is sharded: the leaf that the model computes with and this rank's shard of it.
+/// ShardedParameter is a parameter that is sharded: the leaf that the model computes with and this
+/// rank's shard of it.
 struct ShardedParameter {
   std::string name;
   Tensor full;          ///< the model's leaf; its storages (value and gradient) come and go
@@ -25,8 +26,8 @@ struct ShardedParameter {
   bool trained = true;  ///< false: the leaf requires no gradient, and the shard has none either
 };
 
-/// Four different groups: in each of them the order of collectives is fixed, between them it is
-/// not.
+/// FullyShardGroups names four different groups: in each of them the order of collectives is fixed,
+/// between them it is not.
 struct FullyShardGroups {
   comm::ProcessGroup* gather;    ///< over which parameters are sharded: their values
   comm::ProcessGroup* reduce;    ///< the same ranks: their gradients

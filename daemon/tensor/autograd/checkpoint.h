@@ -30,7 +30,7 @@ class CheckpointFrame {
   void note_leaf(const Tensor& tensor);
   const std::vector<Tensor>& leaves() const { return leaves_; }
 
-  /// Output and lse of an attention op.
+  /// Attention holds output and lse of an attention op.
   struct Attention {
     Tensor o, lse;
   };

@@ -34,9 +34,9 @@ class GradSink {
   /// Hands over the gradient of input i (shape of that input, any strides), at most once per input.
   virtual void emit(int input, Tensor grad) = 0;
 
-  /// A leaf's own float32 buffer (float64 of a float64 leaf), so that kernels add into it directly:
-  /// `accumulate` false means it holds nothing yet and is to be overwritten. nullopt if input i
-  /// is not a leaf (use emit).
+  /// LeafBuffer is a leaf's own float32 buffer (float64 of a float64 leaf), so that kernels add
+  /// into it directly: `accumulate` false means it holds nothing yet and is to be overwritten.
+  /// nullopt if input i is not a leaf (use emit).
   struct LeafBuffer {
     TensorView view;
     bool accumulate;
@@ -49,8 +49,8 @@ class GradSink {
 using TensorRefs = std::initializer_list<const Tensor*>;
 using OutputRefs = std::initializer_list<Tensor*>;
 
-/// One recorded op. Subclasses hold what backward needs (saved tensors as detached handles: a saved
-/// output that kept its grad_fn would keep its own node alive for ever).
+/// Node is one recorded op. Subclasses hold what backward needs (saved tensors as detached handles:
+/// a saved output that kept its grad_fn would keep its own node alive for ever).
 class Node {
  public:
   Node() = default;

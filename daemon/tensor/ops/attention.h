@@ -40,7 +40,7 @@ struct SdpaResult {
 SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                         const SdpaOptions& = {});
 
-/// The keys and values of one batch row.
+/// KeyValue holds the keys and values of one batch row.
 struct KeyValue {
   Tensor k, v;  ///< [1,Hkv,L,D], [1,Hkv,L,Dv]
 };

@@ -7,8 +7,8 @@
 
 namespace meshloom::ops {
 
-/// The part of an attention call that a rank has, as the kernel is told of it. Positions, documents
-/// and the view of the bias are those of a block: whoever runs one adds them.
+/// AttentionPart is the part of an attention call that a rank has, as the kernel is told of it.
+/// Positions, documents and the view of the bias are those of a block: whoever runs one adds them.
 struct AttentionPart {
   Tensor bias;    ///< float32; undefined if there is none
   Tensor slopes;  ///< of this rank's query heads

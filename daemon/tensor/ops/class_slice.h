@@ -23,11 +23,12 @@ Tensor slice_places(const Tensor& ids, const planner::IndexRanges& slice,
                     std::optional<std::int64_t> special = std::nullopt,
                     std::int64_t special_place = kernels::kOtherSlice);
 
-/// The exchange between the ranks that hold slices of the classes: every one of them makes one for
-/// the same call and begins as many exchanges, in the same order, for as many rows.
+/// SliceExchange is the exchange between the ranks that hold slices of the classes: every one of
+/// them makes one for the same call and begins as many exchanges, in the same order, for as many
+/// rows.
 class SliceExchange {
  public:
-  /// One exchange in flight.
+  /// Pending is one exchange in flight.
   class Pending {
    public:
     /// Waits for the exchange. The rows' lse is then that of all classes, and losses, which came as
@@ -58,8 +59,8 @@ class SliceExchange {
   std::int64_t total_, widest_;
 };
 
-/// Targets as places among the classes that this rank holds, dense, and what kernels need to know
-/// of them.
+/// ClassTargets holds targets as places among the classes that this rank holds, dense, and what
+/// kernels need to know of them.
 struct ClassTargets {
   Tensor places;
   kernels::CrossEntropyOptions options;

@@ -38,7 +38,7 @@ struct LinearCrossEntropyOptions {
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions&);
 
-/// The loss of some rows, and of each.
+/// WeightedLoss holds the loss of some rows, and of each.
 struct WeightedLoss {
   Tensor sum;     ///< [1]
   Tensor losses;  ///< of targets' shape, 0 where a target is ignored; no gradient goes through them

@@ -7,12 +7,12 @@
 
 namespace meshloom::ops {
 
-/// hidden [rows, C] and weight [V, C] of one dtype, optional bias [V], targets [K, rows] int64 as
-/// places among the rows of weight. losses [K, rows] get each target's loss, lse [rows], if it is
-/// given, the logarithm of each row's sum of exponentials over all classes (both float32, float64
-/// for float64). dhidden [rows, C] and dweight, dbias (float32, or float64), added to if
-/// `accumulate`, get the gradients of options.grad_scale * sum(row_weights * losses), for K = 1;
-/// undefined ones are not computed.
+/// An OutputLoss has hidden [rows, C] and weight [V, C] of one dtype, optional bias [V], targets
+/// [K, rows] int64 as places among the rows of weight. losses [K, rows] get each target's loss, lse
+/// [rows], if it is given, the logarithm of each row's sum of exponentials over all classes (both
+/// float32, float64 for float64). dhidden [rows, C] and dweight, dbias (float32, or float64), added
+/// to if `accumulate`, get the gradients of options.grad_scale * sum(row_weights * losses), for K =
+/// 1; undefined ones are not computed.
 struct OutputLoss {
   TensorView losses{}, lse{}, dhidden{}, dweight{}, dbias{};
   TensorView hidden{}, weight{}, bias{}, targets{};

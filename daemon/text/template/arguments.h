@@ -22,7 +22,7 @@ struct Arguments {
   int depth() const;
 };
 
-/// Arguments by the parameters of what is called.
+/// Parameters gives arguments by the parameters of what is called.
 class Parameters {
  public:
   /// `names` in order; at most so many are given, the first `required` of them always. `callee` is

@@ -36,7 +36,7 @@ struct Load {
   std::string name;  ///< in the context: what is given to the template, and functions
 };
 
-/// A part of a template with names of its own.
+/// Scope is a part of a template with names of its own.
 struct Scope {
   int slots = 0;
   std::vector<Load> loads;
@@ -220,7 +220,7 @@ struct Syntax {
   bool marks_generation = false;
 };
 
-/// A macro that was defined while the template runs, and the frame around it.
+/// Macro is a macro that was defined while the template runs, and the frame around it.
 struct Macro {
   const MacroDefinition* definition;
   std::shared_ptr<Frame> frame;

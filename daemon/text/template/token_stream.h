@@ -50,7 +50,7 @@ class TokenStream {
     source_.refuse(line(), "unexpected {}, expected {}", description(), expected);
   }
 
-  /// One more level of nesting, while it lives.
+  /// Level is one more level of nesting, while it lives.
   class Level {
    public:
     explicit Level(TokenStream& stream) : stream_(stream) {

@@ -30,7 +30,7 @@ struct Macro;
 struct Method;
 struct Frame;
 
-/// A variable that nothing was assigned to; no expression gives it.
+/// Missing is a variable that nothing was assigned to; no expression gives it.
 struct Missing {};
 struct None {};
 /// Jinja gives this for a name, an attribute or an item that there is not.
@@ -38,7 +38,7 @@ struct Undefined {
   /// The text says why, for the error of whoever uses it.
   std::shared_ptr<const std::string> why;
 };
-/// Functions that every template may call.
+/// Function lists functions that every template may call.
 enum class Function { kRange, kDict, kNamespace, kRaiseException, kStrftimeNow };
 
 class Value {
@@ -101,8 +101,8 @@ class Value {
 
 using Values = std::vector<Value>;
 
-/// A str: UTF-8. `markup`: what the filters safe and escape give, which escapes what is added to
-/// it.
+/// Text is a str: UTF-8. `markup`: what the filters safe and escape give, which escapes what is
+/// added to it.
 struct Text {
   std::string bytes;
   std::size_t length = 0;  ///< in characters
@@ -112,7 +112,7 @@ struct Text {
   bool is_ascii() const { return length == bytes.size(); }
 };
 
-/// A list or another type with elements in order.
+/// Sequence is a list or another type with elements in order.
 struct Sequence {
   enum class Kind { kList, kTuple, kDictKeys, kDictValues, kDictItems };
 
@@ -122,7 +122,7 @@ struct Sequence {
   std::optional<Budget::Hold> hold;
 };
 
-/// A dict in the order of its keys' first assignments.
+/// Dict is a dict in the order of its keys' first assignments.
 class Dict {
  public:
   using Entry = std::pair<Value, Value>;
@@ -162,7 +162,8 @@ struct Range {
   std::int64_t at(std::int64_t index) const { return start + index * step; }
 };
 
-/// Elements that are made one by one, once: what filters such as map and select give.
+/// Iterator gives elements that are made one by one, once: what filters such as map and select
+/// give.
 struct Iterator {
   std::function<bool(Value&)> next;
   int depth = 1;
@@ -175,7 +176,7 @@ struct Namespace {
   Value* find(std::string_view name);
 };
 
-/// A method of a value, which may be called.
+/// Method is a method of a value, which may be called.
 struct Method {
   Value self;
   std::string name;

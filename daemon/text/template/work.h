@@ -48,7 +48,8 @@ class Work {
   /// Throws InvalidArgument (TEMPLATE_RAISED) with the message of the template.
   [[noreturn]] void raise(const std::string& message) const;
 
-  /// One more level of the template's own nesting (macros that call macros), while it lives.
+  /// Level is one more level of the template's own nesting (macros that call macros), while it
+  /// lives.
   class Level {
    public:
     explicit Level(Work& work) : work_(work) {

@@ -41,7 +41,7 @@ void add_chat_of_job(PromptLimits& limits, const v1::DataConfig& data,
 void carry_chat_of_job(const v1::DataConfig& data, const std::filesystem::path& tokenizer,
                        const std::filesystem::path& data_dir, std::vector<CarriedFile>& carried);
 
-/// The beginning of an answer.
+/// ChatPrompt is the beginning of an answer.
 struct ChatPrompt {
   std::vector<std::int64_t> tokens;
   std::string text;  ///< that they are of

@@ -18,7 +18,7 @@ struct CudaDevice {
   std::int64_t memory_bytes = 0;  ///< of the device, whoever uses it; 0: not known
 };
 
-/// A host and the ranks that share its devices.
+/// HostDevices is a host and the ranks that share its devices.
 struct HostDevices {
   std::string host;
   int ranks = 1;
@@ -26,10 +26,11 @@ struct HostDevices {
   std::string trouble = {};           ///< why a device is left out; empty: none is
 };
 
-/// The hosts of all ranks, that of rank 0 first. Empty: every rank has a CPU alone.
+/// WorldDevices are the hosts of all ranks, that of rank 0 first. Empty: every rank has a CPU
+/// alone.
 using WorldDevices = std::vector<HostDevices>;
 
-/// A device that a config asks for is not there, or not on every rank.
+/// The error says that a device that a config asks for is not there, or not on every rank.
 class NeedsOtherDevices : public FailedPrecondition {
  public:
   NeedsOtherDevices(const std::string& message, Metadata metadata)

@@ -16,7 +16,7 @@
 
 namespace meshloom::train {
 
-/// The micro batches of a rank, and the labels and work of all ranks' together.
+/// FedBatch holds the micro batches of a rank, and the labels and work of all ranks' together.
 struct FedBatch {
   std::vector<TokenBatch> micro_batches;
   std::int64_t labels = 0;

@@ -74,9 +74,9 @@ class Dataset {
   /// Returns null if the stream holds no conversations.
   const ChatSamples* chat() const { return chat_.get(); }
 
-  /// One row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the token
-  /// after inputs[s], the same ones with `masked`), and documents [T], the number of the position's
-  /// document inside the sample, padding one of its own (may be empty: not wanted).
+  /// Row is one row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the
+  /// token after inputs[s], the same ones with `masked`), and documents [T], the number of the
+  /// position's document inside the sample, padding one of its own (may be empty: not wanted).
   struct Row {
     std::span<std::int64_t> inputs, labels, documents;
   };

@@ -39,7 +39,7 @@ struct TokenizedFiles {
   text::TokenizeSummary summary;
 };
 
-/// Files of tokens that were made of the text of a config.
+/// TokenizedText holds files of tokens that were made of the text of a config.
 struct TokenizedText {
   std::filesystem::path tokens;                   ///< of data.path; empty if it is no text
   std::filesystem::path validation_tokens;        ///< of data.validation_path; empty likewise
@@ -58,7 +58,7 @@ text::FolderTokenizer byte_tokenizer();
 /// whose bytes are the tokens.
 bool is_tokenized(const v1::DataConfig& data, TokenFormat format);
 
-/// The files of all paths of a config.
+/// RunFiles holds the files of all paths of a config.
 struct RunFiles {
   DataFiles training;
   std::optional<DataFiles> validation;  ///< of data.validation_path, if it is given

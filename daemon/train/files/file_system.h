@@ -10,8 +10,8 @@
 
 namespace meshloom::train {
 
-/// A file that is being written. Destroying it without `close` gives the file up (it stays on disk,
-/// unfinished).
+/// OutputFile is a file that is being written. Destroying it without `close` gives the file up (it
+/// stays on disk, unfinished).
 class OutputFile {
  public:
   virtual ~OutputFile() = default;

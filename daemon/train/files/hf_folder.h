@@ -21,9 +21,9 @@ namespace meshloom::train {
 /// The choice says what becomes of the output head where a folder is without one (nn::is_headless).
 enum class MissingHead { kRefused, kFresh };
 
-/// A folder that transformers' save_pretrained wrote, or Meshloom's save_hf_folder: config.json and
-/// model.safetensors, or several files with model.safetensors.index.json, which then says which of
-/// them holds a tensor. Weights are read when they are asked for.
+/// HfFolder is a folder that transformers' save_pretrained wrote, or Meshloom's save_hf_folder:
+/// config.json and model.safetensors, or several files with model.safetensors.index.json, which
+/// then says which of them holds a tensor. Weights are read when they are asked for.
 class HfFolder {
  public:
   /// Throws NotFound naming the folder or the missing file, InvalidArgument or Unimplemented for a
@@ -101,7 +101,7 @@ struct HfSaveOptions {
   std::vector<CarriedFile> carried = {};
 };
 
-/// A parameter that is made (and freed) when it is written.
+/// HfParameter is a parameter that is made (and freed) when it is written.
 struct HfParameter {
   std::string name;
   Shape shape;

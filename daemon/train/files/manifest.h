@@ -32,7 +32,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 /// The reason of read_manifest's NotFound.
 inline constexpr const char* kCheckpointNotFound = "CHECKPOINT_NOT_FOUND";
 
-/// A piece of a tensor that a file holds.
+/// ManifestPiece is a piece of a tensor that a file holds.
 struct ManifestPiece {
   std::size_t tensor = 0;  ///< index into Manifest::tensors
   Piece piece;
@@ -105,7 +105,7 @@ std::string checkpoint_folder_name(std::int64_t step);
 /// Returns 200 for "step-200"; nullopt for names of anything else.
 std::optional<std::int64_t> step_of_folder_name(const std::string& name);
 
-/// A checkpoint of a folder of checkpoints.
+/// CheckpointEntry is a checkpoint of a folder of checkpoints.
 struct CheckpointEntry {
   std::int64_t step = 0;
   std::filesystem::path folder;

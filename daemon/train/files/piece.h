@@ -16,8 +16,8 @@ namespace meshloom::train {
 /// Returns how many rows are in the first dim of a tensor (one row if it has no dims).
 inline std::int64_t row_count(const Shape& shape) { return shape.empty() ? 1 : shape[0]; }
 
-/// The outer product of one list of global ranges per dim; held row-major in this order. A tensor
-/// without dims has no lists and one element.
+/// Piece is the outer product of one list of global ranges per dim; held row-major in this order. A
+/// tensor without dims has no lists and one element.
 struct Piece {
   std::vector<planner::IndexRanges> ranges;
 

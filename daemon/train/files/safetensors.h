@@ -16,9 +16,9 @@
 
 namespace meshloom::train {
 
-/// A file that has passed every check of parse_safetensors_header, open and not mapped. Nothing but
-/// the header is read by open(). What is wrong with its format names the file by its folder and
-/// name ("gpt2_hf/model.safetensors").
+/// SafetensorsFile is a file that has passed every check of parse_safetensors_header, open and not
+/// mapped. Nothing but the header is read by open(). What is wrong with its format names the file
+/// by its folder and name ("gpt2_hf/model.safetensors").
 class SafetensorsFile {
  public:
   /// Throws as base::InputFile, and InvalidArgument for what is no safetensors file

@@ -6,7 +6,7 @@
 
 namespace meshloom::train {
 
-/// One tensor of a file.
+/// StoredTensor is one tensor of a file.
 struct StoredTensor {
   std::shared_ptr<SafetensorsFile> file;
   const SafetensorsEntry* entry = nullptr;

@@ -9,7 +9,7 @@
 
 namespace meshloom::train {
 
-/// A tensor of the training state as this rank holds it.
+/// StateTensor is a tensor of the training state as this rank holds it.
 struct StateTensor {
   std::string name;
   Tensor tensor;  ///< float32, contiguous: this rank's part

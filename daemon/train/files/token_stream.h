@@ -25,7 +25,7 @@ enum class TokenFormat { kAuto, kText, kJsonLines, kLlmc, kNanogpt };
 
 const char* token_format_name(TokenFormat format);
 
-/// The files of a data path.
+/// DataFiles lists the files of a data path.
 struct DataFiles {
   std::filesystem::path folder;  ///< that their names are relative to
   std::vector<std::filesystem::path> files;
@@ -76,7 +76,7 @@ class TokenStream {
   void read_chat(std::int64_t begin, std::span<std::int64_t> out) const;
 
  private:
-  /// One file's tokens.
+  /// Part holds one file's tokens.
   struct Part {
     base::InputFile file;
     std::uint64_t offset;  ///< byte where its first token is

@@ -13,8 +13,8 @@
 
 namespace meshloom::train {
 
-/// A rank's place among those that have other samples (dp x fsdp), and whether it speaks for those
-/// that share its samples.
+/// SamplePlace is a rank's place among those that have other samples (dp x fsdp), and whether it
+/// speaks for those that share its samples.
 struct SamplePlace {
   std::int64_t data = 0;
   bool leads = true;

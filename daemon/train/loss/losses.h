@@ -40,7 +40,7 @@ std::vector<OfferedLoss> offered_losses();
 
 enum class LossKind { kCrossEntropy, kImportanceSampling, kPpo, kCispo, kDro, kGspo };
 
-/// A loss with its config.
+/// TokenLoss is a loss with its config.
 struct TokenLoss {
   LossKind kind = LossKind::kCrossEntropy;
   double clip_low = 0.0, clip_high = 0.0;  ///< ppo, cispo and gspo

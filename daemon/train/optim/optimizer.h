@@ -26,8 +26,8 @@ struct OptimizerSettings {
   double momentum = 0.0;
   double dampening = 0.0;
   bool nesterov = false;
-  /// Which parameters decay: all of them, those with two or more dims, or those that a pattern
-  /// matches.
+  /// The decay says which parameters decay: all of them, those with two or more dims, or those that
+  /// a pattern matches.
   enum class Decay { kAll, kMatrices, kPatterns } decay = Decay::kMatrices;
   std::vector<std::string> decay_patterns;
   std::vector<ParameterGroup> groups = {};

@@ -19,7 +19,8 @@
 
 namespace meshloom::train {
 
-/// The tensors of a verified checkpoint, put together from however many shards there are.
+/// CheckpointReader gives the tensors of a verified checkpoint, put together from however many
+/// shards there are.
 class CheckpointReader {
  public:
   CheckpointReader(const std::filesystem::path& folder, const Manifest& manifest,
@@ -55,7 +56,7 @@ class CheckpointReader {
   std::vector<std::shared_ptr<SafetensorsFile>> files_;
 };
 
-/// A checkpoint chosen to go on from.
+/// FoundCheckpoint is a checkpoint chosen to go on from.
 struct FoundCheckpoint {
   std::filesystem::path folder;
   Manifest manifest;

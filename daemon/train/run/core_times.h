@@ -7,7 +7,7 @@
 
 namespace meshloom::train {
 
-/// Summed over threads, in seconds.
+/// The times are summed over threads, in seconds.
 struct CoreTimes {
   double ran = 0.0;     ///< in which they had a core
   double waited = 0.0;  ///< in which they could have run and had none; who sleeps does not wait

@@ -30,7 +30,7 @@ struct StepResult {
   float norm = 0.0f;  ///< of the gradients, before clipping
 };
 
-/// The loss of a micro batch from the log-probs of its labels, [B,T,K].
+/// LossOfLogProbs has the loss of a micro batch from the log-probs of its labels, [B,T,K].
 struct LossOfLogProbs {
   double loss = 0.0;
   std::vector<float> gradients;  ///< by each log-prob

@@ -25,9 +25,9 @@ struct ModelStateOptions {
   planner::ParallelPlan plan;        ///< its dtype is that of computing; masters are float32
 };
 
-/// The model in its compute dtype and the optimizer with its float32 masters, this rank's part of
-/// them. Memory is taken for that part only, and values are undefined until one of the three ways
-/// to fill them was called. Everything is by position: the same on every mesh.
+/// ModelState holds the model in its compute dtype and the optimizer with its float32 masters, this
+/// rank's part of them. Memory is taken for that part only, and values are undefined until one of
+/// the three ways to fill them was called. Everything is by position: the same on every mesh.
 class ModelState {
  public:
   /// No collectives. `mesh` outlives the state. Throws InvalidArgument, on every rank alike, for a

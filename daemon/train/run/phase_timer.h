@@ -11,7 +11,7 @@
 
 namespace meshloom::train {
 
-/// Seconds by phase: data, forward, backward, reduce, optimizer, checkpoint.
+/// PhaseSeconds are seconds by phase: data, forward, backward, reduce, optimizer, checkpoint.
 using PhaseSeconds = std::map<std::string, double>;
 
 /// Adds up phases as the device comes to them: it may be behind the host, which waits for it only

@@ -6,8 +6,8 @@
 
 namespace meshloom::train {
 
-/// Absolute paths, empty where there is none. Whoever makes a run fills it in once, and it reaches
-/// the ranks as it is.
+/// RunFolders holds absolute paths, empty where there is none. Whoever makes a run fills it in
+/// once, and it reaches the ranks as it is.
 struct RunFolders {
   /// The config's own paths begin here, as data_folders reads it.
   std::filesystem::path data_dir;

@@ -18,7 +18,7 @@
 
 namespace meshloom::train {
 
-/// The loss of a batch.
+/// LossSum is the loss of a batch.
 struct LossSum {
   double loss = 0.0;    ///< summed over its labels
   double labels = 0.0;  ///< that count
@@ -31,14 +31,14 @@ double mean_loss(std::span<const LossSum> batches);
 /// Returns the loss in bits by byte of text; nothing where the bytes are not known.
 std::optional<double> bits_per_byte(std::span<const LossSum> batches);
 
-/// The global batch of a run's own data that begins at a place of the training (BatchLoader), with
-/// all gradients of an optimizer step: the mean over its labels.
+/// TrainingBatch is the global batch of a run's own data that begins at a place of the training
+/// (BatchLoader), with all gradients of an optimizer step: the mean over its labels.
 struct TrainingBatch {
   std::int64_t first_sample = 0;
 };
 
-/// Global batches of one of config.validation.sets, or (empty) of the validation data of
-/// config.data: always the same ones.
+/// ValidationBatches names global batches of one of config.validation.sets, or (empty) of the
+/// validation data of config.data: always the same ones.
 struct ValidationBatches {
   std::string set = {};
   std::int64_t first = 0, count = 1;

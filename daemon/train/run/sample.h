@@ -11,7 +11,7 @@
 
 namespace meshloom::train {
 
-/// One token of a sample.
+/// SampledToken is one token of a sample.
 struct SampledToken {
   std::size_t sequence = 0;  ///< index in what the sample began with
   std::int64_t id = 0;
@@ -23,8 +23,8 @@ struct SampledToken {
   bool last() const { return finish != v1::FINISH_REASON_UNSPECIFIED; }
 };
 
-/// One or several sequences that are drawn bit by bit, each as it would be alone. Ends before the
-/// run or Sampler that it came from.
+/// Sample is one or several sequences that are drawn bit by bit, each as it would be alone. Ends
+/// before the run or Sampler that it came from.
 class Sample {
  public:
   virtual ~Sample() = default;
@@ -37,7 +37,7 @@ class Sample {
   virtual bool done() const = 0;
 };
 
-/// A sample of a run.
+/// RunSample is a sample of a run.
 class RunSample : public Sample {
  public:
   /// Returns how many optimizer steps are behind the weights that the next advance() draws from.

@@ -14,8 +14,8 @@
 
 namespace meshloom::train {
 
-/// A model for generation only: from a Hugging Face folder or a checkpoint folder. No collectives.
-/// Used by one thread at a time.
+/// Sampler is a model for generation only: from a Hugging Face folder or a checkpoint folder. No
+/// collectives. Used by one thread at a time.
 class Sampler {
  public:
   static std::unique_ptr<Sampler> load(const ExecutionContext::Options&,

@@ -19,7 +19,7 @@ namespace meshloom::train {
 /// copy. Every rank makes the same calls in the same order; none has collectives. Not thread-safe.
 class WeightSnapshots {
  public:
-  /// A snapshot, which lives as long as it has a name or somebody holds it.
+  /// Weights is a snapshot, which lives as long as it has a name or somebody holds it.
   struct Weights {
     std::int64_t step = 0;       ///< optimizer steps behind them
     std::vector<Tensor> values;  ///< by parameter; empty while the run's own are the same
@@ -52,7 +52,7 @@ class WeightSnapshots {
   void use(const Handle& weights);
 
  private:
-  /// Folder, step, and what tells the folder from a later one of the same name.
+  /// LoadedKey has folder, step, and what tells the folder from a later one of the same name.
   using LoadedKey = std::tuple<std::filesystem::path, std::int64_t, std::string>;
 
   Tensor value(std::size_t i) const { return state_.optimizer().parameters()[i].parameter->value; }

@@ -17,7 +17,7 @@ bool is_float8(DType dtype);
 void multiply(ExecutionContext& context, const TensorView& y, const TensorView& a,
               const TensorView& b, bool accumulate = false);
 
-/// Flat views, float32, or undefined.
+/// The factors are flat views, float32, or undefined.
 struct ProductFactors {
   kernels::ProductScales scales;
   TensorView bias;
@@ -37,7 +37,7 @@ TensorView flat(const Tensor& x);
 /// `first` on; where one element serves all, or none is given, the view itself.
 TensorView factors_of(const TensorView& factors, std::int64_t first, std::int64_t count);
 
-/// One B of a fused operation with what belongs to it, made ready once.
+/// ProductTerms is one B of a fused operation with what belongs to it, made ready once.
 struct ProductTerms {
   Tensor b;        ///< [K,N], decoded
   Tensor b_scale;  ///< float32 contiguous, one element or N; undefined: not scaled

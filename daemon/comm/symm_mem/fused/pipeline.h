@@ -42,8 +42,8 @@ struct GatherPiece {
   std::int64_t first_row;  ///< of the piece in its shard
 };
 
-/// Used once; every rank of the group makes one and runs it. The constructor throws InvalidArgument
-/// on all ranks where they differ in more than the free dim.
+/// It is used once; every rank of the group makes one and runs it. The constructor throws
+/// InvalidArgument on all ranks where they differ in more than the free dim.
 class GatherPipeline {
  public:
   GatherPipeline(ExecutionContext& context, SymmetricGroup& group, GatherCall call);
@@ -80,7 +80,7 @@ struct ExchangeCall {
   std::vector<AgreedValue> agreed{};
 };
 
-/// Some rows of the part that `destination` owns: [rows, last size of the part].
+/// ProducedRows are some rows of the part that `destination` owns: [rows, last size of the part].
 struct ProducedRows {
   TensorView rows;  ///< contiguous, in the slot of this rank at the destination
   int destination;
@@ -92,7 +92,7 @@ struct ReceivedRows {
   std::int64_t first_row;
 };
 
-/// Used once, as GatherPipeline.
+/// It is used once, as GatherPipeline.
 class ExchangePipeline {
  public:
   ExchangePipeline(SymmetricGroup& group, ExchangeCall call);

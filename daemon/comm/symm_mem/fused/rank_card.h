@@ -12,13 +12,13 @@
 
 namespace meshloom::comm {
 
-/// Something on which all ranks must agree, besides dtype, dims and splits.
+/// AgreedValue is something on which all ranks must agree, besides dtype, dims and splits.
 struct AgreedValue {
   const char* name;  ///< "gather_dim"
   std::int64_t value;
 };
 
-/// Plain data in the first bytes of each rank's workspace.
+/// RankCard is plain data in the first bytes of each rank's workspace.
 struct RankCard {
   static constexpr std::size_t kOpBytes = 64;
   static constexpr std::size_t kMostAgreed = 8;

@@ -26,14 +26,14 @@ namespace meshloom::nn {
 
 class Model;
 
-/// The keys that messages about the sizes of heads name.
+/// HeadKeys lists the keys that messages about the sizes of heads name.
 struct HeadKeys {
   const char* hidden = "hidden_size";
   const char* heads = "num_attention_heads";
   bool divided = true;  ///< a head has hidden_size / heads channels unless head_dim is given
 };
 
-/// Stateless, used by any thread.
+/// It is stateless, and used by any thread.
 class ModelArchitecture {
  public:
   virtual ~ModelArchitecture() = default;
