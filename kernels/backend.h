@@ -32,8 +32,8 @@
 
 namespace meshloom::kernels {
 
-/// Scratch memory that is valid until the next call that gets the same context. Implemented by the
-/// owner of an allocator.
+/// Workspace is scratch memory that is valid until the next call that gets the same context.
+/// Implemented by the owner of an allocator.
 class Workspace {
  public:
   virtual ~Workspace() = default;

@@ -15,9 +15,9 @@ namespace meshloom::planner {
 class DimOrder;
 using DimOrderPtr = std::shared_ptr<const DimOrder>;
 
-/// An immutable sharding of a dim of `size` elements into `parts` parts. Parts are disjoint and
-/// cover the dim. Two layouts are alike only if their orders have the same digest, so that shards
-/// that merely look equal are never mixed.
+/// DimOrder is an immutable sharding of a dim of `size` elements into `parts` parts. Parts are
+/// disjoint and cover the dim. Two layouts are alike only if their orders have the same digest, so
+/// that shards that merely look equal are never mixed.
 class DimOrder {
  public:
   /// Makes an order in which the dim is `groups` equal stretches, each of units of `unit` elements

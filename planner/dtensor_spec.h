@@ -17,18 +17,18 @@ namespace meshloom::planner {
 
 using MeshPtr = std::shared_ptr<const MeshLayout>;
 
-/// The mesh dims that shard `tensor_dim`, the outermost sharding first.
+/// DimShardOrder lists the mesh dims that shard `tensor_dim`, the outermost sharding first.
 struct DimShardOrder {
   int tensor_dim = 0;
   std::vector<int> mesh_dims;
 
   bool operator==(const DimShardOrder&) const = default;
 };
-/// One entry per tensor dim that is sharded, by ascending tensor_dim.
+/// There is one entry per tensor dim that is sharded, by ascending tensor_dim.
 using ShardOrder = std::vector<DimShardOrder>;
 
-/// A value, shared by pointer. Splits follow shard.h (or a DimOrder), one mesh dim after the other
-/// in shard order, each on what the one before left.
+/// DTensorSpec is a value, shared by pointer. Splits follow shard.h (or a DimOrder), one mesh dim
+/// after the other in shard order, each on what the one before left.
 class DTensorSpec {
  public:
   /// `order` empty: ascending mesh dims. `dim_orders` empty, or one per mesh dim (null: the ceil

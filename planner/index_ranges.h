@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// Elements [begin, end) of a dim, in the order in which a part holds them.
+/// IndexRanges list the elements [begin, end) of a dim, in the order in which a part holds them.
 using IndexRanges = std::vector<ShardRange>;
 
 std::int64_t total_size(const IndexRanges&);

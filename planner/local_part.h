@@ -10,7 +10,7 @@
 
 namespace meshloom::planner {
 
-/// A piece of a local tensor that is an outer product of ranges, one list per dim.
+/// PartBlock is a piece of a local tensor that is an outer product of ranges, one list per dim.
 struct PartBlock {
   Dims first;  ///< its place in the local tensor
   Shape shape;
@@ -68,7 +68,7 @@ class LocalPart {
 /// order.
 std::vector<std::int64_t> global_indices(const LocalPart& part, const Shape& global);
 
-/// A block of elements with its place in two local tensors.
+/// Box is a block of elements with its place in two local tensors.
 struct Box {
   Dims from, to;  ///< first element in either, by dim
   Shape size;

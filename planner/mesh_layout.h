@@ -20,9 +20,10 @@ struct MeshDim {
   bool operator==(const MeshDim&) const = default;
 };
 
-/// Ranks 0 .. size-1 of the mesh laid out over the dims, the last dim fastest. Mesh rank i is rank
-/// i of the world, or that of a list (a sub-mesh, flattened dims, some hosts only). A value: no
-/// communication, and cheap for 100,000 ranks. "Rank" means mesh rank if nothing else is said.
+/// MeshLayout has ranks 0 .. size-1 of the mesh laid out over the dims, the last dim fastest. Mesh
+/// rank i is rank i of the world, or that of a list (a sub-mesh, flattened dims, some hosts only).
+/// A value: no communication, and cheap for 100,000 ranks. "Rank" means mesh rank if nothing else
+/// is said.
 class MeshLayout {
  public:
   /// Makes the mesh of one rank, without dims.

@@ -28,7 +28,8 @@ struct ShardOptions {
   bool operator==(const ShardOptions&) const = default;
 };
 
-/// A parameter as far as the choice needs it; the same on every rank of all meshes.
+/// ShardCandidate is a parameter as far as the choice needs it; the same on every rank of all
+/// meshes.
 struct ShardCandidate {
   std::string name;
   Shape shape;                     ///< of the whole parameter

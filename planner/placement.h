@@ -31,7 +31,7 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-/// One per mesh dim.
+/// There is one per mesh dim.
 using Placements = std::vector<Placement>;
 
 /// Reads "R", "S(0)", "S(-1)", "P", "P(sum)", "P(avg)", "P(max)", "P(min)". Throws InvalidArgument

@@ -8,7 +8,7 @@
 
 namespace meshloom::planner {
 
-/// Elements [begin, end) of one dim.
+/// ShardRange has elements [begin, end) of one dim.
 struct ShardRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;

@@ -32,8 +32,8 @@ enum class ErrorKind {
   kInternal,            ///< a broken invariant: a defect of Meshloom
 };
 
-/// Base of everything Meshloom throws. `reason` is UPPER_SNAKE (at most 63 characters) and stable;
-/// `metadata` holds every dynamic value of the message, for programs.
+/// Error is the base of everything Meshloom throws. `reason` is UPPER_SNAKE (at most 63 characters)
+/// and stable; `metadata` holds every dynamic value of the message, for programs.
 class Error : public std::runtime_error {
  public:
   using Metadata = std::map<std::string, std::string>;
@@ -54,7 +54,7 @@ class Error : public std::runtime_error {
   Metadata metadata_;
 };
 
-/// One class per kind, so that callers can catch what they can handle.
+/// There is one class per kind, so that callers can catch what they can handle.
 template <ErrorKind Kind>
 class ErrorOf : public Error {
  public:

@@ -15,8 +15,8 @@ namespace meshloom {
 /// Most dims a tensor can have.
 inline constexpr int kMaxDims = 8;
 
-/// Up to kMaxDims int64 values, held in place. Used for shapes, strides (in elements) and lists of
-/// dims. Throws InvalidArgument where more than kMaxDims are given.
+/// Dims holds up to kMaxDims int64 values in place. Used for shapes, strides (in elements)
+/// and lists of dims. Throws InvalidArgument where more than kMaxDims are given.
 class Dims {
  public:
   Dims() = default;

@@ -11,7 +11,8 @@ struct Stream {
   bool operator==(const Stream&) const = default;
 };
 
-/// A stream that somebody owns. Made by Backend::make_stream; its end waits for the work in it.
+/// OwnedStream is a stream that somebody owns. Made by Backend::make_stream; its end waits for the
+/// work in it.
 class OwnedStream {
  public:
   explicit OwnedStream(Stream stream) : stream_(stream) {}
@@ -24,8 +25,8 @@ class OwnedStream {
   Stream stream_;
 };
 
-/// A mark in a stream, which the host can wait for and measure from. Made by Backend::make_event
-/// and used with streams of that backend.
+/// Event is a mark in a stream, which the host can wait for and measure from. Made by
+/// Backend::make_event and used with streams of that backend.
 class Event {
  public:
   virtual ~Event() = default;

@@ -11,8 +11,8 @@
 
 namespace meshloom {
 
-/// Plain data; the memory outlives the view's use. Strides are in elements and may be 0 (expanded)
-/// or any order. A default view (data == nullptr, no dims) means "not given".
+/// It is plain data; the memory outlives the view's use. Strides are in elements and may be 0
+/// (expanded) or any order. A default view (data == nullptr, no dims) means "not given".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::kFloat32;

@@ -10,8 +10,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Classes of CPU that differ in which matmul provider and dtype are fast, lowest first. Results
-/// are bitwise reproducible within one class.
+/// CpuClass lists classes of CPU that differ in which matmul provider and dtype are fast, lowest
+/// first. Results are bitwise reproducible within one class.
 enum class CpuClass { kSse4, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 /// Returns "sse4", "avx2", "avx512", "avx512_bf16", "amx".
@@ -33,8 +33,8 @@ CpuClass cpu_class();
 /// the instruction set of own kernels is not forced below.
 bool bfloat16_dot_products();
 
-/// Which tile registers (matrix_tiles.h) own kernels multiply bfloat16 with now: those of AMX where
-/// the class has them and the instruction set of own kernels is not forced below.
+/// It says which tile registers (matrix_tiles.h) own kernels multiply bfloat16 with now: those of
+/// AMX where the class has them and the instruction set of own kernels is not forced below.
 enum class TileRegisters { kNone, kModel, kAmx };
 TileRegisters tile_registers();
 

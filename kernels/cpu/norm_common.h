@@ -8,8 +8,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Arguments of the forward row kernels for elements T, parameters F and statistics S; what is null
-/// is not read or not kept.
+/// NormArgs holds arguments of the forward row kernels for elements T, parameters F and statistics
+/// S; what is null is not read or not kept.
 template <typename T, typename F, typename S = float>
 struct NormArgs {
   std::int64_t columns = 0;
@@ -26,8 +26,8 @@ struct NormArgs {
   S* rstd = nullptr;
 };
 
-/// Arguments of the backward row kernels. mean is null for RMS norm; dweight and dbias are this
-/// thread's own sums.
+/// NormBackwardArgs holds arguments of the backward row kernels. mean is null for RMS norm; dweight
+/// and dbias are this thread's own sums.
 template <typename T, typename F, typename S = float>
 struct NormBackwardArgs {
   std::int64_t columns = 0;

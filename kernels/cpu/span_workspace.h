@@ -42,7 +42,7 @@ class SpanCutter {
   std::span<std::byte> rest_;
 };
 
-/// A fixed span as the workspace of an inner call.
+/// SpanWorkspace is a fixed span as the workspace of an inner call.
 class SpanWorkspace final : public Workspace {
  public:
   explicit SpanWorkspace(std::span<std::byte> span) : span_(span) {}

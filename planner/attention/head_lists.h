@@ -7,7 +7,7 @@
 
 namespace meshloom::planner {
 
-/// The heads of each neighbour, in order.
+/// HeadLists are the heads of each neighbour, in order.
 using HeadLists = std::vector<std::vector<std::int64_t>>;
 
 /// Deals `heads` query heads as evenly as possible, the first neighbours first.

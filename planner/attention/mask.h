@@ -29,14 +29,14 @@ ShardRange visible_keys(const AttentionMask& mask, ShardRange queries, std::int6
 /// for millions as for one.
 std::int64_t visible_area(const AttentionMask& mask, ShardRange queries, ShardRange keys);
 
-/// A stretch of a sequence that belongs to one document.
+/// DocumentRun is a stretch of a sequence that belongs to one document.
 struct DocumentRun {
   ShardRange range;
   int document = 0;  ///< 0 to documents - 1, in the order of their first elements
 };
 
-/// The documents of one row: queries see keys of their own document alone. A document whose id
-/// comes again later in the row is one document. Immutable.
+/// SequenceDocuments are the documents of one row: queries see keys of their own document alone. A
+/// document whose id comes again later in the row is one document. Immutable.
 class SequenceDocuments {
  public:
   /// `ids`: one per element, any values.

@@ -16,7 +16,7 @@ struct SequencePart {
   IndexRanges keys;
 };
 
-/// The queries of one rank against the keys of another.
+/// AttentionStep has the queries of one rank against the keys of another.
 struct AttentionStep {
   int source = 0;
   /// Positions of the keys of `source` that some query here sees, in the order in which it holds

@@ -10,7 +10,7 @@
 
 namespace meshloom::planner {
 
-/// Which pairs of a block do not see each other.
+/// HiddenPart says which pairs of a block do not see each other.
 enum class HiddenPart : std::uint8_t {
   kNone,     ///< all do
   kLater,    ///< keys behind those that a query sees: the causal diagonal runs through the block

@@ -30,7 +30,7 @@ struct DocumentShare {
   bool operator==(const DocumentShare&) const = default;
 };
 
-/// Documents by their places in the list that was dealt.
+/// DealtDocuments lists documents by their places in the list that was dealt.
 struct DealtDocuments {
   std::vector<std::vector<std::size_t>> whole;  ///< by rank
   std::vector<std::size_t> cut;

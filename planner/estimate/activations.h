@@ -11,7 +11,7 @@
 
 namespace meshloom::planner {
 
-/// Bytes of activations.
+/// ActivationEstimate counts bytes of activations.
 struct ActivationEstimate {
   std::int64_t block = 0;          ///< kept of one layer until its backward
   std::int64_t boundary = 0;       ///< kept of one layer that is checkpointed

@@ -10,7 +10,8 @@
 
 namespace meshloom::planner {
 
-/// One call of attention over a sequence that `ranks` ranks share; heads are those of one of them.
+/// AttentionSizes are those of one call of attention over a sequence that `ranks` ranks share;
+/// heads are those of one of them.
 struct AttentionSizes {
   std::int64_t rows = 1;    ///< sequences
   std::int64_t tokens = 1;  ///< of a sequence
@@ -28,7 +29,7 @@ struct AttentionSizes {
   double balance = 1.0;  ///< mean over largest work of a rank
 };
 
-/// Equal collectives of one call.
+/// AttentionExchange stands for equal collectives of one call.
 struct AttentionExchange {
   CollectiveKind kind = CollectiveKind::kAllToAll;
   bool backward = false;

@@ -26,7 +26,7 @@ struct TensorLabel {
 /// Returns "attn.c_proj", "transformer.wte.weight"
 std::string to_string(const TensorLabel& label);
 
-/// One collective of a pass.
+/// PassCollective is one collective of a pass.
 struct PassCollective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   bool backward = false;
@@ -38,7 +38,7 @@ struct PassCollective {
   std::int64_t element_bytes = 0;  ///< 0: of the plan's dtype
 };
 
-/// A tensor of a pass, by the layouts of its value and its gradient.
+/// PassTensor is a tensor of a pass, by the layouts of its value and its gradient.
 struct PassTensor {
   SpecPtr spec;  ///< null: a plain local tensor
   SpecPtr grad;
@@ -57,7 +57,7 @@ struct PassTensor {
 };
 using PassTensorPtr = std::shared_ptr<PassTensor>;
 
-/// An input as an op takes it.
+/// PlacedInput is an input as an op takes it.
 struct PlacedInput {
   Shape local = {};
   int storage = -1;     ///< the memory that the op reads

@@ -8,7 +8,7 @@
 
 namespace meshloom::planner {
 
-/// Bytes on the fullest rank.
+/// MemoryEstimate counts bytes on the fullest rank.
 struct MemoryEstimate {
   std::int64_t parameters = 0;     ///< weights that computing reads, as far as they stay
   std::int64_t gradients = 0;      ///< float32, as far as they are there at the fullest moment

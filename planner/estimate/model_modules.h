@@ -10,9 +10,10 @@
 
 namespace meshloom::planner {
 
-/// All modules in the order in which the model registers their parameters: `before`, then `block`
-/// once per layer, then `after`. The model itself is none of them. A weight that is tied is a
-/// parameter of the embedding alone. A module's number is its place in the three lists together.
+/// ModelModules lists all modules in the order in which the model registers their parameters:
+/// `before`, then `block` once per layer, then `after`. The model itself is none of them. A weight
+/// that is tied is a parameter of the embedding alone. A module's number is its place in the three
+/// lists together.
 struct ModelModules {
   std::string block_prefix;  ///< "transformer.h"
   std::int64_t layers = 0;

@@ -19,14 +19,14 @@ struct PassStep {
   std::vector<int> storages = {};  ///< of the outputs, unless they are views (ModelPass::storages)
 };
 
-/// Equal passes through a run of the graph.
+/// RunCollectives stands for equal passes through a run of the graph.
 struct RunCollectives {
   std::int64_t times = 1;
   bool is_block = false;
   std::vector<PassCollective> collectives;
 };
 
-/// An attention call of a layer, times the layers that have it.
+/// AttentionWork is an attention call of a layer, times the layers that have it.
 struct AttentionWork {
   std::int64_t times = 0;
   bool causal = false;

@@ -6,7 +6,7 @@
 
 namespace meshloom::planner {
 
-/// A plain value; sizes as in Hugging Face's config.json.
+/// ModelShape is a plain value; sizes as in Hugging Face's config.json.
 struct ModelShape {
   std::int64_t layers = 0;
   std::int64_t hidden = 0;

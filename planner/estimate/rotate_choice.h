@@ -16,7 +16,7 @@ struct SequencePlace {
   int ranks_per_host = 1;
 };
 
-/// One way, forward and backward.
+/// RotateCost is the cost of one way, forward and backward.
 struct RotateCost {
   Rotate rotate = Rotate::kPull;
   int ulysses_degree = 0;          ///< of kUlysses

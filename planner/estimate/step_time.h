@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// Seconds of one optimizer step on the busiest rank.
+/// StepTime counts seconds of one optimizer step on the busiest rank.
 struct StepTime {
   double matmul = 0.0;
   double attention = 0.0;

@@ -11,7 +11,7 @@
 
 namespace meshloom::planner {
 
-/// A parameter as the ranks of tp hold it.
+/// ModelParameter is a parameter as the ranks of tp hold it.
 struct ModelParameter {
   std::string name;  ///< Hugging Face's; of a block, behind "PREFIX.LAYER."
   Shape shape;       ///< of the whole parameter

@@ -13,7 +13,7 @@
 
 namespace meshloom::planner {
 
-/// Bytes of one time of a run.
+/// RunLives counts bytes of one time of a run.
 struct RunLives {
   std::int64_t kept = 0;      ///< until its backward, if it is not checkpointed
   std::int64_t boundary = 0;  ///< the same if it is

@@ -11,10 +11,10 @@
 
 namespace meshloom::planner {
 
-/// When in a step, which decides what it can hide behind.
+/// TrafficPhase says when in a step, which decides what it can hide behind.
 enum class TrafficPhase { kForward, kBackward, kGradients };
 
-/// Equal collectives of one use.
+/// Traffic stands for equal collectives of one use.
 struct Traffic {
   std::string mesh_dim{};  ///< "dp", "fsdp", "cp", "tp", or several as one group: "dp+fsdp"
   CollectiveKind kind = CollectiveKind::kAllReduce;

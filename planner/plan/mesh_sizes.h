@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// Outermost first: tp neighbours are neighbours in rank.
+/// The sizes are outermost first: tp neighbours are neighbours in rank.
 struct MeshSizes {
   int dp = 1;
   int fsdp = 1;

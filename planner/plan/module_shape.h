@@ -17,7 +17,7 @@ struct ParameterShape {
   Shape shape;  ///< of the whole parameter
 };
 
-/// A plain value.
+/// A ModuleShape is a plain value.
 struct ModuleShape {
   std::string name;                             ///< dotted; the root's is ""
   std::vector<ParameterShape> parameters = {};  ///< its own, named as registered

@@ -10,7 +10,7 @@
 
 namespace meshloom::planner {
 
-/// The layout that a parameter is to get.
+/// ParameterSpec is the layout that a parameter is to get.
 struct ParameterSpec {
   std::string name;  ///< as the module registered it
   SpecPtr spec;
@@ -22,7 +22,7 @@ struct ParameterSpec {
   std::int64_t unit = 1;
 };
 
-/// A dim of features as the ranks of a mesh hold it.
+/// ShardedFeatures is a dim of features as the ranks of a mesh hold it.
 struct ShardedFeatures {
   std::int64_t count = 0;
   bool whole = false;  ///< too few units: every rank has all

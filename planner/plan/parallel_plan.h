@@ -41,8 +41,9 @@ struct CheckpointChoice {
   bool operator==(const CheckpointChoice&) const = default;
 };
 
-/// A plain value: what a config says of it is read by daemon/plan, and estimates and runs take it
-/// as it is. The mesh is not part of it: a dim of one rank makes its part of the plan idle.
+/// ParallelPlan is a plain value: what a config says of it is read by daemon/plan, and estimates
+/// and runs take it as it is. The mesh is not part of it: a dim of one rank makes its part of the
+/// plan idle.
 struct ParallelPlan {
   bool tensor_parallel = false;    ///< styles act along the mesh dim tp
   bool sequence_parallel = false;  ///< a choice between default styles; needs tensor_parallel

@@ -28,8 +28,8 @@ const char* style_name(StyleKind kind);
 /// Throws InvalidArgument that holds `name` and lists the styles.
 StyleKind style_from_name(const std::string& name);
 
-/// The layout of one argument: one placement per mesh dim. A list of one stands for every mesh dim
-/// of a 1-D mesh only. nullopt: the argument is left alone.
+/// ArgumentLayout is the layout of one argument: one placement per mesh dim. A list of one stands
+/// for every mesh dim of a 1-D mesh only. nullopt: the argument is left alone.
 using ArgumentLayout = std::optional<Placements>;
 using ArgumentLayouts = std::vector<ArgumentLayout>;
 /// The tensors that modules of a model take and give have at most so many: [B,S,C].
@@ -55,8 +55,8 @@ struct ParallelStyle {
   bool operator==(const ParallelStyle&) const = default;
 };
 
-/// Styles by name pattern (planner/name_pattern.h); "" is the module itself. Several styles of a
-/// module act one after the other, in this order before and after its forward.
+/// PatternStyles has styles by name pattern (planner/name_pattern.h); "" is the module itself.
+/// Several styles of a module act one after the other, in this order before and after its forward.
 struct PatternStyles {
   std::string pattern;
   std::vector<ParallelStyle> styles;

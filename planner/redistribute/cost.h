@@ -14,15 +14,16 @@ namespace meshloom::planner {
 /// Returns all_to_all 1, all_gather 2, reduce_scatter 2, all_reduce 4, local 0.
 double unit_cost(StepKind kind);
 
-/// The ranks of a collective as the topology sees them.
+/// GroupLinks counts the ranks of a collective as the topology sees them.
 struct GroupLinks {
   double ranks = 1.0;
   double near = 0.0;  ///< peers on the same host
   double far = 0.0;   ///< and elsewhere
 };
 
-/// Seconds by latency, bytes on each link and local copies. Every rank sends its part to each of
-/// its peers directly; the largest shard sets the pace, which is what padding costs.
+/// StepCost counts seconds by latency, bytes on each link and local copies. Every rank sends its
+/// part to each of its peers directly; the largest shard sets the pace, which is what padding
+/// costs.
 class StepCost {
  public:
   StepCost(const SearchSpace& space, const RedistributeOptions& options);
@@ -67,7 +68,7 @@ class StepCost {
   const SearchSpace& space_;
   Topology topology_;
   double element_size_ = 4.0;
-  /// Seconds of a collective over a group: once, once per round, and per element sent.
+  /// Rate counts seconds of a collective over a group: once, once per round, and per element sent.
   struct Rate {
     double once = 0.0, round = 0.0, sent = 0.0;
   };

@@ -10,8 +10,9 @@
 
 namespace meshloom::planner {
 
-/// The ranks that do a step together: member i is mesh rank from[i] before the step and to[i] after
-/// it, -1 if it is outside that mesh (it then holds a local tensor of shape [0]).
+/// StepMembers lists the ranks that do a step together: member i is mesh rank from[i] before the
+/// step and to[i] after it, -1 if it is outside that mesh (it then holds a local tensor of shape
+/// [0]).
 struct StepMembers {
   std::vector<int> from, to;
 
@@ -25,8 +26,8 @@ StepMembers group_members(const RedistributeStep& step, int mesh_rank);
 /// world.
 StepMembers crossing_members(const RedistributeStep& step);
 
-/// One member's share. Boxes lead from a local tensor before the step to one after it. Two members
-/// list the boxes between them alike, in the same order.
+/// RankExchange is one member's share. Boxes lead from a local tensor before the step to one after
+/// it. Two members list the boxes between them alike, in the same order.
 struct RankExchange {
   std::vector<Shape> before, after;  ///< of every member's local tensor
   /// The boxes are by member.

@@ -32,8 +32,8 @@ const char* step_name(StepKind);
 /// Returns true for kinds that need no other rank.
 bool is_local(StepKind);
 
-/// One step. All ranks that differ only along `mesh_dims` do it together; more than one mesh dim
-/// means that they are flattened (row-major in the listed order) into one group.
+/// RedistributeStep is one step. All ranks that differ only along `mesh_dims` do it together; more
+/// than one mesh dim means that they are flattened (row-major in the listed order) into one group.
 struct RedistributeStep {
   StepKind kind = StepKind::kSlice;
   std::vector<int> mesh_dims;

@@ -16,7 +16,7 @@
 
 namespace meshloom::planner {
 
-/// Places by 64-bit key: open addressing, at most half full.
+/// KeyTable finds places by 64-bit key: open addressing, at most half full.
 class KeyTable {
  public:
   KeyTable() : slots_(256, Slot{}) {}

@@ -29,10 +29,10 @@ constexpr bool is_partial_code(HoldCode code) { return code >= 1 && code <= 4; }
 constexpr bool is_shard_code(HoldCode code) { return code >= 5; }
 constexpr int shard_dim_of(HoldCode code) { return code - 5; }
 
-/// Which dim order the first sharding of a tensor dim follows.
+/// DimOrderChoice says which dim order the first sharding of a tensor dim follows.
 enum class DimOrderChoice : std::uint8_t { kPlain, kFrom, kTo };
 
-/// A short list of mesh dims, held in place.
+/// DimList is a short list of mesh dims, held in place.
 class DimList {
  public:
   DimList() = default;
@@ -51,7 +51,7 @@ class DimList {
   std::uint8_t size_ = 0;
 };
 
-/// One layout. Equal states have equal keys.
+/// LayoutState is one layout. Equal states have equal keys.
 struct LayoutState {
   /// In `key`: 4 bits what a mesh dim holds, 3 its place among the mesh dims that shard its dim, 2
   /// the sharding order.
@@ -80,7 +80,7 @@ struct LayoutState {
   static LayoutState from_key(std::uint64_t key, int mesh_dims);
 };
 
-/// Everything that is fixed while a plan is searched.
+/// SearchSpace holds everything that is fixed while a plan is searched.
 class SearchSpace {
  public:
   /// Both on one mesh, of one shape. Throws InvalidArgument if more than kMaxSearchDims mesh
@@ -134,7 +134,7 @@ class SearchSpace {
   std::vector<std::int64_t> plain_sizes_;
 };
 
-/// A step that could be taken: its dims are in the order in which their group is flattened.
+/// Move is a step that could be taken: its dims are in the order in which their group is flattened.
 struct Move {
   StepKind kind = StepKind::kSlice;
   DimList dims;

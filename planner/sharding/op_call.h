@@ -93,8 +93,8 @@ enum LinearLossResults : std::int64_t {
   kTokenLosses = 2,  ///< of targets' shape, which may have one dim more than hidden has rows
 };
 
-/// Inputs in the order of the op; null for one that is left out. At least one is there, all on one
-/// mesh.
+/// The inputs are in the order of the op; null for one that is left out. At least one is there, all
+/// on one mesh.
 struct OpCall {
   OpId op = OpId::kUnary;
   std::vector<SpecPtr> inputs;

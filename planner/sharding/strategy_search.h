@@ -14,7 +14,8 @@
 
 namespace meshloom::planner {
 
-/// One strategy per mesh dim: 0 replicate, then the rule's axes, then its partials.
+/// StrategyChoice has one strategy per mesh dim: 0 replicate, then the rule's axes, then its
+/// partials.
 struct StrategyChoice {
   std::vector<int> strategies;
   double cost = 0.0;     ///< estimated, with what is pending

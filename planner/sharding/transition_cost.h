@@ -8,7 +8,7 @@
 
 namespace meshloom::planner {
 
-/// One mesh dim, as messages along it see it.
+/// MeshLink is one mesh dim, as messages along it see it.
 struct MeshLink {
   int size = 1;
   Link link;

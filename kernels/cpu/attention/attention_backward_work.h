@@ -11,7 +11,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// One thread's work: one kv head with all its query heads, key tiles [stripe / stripes ..).
+/// BackwardItem is one thread's work: one kv head with all its query heads, key tiles [stripe /
+/// stripes ..).
 struct BackwardItem {
   std::int64_t b = 0, kv = 0, stripe = 0, stripes = 1;
   float* dq = nullptr;  // [group][query tiles * kTile][dims_padded], this stripe's share, unscaled
@@ -20,7 +21,7 @@ struct BackwardItem {
 /// Returns the number of rows of queries in whole tiles.
 inline std::int64_t query_rows(const AttentionProblem& p) { return p.query_tiles * kTile; }
 
-/// One thread's memory. Elements are floats or pairs of bfloat16.
+/// BackwardScratch is one thread's memory. Elements are floats or pairs of bfloat16.
 template <typename Element>
 struct BackwardScratch {
   Element* queries_across;  // per query tile: [dims][kTile], in pairs of dims; floats are scaled to

@@ -20,8 +20,8 @@ namespace meshloom::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace tile {
 
-/// Random blocks of one panel of queries: each query's 16 values from the first block that a key
-/// needs.
+/// DropoutValues holds random blocks of one panel of queries: each query's 16 values from the first
+/// block that a key needs.
 struct DropoutValues {
   static constexpr std::int64_t kBlocks = (kUnit + 3 + 3) / 4;
   alignas(64) std::uint32_t low[kPanel], high[kPanel];  // index of the first block

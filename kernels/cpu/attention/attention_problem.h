@@ -20,15 +20,15 @@ inline constexpr std::int64_t kPanel = 32;
 inline constexpr int kUnits = kTile / kUnit;
 inline constexpr int kPanels = kTile / kPanel;
 
-/// Smallest and largest of some positions or document ids.
+/// Span32 holds the smallest and the largest of some positions or document ids.
 struct Span32 {
   std::int32_t low = 0, high = 0;
 };
 
 enum class Seen : std::uint8_t { kNone, kPartly, kAll };
 
-/// The int32 ids of one side (queries or keys), padded to whole tiles with copies of the last, and
-/// their spans.
+/// IdTable holds the int32 ids of one side (queries or keys), padded to whole tiles with copies of
+/// the last, and their spans.
 struct IdTable {
   const std::int32_t* ids = nullptr;
   const Span32* tiles = nullptr;
@@ -38,7 +38,7 @@ struct IdTable {
   explicit operator bool() const { return ids != nullptr; }
 };
 
-/// One head of a [B,H,S,D] view: rows of elements.
+/// HeadRows is one head of a [B,H,S,D] view: rows of elements.
 struct HeadRows {
   std::byte* data = nullptr;
   DType dtype = DType::kFloat32;

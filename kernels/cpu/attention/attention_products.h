@@ -20,7 +20,7 @@ namespace meshloom::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace tile {
 
-/// Tiles of scores in float32 as operands of further products.
+/// ScoreRows writes tiles of scores in float32 as operands of further products.
 template <typename Element>
 struct ScoreRows;
 

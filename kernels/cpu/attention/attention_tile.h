@@ -53,7 +53,8 @@ HWY_INLINE V exp2(V x) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
-/// One (batch row, query head) and what the score modifiers of AttentionOptions mean there.
+/// HeadScope is one (batch row, query head) and what the score modifiers of AttentionOptions mean
+/// there.
 struct HeadScope {
   HeadScope(const AttentionProblem& of, std::int64_t batch_row, std::int64_t query_head)
       : problem(of),

@@ -17,7 +17,8 @@ namespace meshloom::kernels::cpu {
 /// Returns the view as a library operand, where its dtype and strides allow it without a copy.
 std::optional<GemmOperand> direct_operand(const TensorView& view, DType dtype);
 
-/// A product by few_rows, packed_product or a oneDNN primitive. `options` outlive it.
+/// DirectProduct is a product by few_rows, packed_product or a oneDNN primitive. `options` outlive
+/// it.
 class DirectProduct {
  public:
   /// Returns none where the table names a BLAS, or the views do not allow what it names. y and

@@ -31,8 +31,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <typename Element>
 using Value = std::conditional_t<kPerElement<Element> == 2, bfloat16, float>;
 
-/// Lines (rows of a, columns of b) of values along k. Either a line's values lie next to each other
-/// and lines `ld` apart, or the other way round.
+/// Lines are lines (rows of a, columns of b) of values along k. Either a line's values lie next to
+/// each other and lines `ld` apart, or the other way round.
 template <typename Element>
 struct Lines {
   const Value<Element>* data = nullptr;

@@ -9,8 +9,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Dtypes of a product: operands are float32, or bfloat16 where the CPU has dot products of it
-/// (bfloat16_dot_products()); y is float32 or, of bfloat16 operands, bfloat16.
+/// PackedTypes has dtypes of a product: operands are float32, or bfloat16 where the CPU has dot
+/// products of it (bfloat16_dot_products()); y is float32 or, of bfloat16 operands, bfloat16.
 struct PackedTypes {
   DType operands = DType::kFloat32, y = DType::kFloat32;
   /// If true, products of bfloat16 operands go by the tile registers of AMX, or their model where

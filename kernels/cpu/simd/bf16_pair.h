@@ -6,8 +6,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Two bfloat16 that follow each other along the dim that a product sums over, the first in the low
-/// half: what a dot-product instruction reads per lane.
+/// Bf16Pair is two bfloat16 that follow each other along the dim that a product sums over, the
+/// first in the low half: what a dot-product instruction reads per lane.
 struct Bf16Pair {
   std::uint32_t bits = 0;
 };

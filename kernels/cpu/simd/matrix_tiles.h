@@ -21,8 +21,8 @@ namespace meshloom::kernels::cpu {
 /// Rows of a tile, and its columns of float32 or of pairs.
 inline constexpr std::int64_t kTileSide = 16;
 
-/// The registers as plain memory. A pair's two products are added one after the other in float32,
-/// which is not the order that every CPU takes.
+/// ModelTiles has the registers as plain memory. A pair's two products are added one after the
+/// other in float32, which is not the order that every CPU takes.
 class ModelTiles {
  public:
   template <int kTile>
@@ -66,8 +66,8 @@ class ModelTiles {
 };
 
 #if defined(__x86_64__)
-/// The CPU's own (CpuClass::kAmx). As assembly, since files that use it are compiled for CPUs
-/// without AMX as well.
+/// AmxTiles are the CPU's own (CpuClass::kAmx). As assembly, since files that use it are compiled
+/// for CPUs without AMX as well.
 class AmxTiles {
  public:
   AmxTiles() {

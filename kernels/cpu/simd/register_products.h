@@ -35,8 +35,8 @@ inline constexpr int kRegisterRows = 6;
 
 HWY_INLINE std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(F32())); }
 
-/// An operand's elements as lanes of V: `load` a vector of them, `spread` one over all lanes, and
-/// `multiply_add` two such vectors to float32 sums.
+/// Operand gives an operand's elements as lanes of V: `load` a vector of them, `spread` one over
+/// all lanes, and `multiply_add` two such vectors to float32 sums.
 template <typename Element>
 struct Operand;
 

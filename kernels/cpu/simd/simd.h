@@ -24,7 +24,7 @@ namespace simd {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The widest float32 vector of the target.
+/// FloatTag is the widest float32 vector of the target.
 using FloatTag = hn::ScalableTag<float>;
 
 // Room for one vector of any target.

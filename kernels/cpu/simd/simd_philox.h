@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using PhiloxTag = hn::ScalableTag<std::uint32_t>;
 using PhiloxV = hn::Vec<PhiloxTag>;
 
-/// The keys of the ten rounds.
+/// PhiloxKeys holds the keys of the ten rounds.
 struct PhiloxKeys {
   std::uint32_t first[10], second[10];
 };
@@ -40,8 +40,8 @@ HWY_INLINE PhiloxKeys philox_keys(const PhiloxStream& stream) {
   return keys;
 }
 
-/// Half a vector of blocks: word w of a block is the low half of a 64-bit lane of words[w], where
-/// the multiplication of 32 by 32 bits wants it; the high halves mean nothing.
+/// PhiloxHalf is half a vector of blocks: word w of a block is the low half of a 64-bit lane of
+/// words[w], where the multiplication of 32 by 32 bits wants it; the high halves mean nothing.
 struct PhiloxHalf {
   PhiloxV words[4];
 };
