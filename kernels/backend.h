@@ -146,6 +146,8 @@ class Backend {
                            const TensorView& sum_of_squares, double max_norm) = 0;
 
   // --- Softmax and norms, over the last dim (contiguous rows)
+  /// y = softmax(x), or its logarithm if `log`; y and x of one floating dtype, y may be x. The
+  /// backward reads y and not x; dx may be dy.
   virtual void softmax(const KernelContext&, const TensorView& y, const TensorView& x,
                        bool log) = 0;
   virtual void softmax_backward(const KernelContext&, const TensorView& dx, const TensorView& dy,
@@ -186,6 +188,8 @@ class Backend {
                       const TensorView& b, const MatmulOptions&) = 0;
 
   // --- Attention
+  /// Attention of a block of queries to a block of keys; shapes and dtypes are at the structs. The
+  /// backward makes probabilities again from lse.
   virtual void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&) = 0;
   /// Computes attention of one query of each batch row, which sees all of the keys that the row has
@@ -256,6 +260,9 @@ class Backend {
                                     const TensorView& gradient, const OutputProjection&) = 0;
 
   // --- Optimizer
+  /// Each updates masters, moments and working copies of all tensors in one step, whose number,
+  /// rate and factor the scalars give. It changes nothing where these tell of a norm or loss that
+  /// is NaN or infinite.
   virtual void adam_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,
                          const AdamOptions&) = 0;
   virtual void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,

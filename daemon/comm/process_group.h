@@ -65,7 +65,9 @@ struct CommCounter {
 /// hosts, some of which have several ranks, each host is reduced in rank order, and then the hosts
 /// in the order of their lowest ranks. After an error the group is poisoned: further calls throw
 /// FailedPrecondition. Once a rank of the world has failed alone (see failure.h), waits and calls
-/// throw PeerFailed until all have recovered.
+/// throw PeerFailed until all have recovered. A call whose own arguments are wrong (views that are
+/// not contiguous, other dtypes or sizes than stated, a root that is no rank) throws
+/// InvalidArgument, and Unimplemented for a reduction of float8; then it has begun nothing.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -90,6 +92,8 @@ class ProcessGroup {
   /// once.
   virtual WorkPtr send_recv(std::span<const TensorView> outputs,
                             std::span<const TensorView> inputs) = 0;
+  /// Broadcasts in place: `data`, as large on every rank, is read on the root and written
+  /// elsewhere.
   virtual WorkPtr broadcast(const TensorView& data, int root) = 0;
   /// Scatters the root's inputs: output receives the root's inputs[rank]; `inputs` is read on the
   /// root alone. output may be the root's own input.
@@ -100,8 +104,12 @@ class ProcessGroup {
   /// input.
   virtual WorkPtr gather(std::span<const TensorView> outputs, const TensorView& input,
                          int root) = 0;
+  /// Both move one message between two ranks, which alone call them; a receive is as large as its
+  /// send. Messages of two ranks with one tag, 0 .. 2^29 - 1, come in the order of their sends.
+  /// Throws InvalidArgument for another tag and for a peer that is this rank or none of the group.
   virtual WorkPtr send(const TensorView& data, int destination, int tag) = 0;
   virtual WorkPtr recv(const TensorView& data, int source, int tag) = 0;
+  /// Its Work is done once every rank has called it.
   virtual WorkPtr barrier() = 0;
 
   /// Makes a group of some of these ranks: parts[i] lists ranks of this group, and the caller gets
@@ -111,6 +119,8 @@ class ProcessGroup {
   virtual std::unique_ptr<ProcessGroup> split(const std::vector<std::vector<int>>& parts,
                                               const std::string& name) = 0;
 
+  /// Returns what this rank has counted since reset_counters(), of a collective by its name
+  /// ("all_reduce"), or of all that were called. Zeros for a name that was not called.
   virtual CommCounter counter(const std::string& collective) const = 0;
   virtual std::map<std::string, CommCounter> counters() const = 0;
   virtual void reset_counters() = 0;

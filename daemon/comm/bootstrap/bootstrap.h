@@ -10,8 +10,10 @@
 
 namespace meshloom::comm {
 
-/// Every rank of the world calls each method in the same order. Implemented over MPI, over Unix
-/// sockets between forked processes (--local-ranks), and between threads of one process.
+/// Every rank of the world calls each method in the same order, and waits in it for the others.
+/// Implemented over MPI, over Unix sockets between forked processes (--local-ranks), and between
+/// threads of one process. Throws CommError where a rank is lost, DeadlineExceeded where one does
+/// not come in time.
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
