@@ -32,8 +32,8 @@
 
 namespace meshloom::kernels {
 
-/// Scratch memory that is valid until the next call that gets the same context. Implemented by the
-/// owner of an allocator.
+/// Workspace is scratch memory that is valid until the next call that gets the same context.
+/// Implemented by the owner of an allocator.
 class Workspace {
  public:
   virtual ~Workspace() = default;
@@ -54,23 +54,23 @@ class Backend {
   // describe, fast_dtype and memory may be called by any thread, beside all other calls, and make
   // no context on the device: a daemon asks all devices at its start.
   virtual ComputeDescription describe() const = 0;
-  /// What `dtype: auto` means here for a model of so many channels (hidden size): bfloat16 where
-  /// that trains faster than float32, else float32. A fixed table; nothing is timed.
+  /// Returns what `dtype: auto` means here for a model of so many channels (hidden size): bfloat16
+  /// where that trains faster than float32, else float32. A fixed table; nothing is timed.
   virtual DType fast_dtype(std::int64_t channels) const = 0;
 
   // --- Memory
   /// A new source of memory of a kind, which `threads` touch: kDevice and kHost. kSymmetric is not
   /// one backend's to give: Unimplemented.
   virtual std::unique_ptr<SegmentSource> make_source(MemoryKind kind, Threads threads) = 0;
-  /// What there is of the device's memory, whoever uses it. The CPU's is the host's, whatever part
-  /// of it a process may use.
+  /// Returns what there is of the device's memory, whoever uses it. The CPU's is the host's,
+  /// whatever part of it a process may use.
   virtual DeviceMemory memory() const = 0;
-  /// A stream of its own on a device of this backend, without work.
+  /// Makes a stream of its own on a device of this backend, without work.
   virtual std::shared_ptr<OwnedStream> make_stream(Device device) = 0;
-  /// An event without a mark, of its owner's from then on.
+  /// Makes an event without a mark, of its owner's from then on.
   virtual std::unique_ptr<Event> make_event() = 0;
-  /// Work that `stream` is given later begins after all that lies before the event's mark, whatever
-  /// stream that is in. The host does not wait. An event without a mark changes nothing.
+  /// Makes work that `stream` is given later begin after all that lies before the event's mark,
+  /// whatever stream that is in. The host does not wait. An event without a mark changes nothing.
   virtual void wait_event(const Stream& stream, Event& event) = 0;
   /// dst = src, same shape, any strides, any pair of dtypes (numeric conversion, round to nearest
   /// even).
@@ -120,8 +120,8 @@ class Backend {
   /// y = dropout(x); the same call with dy gives dx. y may alias x. x contiguous.
   virtual void dropout(const KernelContext&, const TensorView& y, const TensorView& x,
                        const DropoutOptions&) = 0;
-  /// Contiguous dst: normal(mean, std) by Box-Muller, or uniform [low, high), element i from the
-  /// stream's values at first_index + i.
+  /// Fills a contiguous dst: normal(mean, std) by Box-Muller, or uniform [low, high), element i
+  /// from the stream's values at first_index + i.
   virtual void fill_normal(const KernelContext&, const TensorView& dst, const PhiloxStream&,
                            std::uint64_t first_index, float mean, float std) = 0;
   virtual void fill_uniform(const KernelContext&, const TensorView& dst, const PhiloxStream&,
@@ -146,6 +146,8 @@ class Backend {
                            const TensorView& sum_of_squares, double max_norm) = 0;
 
   // --- Softmax and norms, over the last dim (contiguous rows)
+  /// y = softmax(x), or its logarithm if `log`; y and x of one floating dtype, y may be x. The
+  /// backward reads y and not x; dx may be dy.
   virtual void softmax(const KernelContext&, const TensorView& y, const TensorView& x,
                        bool log) = 0;
   virtual void softmax_backward(const KernelContext&, const TensorView& dx, const TensorView& dy,
@@ -186,12 +188,14 @@ class Backend {
                       const TensorView& b, const MatmulOptions&) = 0;
 
   // --- Attention
+  /// Attention of a block of queries to a block of keys; shapes and dtypes are at the structs. The
+  /// backward makes probabilities again from lse.
   virtual void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&) = 0;
-  /// Attention of one query of each batch row, which sees all of the keys that the row has for
-  /// itself: row b of q [B,Hq,1,D] reads memories[b], of any length. Every row gets the bits that
-  /// `attention` of it alone gives, with a causal query at the last key; no carry. A backend that
-  /// takes all rows at once overrides this.
+  /// Computes attention of one query of each batch row, which sees all of the keys that the row has
+  /// for itself: row b of q [B,Hq,1,D] reads memories[b], of any length. Every row gets the bits
+  /// that `attention` of it alone gives, with a causal query at the last key; no carry. A backend
+  /// that takes all rows at once overrides this.
   virtual void attention_rows(const KernelContext& context, const AttentionOutputs& out,
                               const TensorView& q, std::span<const AttentionMemory> memories,
                               double scale) {
@@ -208,8 +212,8 @@ class Backend {
   }
   virtual void attention_backward(const KernelContext&, const AttentionGrads&,
                                   const AttentionInputs&, const AttentionOptions&) = 0;
-  /// Whether attention_backward of these reads grads.delta, which this call does not; else delta
-  /// need not be given.
+  /// Tells whether attention_backward of these arguments reads grads.delta, which this call does
+  /// not; else delta need not be given.
   virtual bool reads_attention_delta(const AttentionGrads&, const AttentionInputs&,
                                      const AttentionOptions&) const {
     return true;
@@ -217,8 +221,8 @@ class Backend {
   /// delta [B,H,S] float32 = rowsum(grad_o * o), any strides.
   virtual void attention_delta(const KernelContext&, const TensorView& delta,
                                const TensorView& grad_o, const TensorView& o) = 0;
-  /// Rotary embedding, half-split pairs (x[i], x[i + D/2]) as Hugging Face stores them. x, y
-  /// [B,H,S,D] any strides with dense D; y may alias x.
+  /// Computes the rotary embedding, half-split pairs (x[i], x[i + D/2]) as Hugging Face stores
+  /// them. x, y [B,H,S,D] any strides with dense D; y may alias x.
   virtual void rope(const KernelContext&, const TensorView& y, const TensorView& x,
                     const RopeOptions&) = 0;
 
@@ -228,10 +232,10 @@ class Backend {
   /// total; and its lse (required, also of ignored rows).
   virtual void cross_entropy(const KernelContext&, const CrossEntropyRows&,
                              const CrossEntropyOptions&) = 0;
-  /// Losses and lse of all classes, from those of every slice: slices [ranks, 2, rows] has each
-  /// rank's losses, then its lse, as cross_entropy gave them, of the rows' dtype. Summed in rank
-  /// order and in double, so that every rank gets the same bits. Losses of rows whose target is
-  /// ignore_index are 0. Logits are not read.
+  /// Combines losses and lse of all classes, from those of every slice: slices [ranks, 2, rows] has
+  /// each rank's losses, then its lse, as cross_entropy gave them, of the rows' dtype. Summed in
+  /// rank order and in double, so that every rank gets the same bits. Losses of rows whose target
+  /// is ignore_index are 0. Logits are not read.
   virtual void combine_class_slices(const KernelContext&, const CrossEntropyRows&,
                                     const TensorView& slices, std::int64_t ignore_index) = 0;
   /// dlogits = grad_losses[row] * grad_scale * d loss / d logits; of logits' dtype, then it may
@@ -240,10 +244,10 @@ class Backend {
   virtual void cross_entropy_backward(const KernelContext&, const TensorView& dlogits,
                                       const TensorView& grad_losses, const CrossEntropyRows&,
                                       const CrossEntropyOptions&) = 0;
-  /// Output projection and cross entropy together, forward and backward, by chunks of rows, so that
-  /// full logits never exist: how rows are to be split, for hidden [rows, C] and weight [V, C] by
-  /// their shapes and dtype alone. `widest` is V, or the largest V of all ranks that hold slices of
-  /// the classes, so that all split alike.
+  /// Plans output projection and cross entropy together, forward and backward, by chunks of
+  /// rows, so that full logits never exist: how rows are to be split, for hidden [rows, C] and
+  /// weight [V, C] by their shapes and dtype alone. `widest` is V, or the largest V of all ranks
+  /// that hold slices of the classes, so that all split alike.
   virtual OutputLossPlan output_loss_plan(const TensorView& hidden, const TensorView& weight,
                                           std::int64_t widest) const = 0;
   /// Computes, for at most plan.chunk rows, the logits (of plan's dtype) of the projection, then
@@ -256,6 +260,9 @@ class Backend {
                                     const TensorView& gradient, const OutputProjection&) = 0;
 
   // --- Optimizer
+  /// Each updates masters, moments and working copies of all tensors in one step, whose number,
+  /// rate and factor the scalars give. It changes nothing where these tell of a norm or loss that
+  /// is NaN or infinite.
   virtual void adam_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,
                          const AdamOptions&) = 0;
   virtual void sgd_step(const KernelContext&, std::span<const OptimizerTensor>, const StepScalars&,

@@ -16,16 +16,16 @@ namespace meshloom::kernels {
 /// there.
 void add_device(Device device, std::function<Backend&()> backend);
 
-/// The backend of a device. Throws Unimplemented naming those of its kind that there are.
+/// Returns the backend of a device. Throws Unimplemented naming those of its kind that there are.
 Backend& backend_for(Device device);
 
 /// Notes, at the program's start as well, why it has no device of a kind: one line, which says what
 /// to do. Refusals of such devices tell it.
 void note_missing(DeviceKind kind, std::string why);
-/// What was noted; without a note "this program has no cuda backend".
+/// Returns what was noted; without a note "this program has no cuda backend".
 std::string missing_text(DeviceKind kind);
 
-/// The indices of a kind's devices, in ascending order.
+/// Returns the indices of a kind's devices, in ascending order.
 std::vector<int> device_indices(DeviceKind kind);
 
 }  // namespace meshloom::kernels

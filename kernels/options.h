@@ -12,7 +12,7 @@
 
 namespace meshloom::kernels {
 
-/// What a matmul does to its result before storing it.
+/// A matmul does this to its result before storing it.
 enum class Epilogue : std::uint8_t {
   kNone,
   kBias,          ///< + bias[N]
@@ -20,8 +20,8 @@ enum class Epilogue : std::uint8_t {
   kBiasGeluTanh,  ///< gelu(x + bias), tanh form
 };
 
-/// Factors of a product, as float8 operands have them: float32, of one element or one for each row
-/// of a or column of b. What is undefined is 1.
+/// ProductScales holds factors of a product, as float8 operands have them: float32, of one element
+/// or one for each row of a or column of b. What is undefined is 1.
 struct ProductScales {
   TensorView rows;     ///< [1] or [M]
   TensorView columns;  ///< [1] or [N]
@@ -39,9 +39,9 @@ struct MatmulOptions {
   /// Every row of y gets the bits that such a product of that row alone would give, however many
   /// rows there are. y and a then have 2 dims and nothing receives the pre-activation.
   bool batch_invariant = false;
-  /// Where defined, y [M,N] = (a b * rows[i] * columns[j] + bias[j]) * result, in float32 and
-  /// rounded once: a and b have 2 dims, alpha is 1, beta 0, the bias float32, the epilogue kNone or
-  /// kBias. y is contiguous, of any floating dtype that `copy` converts float32 to.
+  /// If these are defined, y [M,N] = (a b * rows[i] * columns[j] + bias[j]) * result, in float32
+  /// and rounded once: a and b have 2 dims, alpha is 1, beta 0, the bias float32, the epilogue
+  /// kNone or kBias. y is contiguous, of any floating dtype that `copy` converts float32 to.
   ProductScales scales;
 };
 
@@ -52,8 +52,8 @@ struct NormOptions {
   NormKind kind = NormKind::kLayer;
 };
 
-/// A norm over the last dim C of x, all contiguous. With a residual, sum = x + residual is written
-/// and normalized in the same pass. RMS norm has neither mean nor bias.
+/// NormViews is a norm over the last dim C of x, all contiguous. With a residual, sum = x +
+/// residual is written and normalized in the same pass. RMS norm has neither mean nor bias.
 struct NormViews {
   TensorView y{};               ///< [.., C]
   TensorView sum{};             ///< [.., C]; given if residual is
@@ -63,7 +63,8 @@ struct NormViews {
   TensorView weight{}, bias{};  ///< [C] or undefined
 };
 
-/// The gradient of a norm. x is what was normalized (the sum, if there was a residual).
+/// NormGrads is the gradient of a norm. x is what was normalized (the sum, if there was a
+/// residual).
 struct NormGrads {
   TensorView dx{};                ///< [.., C]
   TensorView dweight{}, dbias{};  ///< float32 (float64 for float64 inputs) [C] or undefined
@@ -82,7 +83,8 @@ struct DropoutOptions {
   std::uint64_t first_index = 0;
 };
 
-/// Attention of one block of queries against one block of keys (DESIGN D21).
+/// AttentionOptions describes the attention of one block of queries against one block of keys
+/// (DESIGN D21).
 struct AttentionOptions {
   double scale = 0.0;  ///< 0: 1 / sqrt(D)
   bool is_causal = false;
@@ -113,28 +115,30 @@ struct AttentionOptions {
   std::int64_t dropout_total_keys = 0;
 };
 
-/// Query, key and value views, any strides: q [B,Hq,Sq,D], k [B,Hkv,Skv,D], v [B,Hkv,Skv,Dv].
-/// Query head h reads kv head h / (Hq / Hkv). float32 or bfloat16, all the same.
+/// AttentionInputs holds query, key and value views, any strides: q [B,Hq,Sq,D], k [B,Hkv,Skv,D], v
+/// [B,Hkv,Skv,Dv]. Query head h reads kv head h / (Hq / Hkv). float32 or bfloat16, all the same.
 struct AttentionInputs {
   TensorView q, k, v;
 };
 
-/// Keys and values that one batch row has for itself: k [1,Hkv,L,D], v [1,Hkv,L,Dv], any strides.
+/// AttentionMemory holds keys and values that one batch row has for itself: k [1,Hkv,L,D], v
+/// [1,Hkv,L,Dv], any strides.
 struct AttentionMemory {
   TensorView k, v;
 };
 
-/// Running state of attention over several key blocks. `o` [B,Hq,Sq,Dv] and `lse` [B,Hq,Sq]
-/// float32. With `carry` the kernel merges its block into what they hold; else it overwrites them.
+/// AttentionOutputs is the running state of attention over several key blocks. `o` [B,Hq,Sq,Dv] and
+/// `lse` [B,Hq,Sq] float32. With `carry` the kernel merges its block into what they hold; else it
+/// overwrites them.
 struct AttentionOutputs {
   TensorView o;    ///< dtype of q, or float32 (required with carry)
   TensorView lse;  ///< float32, natural log; -inf where a query sees nothing (then o is 0)
   bool carry = false;
 };
 
-/// Backward of one block, given the *final* lse and delta = rowsum(do * o). Accumulates into dq, dk
-/// and dv where `accumulate`, else overwrites them. float32, or (not accumulating) the inputs'
-/// dtype.
+/// AttentionGrads is the backward of one block, given the *final* lse and delta = rowsum(do * o).
+/// Accumulates into dq, dk and dv where `accumulate`, else overwrites them. float32, or (not
+/// accumulating) the inputs' dtype.
 struct AttentionGrads {
   TensorView grad_o;  ///< [B,Hq,Sq,Dv], dtype of q
   TensorView lse;     ///< [B,Hq,Sq] float32
@@ -155,16 +159,16 @@ struct RopeOptions {
   bool inverse = false;  ///< rotate back: the gradient
 };
 
-/// What stands for a class that another rank's slice holds.
+/// This id stands for a class that another rank's slice holds.
 inline constexpr std::int64_t kOtherSlice = -1;
 
-/// Ids [begin, end).
+/// IdRange has the ids [begin, end).
 struct IdRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
 
-/// A rank's slice of a vocabulary: some ranges of ids, one behind the other.
+/// IdSlice is a rank's slice of a vocabulary: some ranges of ids, one behind the other.
 struct IdSlice {
   std::span<const IdRange> ranges;
   /// An id that is no entry of the vocabulary, or that is treated otherwise, and its place.
@@ -186,7 +190,8 @@ struct CrossEntropyOptions {
   ClassSlice slice;
 };
 
-/// Rows of a cross entropy: logits [rows, V] with dense rows, int64 targets [rows].
+/// CrossEntropyRows holds rows of a cross entropy: logits [rows, V] with dense rows, int64 targets
+/// [rows].
 struct CrossEntropyRows {
   TensorView logits{}, targets{};
   /// float32 or float64 [rows]. Forward writes them; without `lse` it is not kept. Backward reads
@@ -199,14 +204,14 @@ struct OutputProjection {
   TensorView hidden{}, weight{}, bias{};
 };
 
-/// Gradients of an output projection; undefined ones are not computed. dhidden [rows, C]; dweight
-/// and dbias float32 (float64 for float64), added to if `accumulate_params`.
+/// OutputLossGrads are gradients of an output projection; undefined ones are not computed. dhidden
+/// [rows, C]; dweight and dbias float32 (float64 for float64), added to if `accumulate_params`.
 struct OutputLossGrads {
   TensorView dhidden{}, dweight{}, dbias{};
   bool accumulate_params = false;
 };
 
-/// How the output loss goes over rows (Backend::output_loss_plan).
+/// The plan says how the output loss goes over rows (Backend::output_loss_plan).
 struct OutputLossPlan {
   std::int64_t block = 0;  ///< rows whose gradients of the logits go through the products together
   std::int64_t chunk = 0;  ///< rows of logits at a time; a block is split into them
@@ -217,7 +222,8 @@ struct OutputLossPlan {
   DType gradient = DType::kFloat32;
 };
 
-/// One parameter of a fused optimizer step. All views have the same number of elements, contiguous.
+/// OptimizerTensor is one parameter of a fused optimizer step. All views have the same number of
+/// elements, contiguous.
 struct OptimizerTensor {
   TensorView master;   ///< float32, updated
   TensorView grad;     ///< float32
@@ -228,7 +234,7 @@ struct OptimizerTensor {
   float weight_decay = 0.0f;
 };
 
-/// What an optimizer step reads from device memory, so that nobody waits for the device to begin
+/// An optimizer step reads these from device memory, so that nobody waits for the device to begin
 /// it. One element each, on the backend's device.
 struct StepScalars {
   TensorView lr{};    ///< float32
@@ -253,13 +259,14 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
-/// Bytes of a device's memory.
+/// DeviceMemory counts the bytes of a device's memory.
 struct DeviceMemory {
   std::int64_t free = 0;
   std::int64_t all = 0;
 };
 
-/// What a device computes with. Results of one compute class and table are bitwise comparable.
+/// The struct says what a device computes with. Results of one compute class and table are bitwise
+/// comparable.
 struct ComputeDescription {
   std::string compute_class;   ///< in use: "avx512_bf16"
   std::string hardware_class;  ///< the highest that the hardware offers

@@ -33,7 +33,8 @@ inline void check_scaled_product(const TensorView& y, const TensorView& a,
           "matmul: a bias of {} beside scales, expected float32", dtype_name(options.bias.dtype));
 }
 
-/// Elements from one row's (or column's) factor to the next: 0 where one serves all.
+/// Returns the number of elements from one row's (or column's) factor to the next: 0 where one
+/// serves all.
 inline std::int64_t factor_stride(const TensorView& factors) {
   return factors.defined() && factors.size(0) > 1 ? factors.stride(0) : 0;
 }

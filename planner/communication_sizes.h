@@ -16,7 +16,8 @@ inline constexpr std::int64_t kReduceSliceBytes = 256 << 10;
 inline constexpr std::int64_t kReduceSlicesInFlight = 4;
 /// Gradients that data parallelism sums together, float32.
 inline constexpr std::int64_t kGradientBucketBytes = 8 << 20;
-/// What ranks tell each other before a fused product, in front of its data in their workspaces.
+/// Ranks show each other a card of so many bytes before a fused product, in front of its data in
+/// their workspaces.
 inline constexpr std::int64_t kFusedCardBytes = 4 << 10;
 
 }  // namespace meshloom::planner

@@ -17,18 +17,18 @@ namespace meshloom::planner {
 
 using MeshPtr = std::shared_ptr<const MeshLayout>;
 
-/// The mesh dims that shard `tensor_dim`, the outermost sharding first.
+/// DimShardOrder lists the mesh dims that shard `tensor_dim`, the outermost sharding first.
 struct DimShardOrder {
   int tensor_dim = 0;
   std::vector<int> mesh_dims;
 
   bool operator==(const DimShardOrder&) const = default;
 };
-/// One entry per tensor dim that is sharded, by ascending tensor_dim.
+/// There is one entry per tensor dim that is sharded, by ascending tensor_dim.
 using ShardOrder = std::vector<DimShardOrder>;
 
-/// A value, shared by pointer. Splits follow shard.h (or a DimOrder), one mesh dim after the other
-/// in shard order, each on what the one before left.
+/// DTensorSpec is a value, shared by pointer. Splits follow shard.h (or a DimOrder), one mesh dim
+/// after the other in shard order, each on what the one before left.
 class DTensorSpec {
  public:
   /// `order` empty: ascending mesh dims. `dim_orders` empty, or one per mesh dim (null: the ceil
@@ -47,10 +47,10 @@ class DTensorSpec {
     return placements_[static_cast<std::size_t>(mesh_dim)];
   }
   const Shape& shape() const { return shape_; }
-  /// Complete: every sharded tensor dim is listed.
+  /// Returns the order, complete: every sharded tensor dim is listed.
   const ShardOrder& shard_order() const { return order_; }
   bool default_order() const { return default_order_; }
-  /// Mesh dims that shard `tensor_dim`, outermost first; empty if none does.
+  /// Returns the mesh dims that shard `tensor_dim`, outermost first; empty if none does.
   const std::vector<int>& sharding_dims(int tensor_dim) const;
   /// Returns null for the ceil rule.
   const DimOrderPtr& dim_order(int mesh_dim) const;
@@ -59,16 +59,16 @@ class DTensorSpec {
   bool replicated() const;  ///< R on every mesh dim
   bool has_partial() const;
 
-  /// What the rank at `coordinates` (one per mesh dim) holds.
+  /// Returns what the rank at `coordinates` (one per mesh dim) holds.
   LocalPart local_part(const std::vector<int>& coordinates) const;
   Shape local_shape(const std::vector<int>& coordinates) const;
 
-  /// Same mesh, placements, order, dim orders and shape.
+  /// Compares mesh, placements, order, dim orders and shape.
   bool operator==(const DTensorSpec& other) const;
   std::uint64_t hash() const { return hash_; }
 
  private:
-  /// What is held of a dim, in one row if its order is by rows.
+  /// Returns what is held of a dim, in one row if its order is by rows.
   IndexRanges shard_dim(const DimShardOrder& shards, const std::vector<int>& coordinates,
                         std::int64_t row) const;
   std::uint64_t compute_hash() const;
@@ -84,13 +84,13 @@ class DTensorSpec {
 
 using SpecPtr = std::shared_ptr<const DTensorSpec>;
 
-/// The layout with other placements. Mesh dims whose placement stays keep their dim order, unless
-/// `orders` (empty, or one per mesh dim) has another; of a tensor dim those that sharded it before
-/// do so first.
+/// Returns the layout with other placements. Mesh dims whose placement stays keep their dim order,
+/// unless `orders` (empty, or one per mesh dim) has another; of a tensor dim those that sharded it
+/// before do so first.
 SpecPtr with_placements(const DTensorSpec& spec, Placements placements,
                         std::vector<DimOrderPtr> orders = {});
 
-/// "[S(0), R]", with an order "[S(0), S(0)] order 0:[1, 0]".
+/// Returns "[S(0), R]", with an order "[S(0), S(0)] order 0:[1, 0]".
 std::string to_string(const DTensorSpec&);
 
 }  // namespace meshloom::planner

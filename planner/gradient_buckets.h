@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// A parameter's place in a bucket, in elements.
+/// BucketSlot is a parameter's place in a bucket, in elements.
 struct BucketSlot {
   int parameter = 0;  ///< index into the sizes that were given
   std::int64_t offset = 0;

@@ -20,12 +20,13 @@ struct MeshDim {
   bool operator==(const MeshDim&) const = default;
 };
 
-/// Ranks 0 .. size-1 of the mesh laid out over the dims, the last dim fastest. Mesh rank i is rank
-/// i of the world, or that of a list (a sub-mesh, flattened dims, some hosts only). A value: no
-/// communication, and cheap for 100,000 ranks. "Rank" means mesh rank if nothing else is said.
+/// MeshLayout has ranks 0 .. size-1 of the mesh laid out over the dims, the last dim fastest. Mesh
+/// rank i is rank i of the world, or that of a list (a sub-mesh, flattened dims, some hosts only).
+/// A value: no communication, and cheap for 100,000 ranks. "Rank" means mesh rank if nothing else
+/// is said.
 class MeshLayout {
  public:
-  /// One rank, no dims.
+  /// Makes the mesh of one rank, without dims.
   MeshLayout() = default;
   /// Throws InvalidArgument for sizes below 1, equal names, or more than 2^31 - 1 ranks.
   explicit MeshLayout(std::vector<MeshDim> dims);
@@ -38,10 +39,10 @@ class MeshLayout {
   const std::vector<MeshDim>& dims() const { return dims_; }
   int dim_size(int dim) const { return dims_[static_cast<std::size_t>(dim)].size; }
   std::optional<int> find_dim(std::string_view name) const;
-  /// 1 if there is no such dim.
+  /// Returns 1 if there is no such dim.
   int size_of(std::string_view name) const;
 
-  /// One coordinate per dim. Throws InvalidArgument outside the mesh.
+  /// Returns one coordinate per dim. Throws InvalidArgument outside the mesh.
   std::vector<int> coordinates(int rank) const;
   int rank_of(const std::vector<int>& coordinates) const;
 
@@ -50,34 +51,35 @@ class MeshLayout {
   }
   /// Returns nothing if the world's rank is not in this mesh.
   std::optional<int> find_world_rank(int world_rank) const;
-  /// True if mesh rank i is the world's rank i.
+  /// Returns true if mesh rank i is the world's rank i.
   bool row_major() const { return world_ranks_ == nullptr; }
 
-  /// The indices of dims by name; a name that `flatten` made stands for the dims it was made of
-  /// ("dp_cp": dp and cp), so does a list "dp,cp". Throws InvalidArgument naming what is unknown.
+  /// Returns the indices of dims by name; a name that `flatten` made stands for the dims it was
+  /// made of ("dp_cp": dp and cp), so does a list "dp,cp". Throws InvalidArgument naming what is
+  /// unknown.
   std::vector<int> find_dims(std::string_view names) const;
-  /// True for a name that stands for other dims.
+  /// Returns true for a name that stands for other dims.
   bool has_flattened_name(std::string_view name) const;
-  /// The mesh of these dims, in this order, that holds `rank`; the other coordinates are its own.
-  /// Names for several of them stay known, here and in flatten.
+  /// Returns the mesh of these dims, in this order, that holds `rank`; the other coordinates are
+  /// its own. Names for several of them stay known, here and in flatten.
   MeshLayout sub_mesh(const std::vector<int>& dims, int rank) const;
   /// Returns the same ranks with `dims` (at least one) made one dim, row-major in the listed order,
   /// at the place of the first one listed. An empty name: theirs, joined by "_".
   MeshLayout flatten(const std::vector<int>& dims, std::string name = {}) const;
-  /// This mesh, which `find_dims` then also knows by `name` as a name for `dims`.
+  /// Returns this mesh, which `find_dims` then also knows by `name` as a name for `dims`.
   MeshLayout with_flattened_name(const std::vector<int>& dims, std::string name = {}) const;
 
-  /// Same dims and names over these ranks.
+  /// Returns a mesh of the same dims and names over these ranks.
   MeshLayout with_world_ranks(std::vector<int> world_ranks) const;
 
-  /// The ranks that differ from `rank` along `dims` only, row-major in the listed order.
+  /// Returns the ranks that differ from `rank` along `dims` only, row-major in the listed order.
   std::vector<int> group_of(std::span<const int> dims, int rank) const;
-  /// The ranks that differ from `rank` along `dim` only, in order of that coordinate.
+  /// Returns the ranks that differ from `rank` along `dim` only, in order of that coordinate.
   std::vector<int> group_of(int dim, int rank) const;
-  /// All groups along `dim`: every rank is in exactly one.
+  /// Returns all groups along `dim`: every rank is in exactly one.
   std::vector<std::vector<int>> groups(int dim) const;
 
-  /// Same dims and names over the same ranks.
+  /// Compares dims, names and ranks.
   bool operator==(const MeshLayout& other) const;
 
  private:
@@ -101,7 +103,7 @@ class MeshLayout {
   std::vector<FlattenedName> flattened_;
 };
 
-/// "dp=2,tp=2"; a dim without a name is printed as its size.
+/// Returns "dp=2,tp=2"; a dim without a name is printed as its size.
 std::string to_string(const MeshLayout&);
 
 }  // namespace meshloom::planner

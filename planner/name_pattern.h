@@ -15,26 +15,26 @@
 
 namespace meshloom::planner {
 
-/// "transformer.h.*.ln_1.weight" matches every layer's. Throws InvalidArgument naming the pattern
-/// if a set is not closed, empty or runs backwards.
+/// Tells whether a name matches: "transformer.h.*.ln_1.weight" matches every layer's. Throws
+/// InvalidArgument naming the pattern if a set is not closed, empty or runs backwards.
 bool matches_pattern(std::string_view pattern, std::string_view name);
 
-/// Whether the pattern matches `name` or a name that it lies below: "transformer.h.*" covers all
-/// parameters of the layers. Throws as matches_pattern.
+/// Tells whether the pattern matches `name` or a name that it lies below: "transformer.h.*" covers
+/// all parameters of the layers. Throws as matches_pattern.
 bool covers_pattern(std::string_view pattern, std::string_view name);
 
-/// Which of `patterns` applies to `name`: an exact name before a pattern, then the one with more
-/// literal characters; nullopt if none matches. Throws InvalidArgument naming both if two
-/// that are equally good match.
+/// Returns which of `patterns` applies to `name`: an exact name before a pattern, then the one with
+/// more literal characters; nullopt if none matches. Throws InvalidArgument naming both if two that
+/// are equally good match.
 std::optional<std::size_t> best_pattern(std::span<const std::string> patterns,
                                         std::string_view name);
 
-/// Up to `count` of `names` that are closest to a pattern that matches none of them, by edit
-/// distance of their components, nearest first; names that have nothing in common with it are left
-/// out.
+/// Returns up to `count` of `names` that are closest to a pattern that matches none of them, by
+/// edit distance of their components, nearest first; names that have nothing in common with it are
+/// left out.
 std::vector<std::string> near_misses(std::string_view pattern, std::span<const std::string> names,
                                      std::size_t count = 3);
-/// "pattern "x" matches nothing; near misses: a, b".
+/// Returns "pattern "x" matches nothing; near misses: a, b".
 std::string unmatched_text(std::string_view pattern, std::span<const std::string> names);
 
 }  // namespace meshloom::planner

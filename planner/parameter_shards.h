@@ -28,7 +28,8 @@ struct ShardOptions {
   bool operator==(const ShardOptions&) const = default;
 };
 
-/// A parameter as far as the choice needs it; the same on every rank of all meshes.
+/// ShardCandidate is a parameter as far as the choice needs it; the same on every rank of all
+/// meshes.
 struct ShardCandidate {
   std::string name;
   Shape shape;                     ///< of the whole parameter
@@ -40,22 +41,24 @@ struct ShardChoice {
   std::string reason;      ///< "dim0", "largest_divisible", "small", "no dim divides", "override"
 };
 
-/// The choice for a group of `ranks`. Throws InvalidArgument naming the parameter if one made by
-/// hand is no dim of it.
+/// Returns the choice for a group of `ranks`. Throws InvalidArgument naming the parameter if one
+/// made by hand is no dim of it.
 ShardChoice choose_shard(const ShardCandidate& candidate, int ranks, const ShardOptions& options);
-/// One choice per candidate. Throws InvalidArgument also for a name in `dims` that is no parameter.
+/// Returns one choice per candidate. Throws InvalidArgument also for a name in `dims` that is no
+/// parameter.
 std::vector<ShardChoice> choose_shards(const std::vector<ShardCandidate>& candidates, int ranks,
                                        const ShardOptions& options);
 
-/// Whether the shards of a parameter that is sharded along `dim`, the largest of `elements`, travel
-/// straight between their places; all others of a unit travel packed, in one message.
+/// Tells whether the shards of a parameter that is sharded along `dim`, the largest of `elements`,
+/// travel straight between their places; all others of a unit travel packed, in one message.
 bool shards_travel_alone(int dim, std::int64_t elements);
-/// Flat buffers of a unit: tensors that are not packed begin at a multiple of so many elements.
+/// Rounds up to a multiple at which tensors that are not packed begin in the flat buffers of a
+/// unit.
 std::int64_t align_shard(std::int64_t elements);
 
-/// The unit of a parameter: its name up to and including the first component that is a number
-/// ("transformer.h.3"), or "" for the root unit, which stays gathered from its first use in forward
-/// to its last in backward.
+/// Returns the unit of a parameter: its name up to and including the first component that is a
+/// number ("transformer.h.3"), or "" for the root unit, which stays gathered from its first use in
+/// forward to its last in backward.
 std::string_view unit_of(std::string_view parameter_name);
 
 }  // namespace meshloom::planner

@@ -13,7 +13,7 @@ namespace meshloom::planner {
 enum class PlacementKind : std::uint8_t { kReplicate, kShard, kPartial };
 enum class PartialOp : std::uint8_t { kSum, kAvg, kMax, kMin };
 
-/// Reductions that commute with each other and with every linear op.
+/// Returns true for reductions that commute with each other and with every linear op.
 constexpr bool adds(PartialOp op) { return op == PartialOp::kSum || op == PartialOp::kAvg; }
 
 struct Placement {
@@ -31,18 +31,18 @@ struct Placement {
   bool operator==(const Placement&) const = default;
 };
 
-/// One per mesh dim.
+/// There is one per mesh dim.
 using Placements = std::vector<Placement>;
 
 /// Reads "R", "S(0)", "S(-1)", "P", "P(sum)", "P(avg)", "P(max)", "P(min)". Throws InvalidArgument
 /// naming the text.
 Placement parse_placement(std::string_view text);
-/// "R", "S(0)", "P(sum)".
+/// Returns "R", "S(0)", "P(sum)".
 std::string to_string(const Placement&);
 std::string to_string(std::span<const Placement>);  ///< "[R, S(0)]"
 
-/// The placements with dims counted from the end made positive. Throws InvalidArgument naming the
-/// placement if its dim is outside a tensor of `ndim` dims.
+/// Returns the placements with dims counted from the end made positive. Throws InvalidArgument
+/// naming the placement if its dim is outside a tensor of `ndim` dims.
 Placements normalize_placements(const Placements&, int ndim);
 
 }  // namespace meshloom::planner

@@ -9,8 +9,8 @@
 
 namespace meshloom::planner {
 
-/// The product of the sizes, each at least 1; none if it is more than 2^31 - 1, which no mesh
-/// has.
+/// Returns the product of the sizes, each at least 1; none if it is more than 2^31 - 1, which no
+/// mesh has.
 inline std::optional<int> rank_count(std::span<const int> sizes) {
   std::int64_t count = 1;
   for (const int size : sizes) {

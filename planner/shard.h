@@ -8,7 +8,7 @@
 
 namespace meshloom::planner {
 
-/// Elements [begin, end) of one dim.
+/// ShardRange has elements [begin, end) of one dim.
 struct ShardRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -17,7 +17,8 @@ struct ShardRange {
   bool operator==(const ShardRange&) const = default;
 };
 
-/// What part `index` of `parts` holds of `n` elements (n >= 0, parts >= 1, 0 <= index < parts).
+/// Returns what part `index` of `parts` holds of `n` elements (n >= 0, parts >= 1, 0 <= index <
+/// parts).
 constexpr ShardRange shard_range(std::int64_t n, std::int64_t parts, std::int64_t index) {
   const std::int64_t chunk = n / parts + (n % parts != 0 ? 1 : 0);
   if (chunk == 0 || index > n / chunk) return {n, n};

@@ -8,7 +8,8 @@
 #   files    licence lines, sizes and marks (scripts/check_files.sh)
 #   cuda     what .cu files may not hold (scripts/check_cuda.sh)
 #   shell    shellcheck over the scripts
-#   comments comments of C++ lines that differ from REF: none begins with Of, As, Those or That of
+#   comments comments of C++ lines that differ from REF: none begins with What, Whether, How, Where, Who, Why, Of, As,
+#            Those or That of
 #   format   clang-format 14 over the C++ files; another version formats differently and is not used
 #   tidy     clang-tidy over the C++ sources that differ from REF; needs a configured build/release
 #   sizes    prints the longest files and functions; finds nothing
@@ -92,13 +93,13 @@ lint_comments() {
       number++
       line = substr($0, 2)
       if (/^\+/ && previous !~ /^[ \t]*\/\// &&
-          line ~ /^[ \t]*\/\/[\/!]?[ \t]+(Of|As|Those|That of)([^[:alnum:]_]|$)/)
+          line ~ /^[ \t]*\/\/[\/!]?[ \t]+(What|Whether|How|Where|Who|Why|Of|As|Those|That of)([^[:alnum:]_]|$)/)
         print file ":" number ": " line
       previous = line
     }')
   if [ -n "$found" ]; then
     say "$found"
-    say "comments: those above begin with no subject or verb of their own; write a whole sentence"
+    say "comments: those above begin with a clause and not with a subject or verb; write a whole sentence"
     return 1
   fi
   say "comments: no findings"

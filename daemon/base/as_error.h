@@ -8,9 +8,9 @@
 
 namespace meshloom::base {
 
-/// The error itself, with its kind, reason and metadata. A filesystem_error is what
-/// throw_input_error makes of it, bad_alloc ResourceExhausted (OUT_OF_MEMORY), a thread that
-/// could not be started ResourceExhausted (NO_THREAD), anything else InternalError with its text.
+/// Returns the error itself, with its kind, reason and metadata. A filesystem_error is what
+/// throw_input_error makes of it, bad_alloc ResourceExhausted (OUT_OF_MEMORY), a thread that could
+/// not be started ResourceExhausted (NO_THREAD), anything else InternalError with its text.
 Error as_error(const std::exception_ptr& thrown);
 
 }  // namespace meshloom::base

@@ -8,7 +8,7 @@
 
 namespace meshloom::base {
 
-/// The bytes of a text with its padding; nothing for any other text, white space included.
+/// Returns the bytes of a text with its padding; nothing for any other text, white space included.
 std::optional<std::string> decode_base64(std::string_view text);
 
 }  // namespace meshloom::base

@@ -18,18 +18,19 @@ class Disk {
  public:
   virtual ~Disk() = default;
 
-  /// Whether it is another host's, whose daemon then checks every path itself: who asks may only
-  /// see what it was told to read.
+  /// Tells whether it is another host's, whose daemon then checks every path itself: who asks may
+  /// only see what it was told to read.
   virtual bool is_remote() const = 0;
-  /// kNone also for what cannot be looked at.
+  /// Returns what lies at the path; kNone also for what cannot be looked at.
   virtual FileKind kind(const std::filesystem::path& path) = 0;
   bool has(const std::filesystem::path& path) { return kind(path) != FileKind::kNone; }
   /// Opens a file as InputFile's constructor does, and throws what that throws.
   virtual InputFile open(const std::filesystem::path& path) = 0;
-  /// The names in a folder, in no order; none if it is not there. Throws as throw_input_error.
+  /// Returns the names in a folder, in no order; none if it is not there. Throws as
+  /// throw_input_error.
   virtual std::vector<std::string> list(const std::filesystem::path& folder) = 0;
-  /// The regular files below a folder in order of their paths. What begins with a dot is left out,
-  /// and links to folders are. Throws as throw_input_error.
+  /// Returns the regular files below a folder in order of their paths. What begins with a dot is
+  /// left out, and links to folders are. Throws as throw_input_error.
   virtual std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder) = 0;
   /// Returns the stamp of what lies at the path on this disk, as file_stamp does.
   virtual std::optional<std::string> stamp(const std::filesystem::path& path) = 0;

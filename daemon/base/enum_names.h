@@ -10,12 +10,12 @@
 
 namespace meshloom::base {
 
-/// JOB_STATE_RUNNING -> "running".
+/// Turns JOB_STATE_RUNNING into "running".
 std::string enum_spelling(const google::protobuf::EnumValueDescriptor& value);
-/// "running" -> JOB_STATE_RUNNING; null if no value is spelled so, and for "unspecified".
+/// Turns "running" into JOB_STATE_RUNNING; null if no value is spelled so, and for "unspecified".
 const google::protobuf::EnumValueDescriptor* find_enum_value(
     const google::protobuf::EnumDescriptor& type, std::string_view spelling);
-/// What a user may write: "constant", "linear", "cosine", "wsd".
+/// Returns what a user may write: "constant", "linear", "cosine", "wsd".
 std::vector<std::string> enum_choices(const google::protobuf::EnumDescriptor& type);
 
 }  // namespace meshloom::base

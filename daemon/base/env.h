@@ -7,11 +7,11 @@
 
 namespace meshloom::base {
 
-/// Read once at the start of a program and passed on. Flags win over these. Three more are read
-/// elsewhere: by kernels/cpu MESHLOOM_CPU_CLASS (avx2, avx512, ...), which lowers what the CPU
+/// It is read once at the start of a program and passed on. Flags win over these. Three more are
+/// read elsewhere: by kernels/cpu MESHLOOM_CPU_CLASS (avx2, avx512, ...), which lowers what the CPU
 /// kernels use, for tests; by comm/mesh MESHLOOM_SYMMETRIC_MEMORY (auto, fd_folder, socket, off),
-/// how ranks of a host share memory, and MESHLOOM_HIERARCHY (auto, leaders, striped, off), how
-/// data passes between hosts, the same on all ranks.
+/// how ranks of a host share memory, and MESHLOOM_HIERARCHY (auto, leaders, striped, off), how data
+/// passes between hosts, the same on all ranks.
 struct Environment {
   /// MESHLOOM_ADDRESS: host:port of the daemon that `meshloom` talks to. Default 127.0.0.1:7420.
   std::optional<std::string> address;
@@ -31,12 +31,12 @@ struct Environment {
   bool no_colour = false;
 };
 
-/// Empty variables count as not set. Throws InvalidArgument naming the variable if a value is
-/// wrong.
+/// Reads the environment. Empty variables count as not set. Throws InvalidArgument naming the
+/// variable if a value is wrong.
 Environment read_environment();
 
-/// The rank that mpirun started this process as (PMIX_RANK), known before MPI is; 0 for a process
-/// that it did not start.
+/// Returns the rank that mpirun started this process as (PMIX_RANK), known before MPI is; 0 for a
+/// process that it did not start.
 int launched_rank();
 
 }  // namespace meshloom::base

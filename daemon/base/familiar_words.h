@@ -6,8 +6,8 @@
 
 namespace meshloom::base::familiar {
 
-/// A key of another trainer, and where it stands here: a path below a job, perhaps with how its
-/// value is told behind it, or a sentence that begins with "not".
+/// Familiar is a key of another trainer, and where it stands here: a path below a job, perhaps with
+/// how its value is told behind it, or a sentence that begins with "not".
 struct Familiar {
   std::string_view key;
   const char* place;

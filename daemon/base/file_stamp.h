@@ -8,9 +8,9 @@
 
 namespace meshloom::base {
 
-/// Inode, size and time of what lies at the path, links followed: another text once somebody has
-/// written to it or put another file in its place. Nothing if it cannot be looked at; errno then
-/// says why.
+/// Returns inode, size and time of what lies at the path, links followed: another text once
+/// somebody has written to it or put another file in its place. Nothing if it cannot be looked at;
+/// errno then says why.
 std::optional<std::string> file_stamp(const std::filesystem::path& path);
 
 }  // namespace meshloom::base

@@ -13,7 +13,7 @@
 
 namespace meshloom::base {
 
-/// A path in a text: what is longer than 256 bytes is shortened.
+/// Returns a path in a text: what is longer than 256 bytes is shortened.
 std::string shown(const std::filesystem::path& path);
 
 /// Throws what the operating system's error about a path means to whoever named it: NotFound
@@ -30,23 +30,24 @@ std::string shown(const std::filesystem::path& path);
 // --- Each throws as throw_io_error; `path` is for the text.
 /// open(2) with O_CLOEXEC.
 UniqueFd open_output(const std::filesystem::path& path, int flags, unsigned mode = 0);
-/// All bytes, at the file's position, or at `offset`.
+/// Writes all bytes, at the file's position, or at `offset`.
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 void write_all_at(int fd, std::string_view bytes, std::uint64_t offset,
                   const std::filesystem::path& path);
-/// What was written survives a crash of the machine once these return. `sync_data` leaves out times
-/// and the like.
+/// Makes what was written survive a crash of the machine once it returns. `sync_data` leaves out
+/// times and the like.
 void sync_file(int fd, const std::filesystem::path& path);
 void sync_data(int fd, const std::filesystem::path& path);
-/// The names in a folder do.
+/// Makes the names in a folder survive a crash of the machine.
 void sync_folder(const std::filesystem::path& folder);
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// What a replaced file outlives once the call has returned. A disk can take seconds to sync.
+/// A replaced file outlives this once the call has returned. A disk can take seconds to sync.
 enum class Outlives { kMachine, kProcess };
 
-/// A new file that becomes `path` with commit(), whole or not at all. Until then, and for ever
-/// without it, `path` is what it was. Written as PATH.new, which no link may stand for.
+/// ReplacementFile is a new file that becomes `path` with commit(), whole or not at all. Until
+/// then, and for ever without it, `path` is what it was. Written as PATH.new, which no link may
+/// stand for.
 class ReplacementFile {
  public:
   explicit ReplacementFile(const std::filesystem::path& path, unsigned mode = 0600);
@@ -71,8 +72,8 @@ class ReplacementFile {
   std::string buffer_;
 };
 
-/// `path` holds `text` or what it held before, also after a crash of the machine or, with kProcess,
-/// of this process alone.
+/// Replaces a file: `path` holds `text` or what it held before, also after a crash of the machine
+/// or, with kProcess, of this process alone.
 void replace_file(const std::filesystem::path& path, std::string_view text, unsigned mode = 0600,
                   Outlives outlives = Outlives::kMachine);
 

@@ -13,7 +13,8 @@
 
 namespace meshloom::base {
 
-/// Equally long ranges of a file, each so far behind the one before: columns of a matrix.
+/// Stripes are equally long ranges of a file, each so far behind the one before: columns of a
+/// matrix.
 struct Stripes {
   std::uint64_t offset = 0;  ///< of the first
   std::uint64_t bytes = 0;   ///< of each
@@ -23,8 +24,9 @@ struct Stripes {
   std::uint64_t total() const { return bytes * count; }
 };
 
-/// A regular file. Its bytes come by pread alone, so that a file that shrinks or a disk that fails
-/// is an error of the read and not a signal. May be read by several threads at once.
+/// InputFile is a regular file. Its bytes come by pread alone, so that a file that shrinks or a
+/// disk that fails is an error of the read and not a signal. May be read by several threads at
+/// once.
 class InputFile {
  public:
   enum class Links { kFollow, kRefuse };  ///< of the path's last part
@@ -33,7 +35,7 @@ class InputFile {
   /// throw_input_error, and InvalidArgument (NOT_A_REGULAR_FILE) naming what it is instead.
   explicit InputFile(std::filesystem::path path, Links links = Links::kFollow);
 
-  /// Where the bytes of a file come from that another host has.
+  /// A source gives the bytes of a file that another host has.
   class Source {
    public:
     virtual ~Source() = default;
@@ -44,11 +46,11 @@ class InputFile {
       : path_(std::move(path)), size_(size), source_(std::move(source)) {}
 
   const std::filesystem::path& path() const { return path_; }
-  /// Bytes when it was opened.
+  /// Returns the bytes that it had when it was opened.
   std::uint64_t size() const { return size_; }
   /// Tells it from a file that is put in its place; 0 for one of another host.
   std::uint64_t inode() const { return inode_; }
-  /// Whether every byte that is read comes from another host.
+  /// Tells whether every byte that is read comes from another host.
   bool is_remote() const { return source_ != nullptr; }
 
   /// Fills `out` with the bytes from `offset`. Throws IoError naming the file: FILE_TRUNCATED if
@@ -57,8 +59,8 @@ class InputFile {
   /// Fills `out` with the bytes of all stripes, one after the other, and throws as read() does. It
   /// is a single request where another host has the file. `out` has Stripes::total() bytes.
   void read_stripes(const Stripes& stripes, std::span<std::byte> out) const;
-  /// The whole of it. Throws InvalidArgument: FILE_TOO_LARGE if it is larger than `most` bytes,
-  /// GIT_LFS_POINTER if a pointer lies in its place (stand_in.h).
+  /// Reads the whole of it. Throws InvalidArgument: FILE_TOO_LARGE if it is larger than `most`
+  /// bytes, GIT_LFS_POINTER if a pointer lies in its place (stand_in.h).
   std::string read_text(std::uint64_t most) const;
 
  private:

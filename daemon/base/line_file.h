@@ -10,8 +10,8 @@
 
 namespace meshloom::base {
 
-/// What this object appends is in the file whole or not at all; nobody else writes to it meanwhile.
-/// Used by one thread.
+/// The object appends lines that are in the file whole or not at all; nobody else writes to it
+/// meanwhile. Used by one thread.
 class LineFile {
  public:
   /// Makes the file where it is missing. An unfinished last line, as a process leaves that dies
@@ -23,9 +23,9 @@ class LineFile {
   bool append(std::string_view lines);
 
   const std::filesystem::path& path() const { return path_; }
-  /// errno of the last refusal; 0: none so far.
+  /// Returns the errno of the last refusal; 0: none so far.
   int error() const { return error_; }
-  /// Lines that were refused since the last that was taken.
+  /// Returns how many lines were refused since the last that was taken.
   std::int64_t lost() const { return lost_; }
 
  private:

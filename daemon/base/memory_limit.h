@@ -13,8 +13,9 @@ struct MemoryLimit {
   std::string source;      ///< "cgroup limit" or "MemTotal"
 };
 
-/// The least of the host's memory and the limits of the cgroups (v2 and v1) that this process is
-/// in, those above them included. Read anew with each call. The folders are parameters for tests.
+/// Returns the least of the host's memory and the limits of the cgroups (v2 and v1) that this
+/// process is in, those above them included. Read anew with each call. The folders are parameters
+/// for tests.
 MemoryLimit memory_limit(const std::filesystem::path& proc = "/proc",
                          const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 

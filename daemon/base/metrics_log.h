@@ -15,7 +15,7 @@
 
 namespace meshloom::base {
 
-/// What the lines of an attempt have in common.
+/// The lines of an attempt have this in common.
 struct MetricsOrigin {
   std::string job;
   std::int64_t attempt = 1;
@@ -41,7 +41,7 @@ class MetricsLog {
 
   void step(const v1::StepMetrics& metrics, const std::map<std::string, double>& seconds);
   void validation(const v1::ValidationMetrics& metrics);
-  /// The last step with a validation of this job in the file; -1: none.
+  /// Returns the last step with a validation of this job in the file; -1: none.
   std::int64_t last_validation() const { return last_validation_; }
 
  private:

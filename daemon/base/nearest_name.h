@@ -9,15 +9,15 @@
 
 namespace meshloom::base {
 
-/// Insertions, deletions, substitutions and swaps of neighbours that turn a into b (optimal string
-/// alignment).
+/// Returns how many insertions, deletions, substitutions and swaps of neighbours turn a into b
+/// (optimal string alignment).
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate with the least edit distance; empty if more than a third of the name's
+/// Returns the candidate with the least edit distance; empty if more than a third of the name's
 /// letters would have to change, and for names of one or two letters.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-/// "; did you mean NAME?", or nothing where none of the candidates is near.
+/// Returns "; did you mean NAME?", or nothing where none of the candidates is near.
 std::string nearest_hint(std::string_view name, const std::vector<std::string>& candidates);
 
 /// Returns the hint for a path that is not there, by what lies beside it: the first thousand names

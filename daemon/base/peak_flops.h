@@ -18,11 +18,11 @@ struct PeakFlops {
   double of(const std::string& dtype) const { return dtype == "bfloat16" ? bfloat16 : float32; }
 };
 
-/// STATE_DIR/peak_flops.json, replaced whole. Throws IoError.
+/// Replaces STATE_DIR/peak_flops.json as a whole. Throws IoError.
 void write_peak_flops(const std::filesystem::path& state_dir, const PeakFlops& peak);
 
-/// Nothing if none was measured, if what is there cannot be read, which is logged, and if it was
-/// measured on another class or with another number of threads.
+/// Returns what was measured; nothing if none was, if what is there cannot be read, which is
+/// logged, and if it was measured on another class or with another number of threads.
 std::optional<PeakFlops> read_peak_flops(const std::filesystem::path& state_dir,
                                          const std::string& compute_class, int threads);
 

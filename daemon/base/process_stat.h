@@ -18,12 +18,12 @@ struct ProcessStat {
   std::int64_t user_ticks = 0, system_ticks = 0;  ///< of CPU, sysconf(_SC_CLK_TCK) a second
   std::uint64_t start_time = 0;  ///< in ticks since boot: tells it from a later one of its number
 
-  /// Whether or not somebody has waited for it.
+  /// Tells whether the process has ended, also where nobody has waited for it yet.
   bool has_ended() const { return state == 'Z' || state == 'X'; }
 };
 
-/// `file` is /proc/PID/stat. Nothing if there is no such process, also where it goes while its file
-/// is read. Throws nothing but std::bad_alloc.
+/// Reads `file`, which is /proc/PID/stat. Nothing if there is no such process, also where it goes
+/// while its file is read. Throws nothing but std::bad_alloc.
 std::optional<ProcessStat> read_process_stat(const std::filesystem::path& file);
 std::optional<ProcessStat> read_process_stat(pid_t pid);
 

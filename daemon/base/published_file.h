@@ -11,15 +11,15 @@
 
 namespace meshloom::base {
 
-/// What becomes of a file that has the name already.
+/// The choice says what becomes of a file that has the name already.
 enum class Existing { kReplace, kRefuse };
 
 /// Names a file anew if nothing has that name, where the file system has no rename that does so. 0,
 /// or the error; EEXIST if something has it.
 int link_to_free_name(const std::filesystem::path& from, const std::filesystem::path& to);
 
-/// Written as a hidden file beside PATH, which becomes PATH with commit() and is removed with the
-/// object otherwise. What a killed process left of one is removed by the next of the same path.
+/// It is written as a hidden file beside PATH, which becomes PATH with commit() and is removed with
+/// the object otherwise. What a killed process left of one is removed by the next of the same path.
 class PublishedFile {
  public:
   // --- Each throws as throw_io_error, naming `path`.
@@ -28,12 +28,12 @@ class PublishedFile {
   PublishedFile(const PublishedFile&) = delete;
   PublishedFile& operator=(const PublishedFile&) = delete;
 
-  /// Where the bytes of `path` are until then.
+  /// Returns where the bytes of `path` are until then.
   static std::filesystem::path hidden_path(const std::filesystem::path& path);
 
   void write(std::span<const std::byte> bytes);
   void write_at(std::string_view bytes, std::uint64_t offset);
-  /// What was written is on disk.
+  /// Puts what was written on disk before it returns.
   void sync();
   /// Syncs the file, names it and syncs its folder. With kRefuse a file that has come to `path`
   /// meanwhile stays: throws AlreadyExists (ALREADY_EXISTS). Throws Aborted (FILE_BUSY) if another

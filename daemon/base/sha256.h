@@ -10,7 +10,7 @@
 
 namespace meshloom::base {
 
-/// Fed piece by piece.
+/// It is fed piece by piece.
 class Sha256 {
  public:
   Sha256();
@@ -27,7 +27,7 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
-/// Whether a text is spelled as a digest.
+/// Tells whether a text is spelled as a digest.
 bool is_sha256(std::string_view text);
 
 }  // namespace meshloom::base

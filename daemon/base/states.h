@@ -14,7 +14,7 @@
 
 namespace meshloom::base {
 
-/// One legal move. Numbers are values of the table's enum.
+/// StateMove is one legal move. Numbers are values of the table's enum.
 struct StateMove {
   int from = 0;
   int to = 0;
@@ -22,8 +22,8 @@ struct StateMove {
   const char* when;  ///< and why
 };
 
-/// The life of one kind of resource. It begins in the first state of its first move; a state to
-/// which a move goes, and that none leaves, is final.
+/// StateTable is the life of one kind of resource. It begins in the first state of its first move;
+/// a state to which a move goes, and that none leaves, is final.
 struct StateTable {
   const char* resource;  ///< "job"
   const google::protobuf::EnumDescriptor* states;
@@ -32,11 +32,11 @@ struct StateTable {
   bool has(int from, int to) const;
   bool leaves(int from) const;
   bool reaches(int to) const;
-  /// "running".
+  /// Returns "running".
   std::string name(int state) const;
 };
 
-/// Jobs, runs and operations.
+/// Returns the tables of jobs, runs and operations.
 const std::vector<const StateTable*>& state_tables();
 
 template <typename State>
@@ -48,8 +48,8 @@ const StateTable& table_of<v1::RunState>();
 template <>
 const StateTable& table_of<v1::OperationState>();
 
-/// SUCCEEDED, FAILED and CANCELLED, and CLOSED for runs. Not UNSPECIFIED, and not what another
-/// version has beside these: whoever waits for the end goes on.
+/// Tells whether a state is final: SUCCEEDED, FAILED and CANCELLED, and CLOSED for runs. Not
+/// UNSPECIFIED, and not what another version has beside these: whoever waits for the end goes on.
 template <typename State>
 bool is_final(State state) {
   const StateTable& table = table_of<State>();
@@ -73,7 +73,7 @@ void move_to(Resource& resource, State state) {
   resource.set_state(state);
 }
 
-/// All tables in Markdown, one after the other, each below a heading of level `level`.
+/// Writes all tables in Markdown, one after the other, each below a heading of level `level`.
 std::string states_markdown(int level);
 
 }  // namespace meshloom::base

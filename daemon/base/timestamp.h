@@ -7,7 +7,7 @@
 
 namespace meshloom::base {
 
-/// "2026-01-31T12:00:00Z"
+/// Returns "2026-01-31T12:00:00Z"
 std::string to_rfc3339(std::chrono::system_clock::time_point time);
 std::string now_rfc3339();
 /// Returns the time for records that programs read: "2026-01-31T12:00:00.250Z".

@@ -8,7 +8,7 @@
 
 namespace meshloom::base {
 
-/// Closed at the end of the scope; -1 is none.
+/// It is closed at the end of the scope; -1 is none.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -22,7 +22,7 @@ class UniqueFd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  /// The caller owns it from here on.
+  /// Lets go of it: the caller owns it from here on.
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);

@@ -8,24 +8,26 @@
 
 namespace meshloom::base {
 
-/// Continuation bytes that follow a first byte; -1 for bytes that begin no character.
+/// Returns the number of continuation bytes that follow a first byte; -1 for bytes that begin no
+/// character.
 int utf8_continuation_bytes(unsigned char first);
-/// Overlong forms, surrogates and code points above U+10FFFF show in the second byte.
+/// Tells whether the second byte fits: overlong forms, surrogates and code points above U+10FFFF
+/// show in the second byte.
 bool utf8_second_byte_fits(unsigned char first, unsigned char second);
 
-/// Whether a byte goes on with a character that bytes before it have begun.
+/// Tells whether a byte goes on with a character that bytes before it have begun.
 constexpr bool utf8_continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0) == 0x80;
 }
 
-/// How many bytes of a text stay, `most` at most, where it is cut between two characters.
+/// Returns how many bytes of a text stay, `most` at most, where it is cut between two characters.
 constexpr std::size_t utf8_cut(std::string_view text, std::size_t most) {
   if (text.size() <= most) return text.size();
   while (most > 0 && utf8_continues(text[most])) --most;
   return most;
 }
 
-/// Whether all of it is UTF-8.
+/// Tells whether all of it is UTF-8.
 bool is_utf8(std::string_view bytes);
 
 /// Returns the text with control characters and bytes that are not UTF-8 written as \xNN; a newline

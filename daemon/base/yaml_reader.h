@@ -11,8 +11,8 @@
 
 namespace meshloom::base {
 
-/// Line (from 1) of every field that a file gave, by its path ("run.training.steps",
-/// "run.optimizer.decay[1]").
+/// SourceLines has the line (from 1) of every field that a file gave, by its path
+/// ("run.training.steps", "run.optimizer.decay[1]").
 using SourceLines = std::map<std::string, int>;
 
 struct YamlLimits {
@@ -21,7 +21,7 @@ struct YamlLimits {
   int nodes = 100'000;  ///< visited, so that aliases of aliases do not multiply
 };
 
-/// The keys of a message in a file, in the order of its schema.
+/// Returns the keys of a message in a file, in the order of its schema.
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 
 /// Fills `message` from YAML text. Keys are the field names, enum values lower case without prefix,
@@ -37,8 +37,8 @@ SourceLines read_yaml(const std::string& text, const std::string& name,
 SourceLines read_yaml_file(const std::filesystem::path& path, google::protobuf::Message* message,
                            const YamlLimits& limits = {});
 
-/// The keys at the top of a file, whatever they are. None of text that read_yaml refuses as no
-/// YAML.
+/// Returns the keys at the top of a file, whatever they are. None of text that read_yaml refuses as
+/// no YAML.
 std::vector<std::string> top_keys(const std::string& text, const YamlLimits& limits = {});
 
 }  // namespace meshloom::base

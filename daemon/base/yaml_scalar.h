@@ -18,10 +18,10 @@ struct YamlScalar {
 std::string set_scalar(const YamlScalar& scalar, const google::protobuf::FieldDescriptor& field,
                        google::protobuf::Message* message);
 
-/// "a whole number", "true or false", "one of adamw, adam, sgd", ...
+/// Returns "a whole number", "true or false", "one of adamw, adam, sgd", ...
 std::string expected_value(const google::protobuf::FieldDescriptor& field);
 
-/// Text for an error: cut after 60 bytes, control characters replaced.
+/// Shortens a text for an error: cut after 60 bytes, control characters replaced.
 std::string shorten(const std::string& text);
 
 }  // namespace meshloom::base

@@ -48,10 +48,10 @@ class Client {
   v1::RunService::Stub& runs() { return *runs_; }
   v1::OperationService::Stub& operations() { return *operations_; }
 
-  /// A unary call with a deadline. What may do a moment later is tried again, kAttempts times in
-  /// all, with growing pauses: UNAVAILABLE, and what gRPC refuses before any handler since all of
-  /// the daemon's threads have calls. Mutating requests carry a request_id or a number, so that a
-  /// repeat is harmless.
+  /// Makes a unary call with a deadline. What may do a moment later is tried again, kAttempts times
+  /// in all, with growing pauses: UNAVAILABLE, and what gRPC refuses before any handler since all
+  /// of the daemon's threads have calls. Mutating requests carry a request_id or a number, so that
+  /// a repeat is harmless.
   template <typename Stub, typename Request, typename Response>
   Response call(Stub& stub,
                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*),

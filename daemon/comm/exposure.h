@@ -11,13 +11,13 @@
 
 namespace meshloom::comm {
 
-/// What MPI calls an exposure and access epoch, as one collective of the group: it has a number, a
-/// deadline and a place in the flight record like the others. As a Work it is done once this rank
+/// An exposure is MPI's exposure and access epoch as one collective of the group: it has a number,
+/// a deadline and a place in the flight record like the others. As a Work it is done once this rank
 /// has released what it reads and every other rank what it reads of this one.
 class Exposure : public Work {
  public:
-  /// The views of a rank, in the order in which it gave them, valid until release(). Waits for that
-  /// rank alone; throws as Work::wait_host does.
+  /// Returns the views of a rank, in the order in which it gave them, valid until release(). Waits
+  /// for that rank alone; throws as Work::wait_host does.
   virtual std::span<const TensorView> of(int rank) = 0;
   /// This rank reads no more.
   virtual void release() = 0;
@@ -25,18 +25,19 @@ class Exposure : public Work {
   void wait_host() override = 0;
 };
 
-/// Every rank of the group calls it with as many views, of any shapes and strides, that stay as
-/// they are until the exposure is done. One whose extent does not lie in a segment of the rank's
-/// SymmetricMemory must be contiguous; it is copied into one. It is counted as a call of `kind`, an
-/// all_gather or all_to_all, in which this rank sends `bytes`. Null on all ranks of a group that
-/// does not share memory, or where there are too many views for it.
+/// Makes an exposure. Every rank of the group calls it with as many views, of any shapes and
+/// strides, that stay as they are until the exposure is done. One whose extent does not lie in a
+/// segment of the rank's SymmetricMemory must be contiguous; it is copied into one. It is counted
+/// as a call of `kind`, an all_gather or all_to_all, in which this rank sends `bytes`. Null on all
+/// ranks of a group that does not share memory, or where there are too many views for it.
 std::unique_ptr<Exposure> expose(ProcessGroup& group, CollectiveKind kind,
                                  std::span<const TensorView> views, std::size_t bytes);
 
-/// Whether peers can read the view where it lies: in a segment of this rank's SymmetricMemory.
+/// Returns whether peers can read the view where it lies: in a segment of this rank's
+/// SymmetricMemory. It asks no other rank.
 bool is_in_symmetric_memory(ProcessGroup& group, const TensorView& view);
 
-/// What an exposure's handle and the state machine behind it share.
+/// An exposure's handle and the state machine behind it share these values.
 struct ExposedViews {
   std::vector<std::vector<TensorView>> peers;  ///< by rank, this one too; empty: not there yet
   bool released = false;

@@ -13,13 +13,13 @@
 
 namespace meshloom::comm {
 
-/// The abort record: who failed first, and how.
+/// Failure is the abort record: who failed first, and how.
 struct Failure {
   int rank = -1;     ///< of the world
   std::string text;  ///< its last collective, kind and text of its error; shortened to 1.5 KB
 };
 
-/// Thrown by waits and calls of every group of the world once a rank has failed.
+/// PeerFailed is thrown by waits and calls of every group of the world once a rank has failed.
 class PeerFailed : public Aborted {
  public:
   PeerFailed(const std::string& what, Failure failure)
@@ -31,15 +31,16 @@ class PeerFailed : public Aborted {
   Failure failure_;
 };
 
-/// Thrown by what a group had in flight, and by further calls, once one of its collectives ended at
-/// its deadline, by an abort or by a dead rank. The failure is not this call's: ranks that met it
-/// first throw its own error, so whoever sees this one is as out of step as they are.
+/// GroupBroken is thrown by what a group had in flight, and by further calls, once one of its
+/// collectives ended at its deadline, by an abort or by a dead rank. The failure is not this
+/// call's: ranks that met it first throw its own error, so whoever sees this one is as out of step
+/// as they are.
 class GroupBroken : public FailedPrecondition {
  public:
   explicit GroupBroken(const std::string& what) : FailedPrecondition(what, "GROUP_POISONED") {}
 };
 
-/// One per rank and world, for all groups of the rank; used by its training thread.
+/// There is one per rank and world, for all groups of the rank; used by its training thread.
 ///
 /// A failure goes like this. The rank that fails calls raise() and recover(). The others' waits
 /// throw PeerFailed, within milliseconds, and they call recover() too; so does a rank that waits
@@ -47,7 +48,7 @@ class GroupBroken : public FailedPrecondition {
 class FailureDomain {
  public:
   struct Recovery {
-    /// What each rank gave to recover(), in rank order.
+    /// The reports hold the text that each rank gave to recover(), in rank order.
     std::vector<std::string> reports;
     /// Every rank had begun the same collectives and none was given up: all groups are as before.
     /// Else groups that come from split() refuse everything from now on (FailedPrecondition,
@@ -57,11 +58,11 @@ class FailureDomain {
   };
 
   virtual ~FailureDomain() = default;
-  /// Recoveries so far.
+  /// Returns the number of recoveries so far.
   virtual std::uint64_t epoch() const = 0;
-  /// The next verb of a program that all ranks run alike. A failure ends waits of the same verb and
-  /// of later ones: ranks that are behind finish earlier verbs, in which nobody has failed. Without
-  /// verbs a failure ends all waits.
+  /// Begins the next verb of a program that all ranks run alike. A failure ends waits of the same
+  /// verb and of later ones: ranks that are behind finish earlier verbs, in which nobody has
+  /// failed. Without verbs a failure ends all waits.
   virtual void begin_verb() = 0;
   /// This rank fails: `error` is kind and text. The first of an epoch is the one that all see.
   virtual void raise(const std::string& error) = 0;
@@ -73,8 +74,8 @@ class FailureDomain {
   /// it too. No buffer of an earlier collective is touched afterwards. Throws DeadlineExceeded
   /// if a rank does not come; the ranks are then lost to each other.
   virtual Recovery recover(const std::string& report) = 0;
-  /// Called on the rank that raises, before it meets the others: to tell ranks that wait for
-  /// nothing.
+  /// Sets what is called on the rank that raises, before it meets the others: to tell ranks that
+  /// wait for nothing.
   virtual void on_raise(std::function<void(std::uint64_t epoch, const Failure&)> callback) = 0;
 };
 

@@ -13,17 +13,17 @@
 
 namespace meshloom::comm {
 
-/// The checks of the buffers of one call. The first of them says where all lie: in host memory or
-/// in that of the group's device.
+/// CallBuffers makes the checks of the buffers of one call. The first of them says where all lie:
+/// in host memory or in that of the group's device.
 class CallBuffers {
  public:
   /// Both outlive it.
   CallBuffers(const char* collective, const std::optional<GroupDevice>& device)
       : collective_(collective), device_(device) {}
 
-  /// A contiguous view; `what` is its name in errors.
+  /// Throws InvalidArgument unless the view is contiguous; `what` is its name in errors.
   void check_buffer(const TensorView& view, const char* what);
-  /// One buffer per rank, all of `dtype`.
+  /// Throws InvalidArgument unless there is one buffer per rank, all of `dtype`.
   void check_parts(std::span<const TensorView> parts, int size, DType dtype, const char* what);
 
  private:
@@ -39,10 +39,10 @@ void check_same_size(const TensorView& a, const TensorView& b, const char* colle
 /// Throws Unimplemented if no group reduces the dtype, InvalidArgument if it has no such reduction.
 void check_reducible(DType dtype, ReduceOp op, const char* collective);
 void check_peer(const char* collective, int peer, int rank, int size, int tag);
-/// Every rank of a group of `size` exactly once.
+/// Throws InvalidArgument unless the parts hold every rank of a group of `size` exactly once.
 void check_partition(const std::vector<std::vector<int>>& parts, int size);
 
-/// The part that holds `rank`.
+/// Returns the part that holds `rank`.
 const std::vector<int>& part_of(const std::vector<std::vector<int>>& parts, int rank);
 /// Copies host memory unless both are the same.
 void copy_bytes(const TensorView& to, const TensorView& from);

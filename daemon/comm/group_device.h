@@ -14,9 +14,10 @@ class Backend;
 
 namespace meshloom::comm {
 
-/// A device of this rank whose memory calls of a group may show instead of the host's, and the
-/// stream that computes there. A call begins behind all that the stream was given before it, and
-/// its results are there for all that the stream is given once the call's Work is done.
+/// GroupDevice is a device of this rank whose memory calls of a group may show instead of the
+/// host's, and the stream that computes there. A call begins behind all that the stream was given
+/// before it, and its results are there for all that the stream is given once the call's Work is
+/// done.
 struct GroupDevice {
   Device device;
   kernels::Backend* backend = nullptr;  ///< of the device; outlives the groups

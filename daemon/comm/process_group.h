@@ -23,17 +23,18 @@ class SymmetricMemory;
 
 /// kAvg is the sum divided by the number of ranks before it is rounded, of floating dtypes alone.
 enum class ReduceOp : std::uint8_t { kSum, kMax, kMin, kAvg, kProd };
-/// "sum", "max", "min", "avg" or "prod".
+/// Returns "sum", "max", "min", "avg" or "prod".
 const char* reduce_op_name(ReduceOp op);
 
-/// How an all_reduce goes. All give the same bits; kAuto takes what is faster for the size.
+/// The algorithm says how an all_reduce goes. All give the same bits; kAuto takes what is faster
+/// for the size.
 enum class AllReduceAlgorithm : std::uint8_t {
   kAuto,
   kOneShot,  ///< every rank gets the data of all and sums by itself
   kTwoShot,  ///< every rank sums its part and gives it to all
 };
 
-/// Raised by anyone who knows that the other ranks will not come; checked by every poll.
+/// It is raised by anyone who knows that the other ranks will not come; checked by every poll.
 struct AbortFlag {
   std::atomic<bool> raised{false};
 };
@@ -51,8 +52,8 @@ struct GroupOptions {
 struct CommCounter {
   std::uint64_t calls = 0;
   std::uint64_t bytes_sent = 0;
-  /// What this rank copied to and from staging memory: in collectives over symmetric memory, where
-  /// 0 says that the tensors lie in it, and between a device and the host.
+  /// A rank counts the bytes here that it copied to and from staging memory: in collectives over
+  /// symmetric memory, where 0 says that the tensors lie in it, and between a device and the host.
   std::uint64_t bytes_staged = 0;
 };
 
@@ -64,7 +65,9 @@ struct CommCounter {
 /// hosts, some of which have several ranks, each host is reduced in rank order, and then the hosts
 /// in the order of their lowest ranks. After an error the group is poisoned: further calls throw
 /// FailedPrecondition. Once a rank of the world has failed alone (see failure.h), waits and calls
-/// throw PeerFailed until all have recovered.
+/// throw PeerFailed until all have recovered. A call whose own arguments are wrong (views that are
+/// not contiguous, other dtypes or sizes than stated, a root that is no rank) throws
+/// InvalidArgument, and Unimplemented for a reduction of float8; then it has begun nothing.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -75,63 +78,75 @@ class ProcessGroup {
   /// Reduces `data` in place. Every rank names the same algorithm.
   virtual WorkPtr all_reduce(const TensorView& data, ReduceOp op,
                              AllReduceAlgorithm = AllReduceAlgorithm::kAuto) = 0;
-  /// outputs[r] receives rank r's input; sizes may differ between ranks and be 0. outputs[rank] may
-  /// be input.
+  /// Gathers the inputs of all: outputs[r] receives rank r's input; sizes may differ between ranks
+  /// and be 0. outputs[rank] may be input.
   virtual WorkPtr all_gather(std::span<const TensorView> outputs, const TensorView& input) = 0;
-  /// inputs[r] is this rank's contribution to rank r; output = the sum over ranks of inputs[rank].
+  /// Reduces and scatters: inputs[r] is this rank's contribution to rank r; output = the sum over
+  /// ranks of inputs[rank].
   virtual WorkPtr reduce_scatter(const TensorView& output, std::span<const TensorView> inputs,
                                  ReduceOp op) = 0;
-  /// inputs[r] goes to rank r, outputs[r] comes from it; sizes agree pairwise.
+  /// Exchanges pieces: inputs[r] goes to rank r, outputs[r] comes from it; sizes agree pairwise.
   virtual WorkPtr all_to_all(std::span<const TensorView> outputs,
                              std::span<const TensorView> inputs) = 0;
   /// Does what all_to_all does, as one set of direct messages: counted and recorded as "send_recv",
   /// once.
   virtual WorkPtr send_recv(std::span<const TensorView> outputs,
                             std::span<const TensorView> inputs) = 0;
+  /// Broadcasts in place: `data`, as large on every rank, is read on the root and written
+  /// elsewhere.
   virtual WorkPtr broadcast(const TensorView& data, int root) = 0;
-  /// output receives the root's inputs[rank]; `inputs` is read on the root alone. output may be
-  /// the root's own input.
+  /// Scatters the root's inputs: output receives the root's inputs[rank]; `inputs` is read on the
+  /// root alone. output may be the root's own input.
   virtual WorkPtr scatter(const TensorView& output, std::span<const TensorView> inputs,
                           int root) = 0;
-  /// outputs[r] on the root receives rank r's input; sizes may differ between ranks and be 0.
-  /// `outputs` is read on the root alone. outputs[root] may be the root's own input.
+  /// Gathers on the root: outputs[r] on the root receives rank r's input; sizes may differ between
+  /// ranks and be 0. `outputs` is read on the root alone. outputs[root] may be the root's own
+  /// input.
   virtual WorkPtr gather(std::span<const TensorView> outputs, const TensorView& input,
                          int root) = 0;
+  /// Both move one message between two ranks, which alone call them; a receive is as large as its
+  /// send. Messages of two ranks with one tag, 0 .. 2^29 - 1, come in the order of their sends.
+  /// Throws InvalidArgument for another tag and for a peer that is this rank or none of the group.
   virtual WorkPtr send(const TensorView& data, int destination, int tag) = 0;
   virtual WorkPtr recv(const TensorView& data, int source, int tag) = 0;
+  /// Its Work is done once every rank has called it.
   virtual WorkPtr barrier() = 0;
 
-  /// A group of some of these ranks: parts[i] lists ranks of this group, and the caller gets the
-  /// group of the part that holds it, its members in the order of the list. Every rank of this
+  /// Makes a group of some of these ranks: parts[i] lists ranks of this group, and the caller gets
+  /// the group of the part that holds it, its members in the order of the list. Every rank of this
   /// group calls it with the same parts (which hold each rank once), at a moment when none of its
   /// collectives is in flight.
   virtual std::unique_ptr<ProcessGroup> split(const std::vector<std::vector<int>>& parts,
                                               const std::string& name) = 0;
 
+  /// Returns what this rank has counted since reset_counters(), of a collective by its name
+  /// ("all_reduce"), or of all that were called. Zeros for a name that was not called.
   virtual CommCounter counter(const std::string& collective) const = 0;
   virtual std::map<std::string, CommCounter> counters() const = 0;
   virtual void reset_counters() = 0;
-  /// The last collectives of this group, oldest first, one line each: sequence number, name, bytes,
-  /// state, times.
+  /// Returns the last collectives of this group, oldest first, one line each: sequence number,
+  /// name, bytes, state, times.
   virtual std::string flight_record() const = 0;
 
-  /// What all groups of this rank do when a rank fails alone; null for a group of one rank.
+  /// Returns the domain by which all groups of this rank act when a rank fails alone; null for a
+  /// group of one rank. Valid as long as this group.
   virtual FailureDomain* failures() { return nullptr; }
 
-  /// The device whose memory calls may show, as GroupOptions gave it.
+  /// Returns the device whose memory calls may show, as GroupOptions gave it.
   virtual std::optional<GroupDevice> device() const { return std::nullopt; }
 
-  /// Host memory of this rank in which data of this group's collectives is not copied; the same one
-  /// for all groups of the rank. Null if the group has none, as one with a device.
+  /// Returns the host memory of this rank in which data of this group's collectives is not copied;
+  /// the same one for all groups of the rank. Null if the group has none, as one with a device.
   virtual std::shared_ptr<SymmetricMemory> symmetric_memory() { return nullptr; }
 
-  /// What the bits of its sums depend on beside the order of its ranks: the host of each rank, and
-  /// the version of the table of ways between hosts. Empty where sums are in rank order.
+  /// Returns the facts that the bits of its sums depend on beside the order of its ranks: the host
+  /// of each rank, and the version of the table of ways between hosts. Empty where sums are in rank
+  /// order.
   virtual std::string hosts() const { return {}; }
 };
 
-/// A group of this rank alone: every collective is done when it is issued, and costs a copy where
-/// input and output differ.
+/// Makes a group of this rank alone: every collective is done when it is issued, and costs a copy
+/// where input and output differ.
 std::unique_ptr<ProcessGroup> make_single_process_group(const GroupOptions& = {});
 
 }  // namespace meshloom::comm

@@ -29,7 +29,8 @@ enum class CollectiveKind : std::uint8_t {
 inline constexpr std::size_t kCollectiveKinds = static_cast<std::size_t>(CollectiveKind::kRecv) + 1;
 
 const char* kind_name(CollectiveKind);
-/// What calls of this kind are counted as: sends and receives are messages of "send_recv".
+/// Returns the name that calls of this kind are counted under: sends and receives are messages of
+/// "send_recv".
 const char* counter_name(CollectiveKind);
 
 /// A Signature is the same on all ranks of a group that are in the same collective, but for
@@ -50,7 +51,7 @@ struct Signature {
 };
 static_assert(sizeof(Signature) == 40);
 
-/// "all_gather #12 of float32, 4096 elements, 640 bytes between the two".
+/// Returns "all_gather #12 of float32, 4096 elements, 640 bytes between the two".
 std::string to_string(const Signature&);
 
 /// `shares` are those of all ranks; or all of the data, if every rank has all.
@@ -59,13 +60,13 @@ Signature make_signature(CollectiveKind, DType, std::span<const TensorView> shar
 /// data.
 Signature make_signature(CollectiveKind, DType, int root = -1);
 
-/// Thrown if a message belongs to another collective than the receive that it met.
+/// It is thrown if a message belongs to another collective than the receive that it met.
 class SignatureDiffers : public InternalError {
  public:
   SignatureDiffers(const Signature& mine, const Signature& theirs);
   const Signature& mine() const { return mine_; }
   const Signature& theirs() const { return theirs_; }
-  /// Rank of the group that sent `theirs`; -1 if not known yet.
+  /// Returns the rank of the group that sent `theirs`; -1 if not known yet.
   int peer() const { return peer_; }
   void set_peer(int peer) { peer_ = peer; }
 

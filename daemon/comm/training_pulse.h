@@ -31,7 +31,7 @@ class TrainingPulse {
   }
   void end_command() { begin_command(0); }
 
-  /// A group's name as begin_collective takes it; it stays as long as the pulse.
+  /// Keeps a group's name as begin_collective takes it; it stays as long as the pulse.
   const std::string* keep_name(const std::string& group) {
     const std::lock_guard lock(mutex_);
     return &*groups_.insert(group).first;

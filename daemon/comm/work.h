@@ -11,9 +11,9 @@ namespace meshloom::comm {
 
 using Clock = std::chrono::steady_clock;
 
-/// Issued by a ProcessGroup. No thread works behind it: data moves in poll() and the waits. Buffers
-/// given to the collective stay untouched and alive until it is done. Used by the rank's training
-/// thread alone.
+/// A Work is issued by a ProcessGroup. No thread works behind it: data moves in poll() and the
+/// waits. Buffers given to the collective stay untouched and alive until it is done. Used by the
+/// rank's training thread alone.
 class Work {
  public:
   virtual ~Work() = default;

@@ -8,23 +8,25 @@
 
 namespace meshloom::command_line {
 
-/// A word that may stand behind a command: a command below it, or an option.
+/// CommandWord is a word that may stand behind a command: a command below it, or an option.
 struct CommandWord {
   std::string word;
   std::string text;  ///< the first line of its help
 };
 
-/// A command with what is understood behind it, options of the commands above it included.
+/// CommandEntry is a command with what is understood behind it, options of the commands above it
+/// included.
 struct CommandEntry {
   std::string path;  ///< "job submit"; empty for the program itself
   std::vector<CommandWord> commands;
   std::vector<CommandWord> options;  ///< with their dashes
 };
 
-/// Every command of the program, each before those below it.
+/// Returns every command of the program, each before those below it.
 std::vector<CommandEntry> list_commands(const CLI::App& app);
 
-/// Whether this is a group of options, which has no name, or a command. Filters of get_subcommands.
+/// Tells whether this is a group of options, which has no name, or a command. Filters of
+/// get_subcommands.
 bool is_group(const CLI::App* app);
 bool is_command(const CLI::App* app);
 

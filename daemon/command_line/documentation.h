@@ -8,7 +8,7 @@
 
 namespace meshloom::command_line {
 
-/// A script that the shell reads: completes commands and options, and files elsewhere.
+/// Writes a script that the shell reads: completes commands and options, and files elsewhere.
 std::string bash_completion(const CLI::App& app);
 std::string zsh_completion(const CLI::App& app);
 std::string fish_completion(const CLI::App& app);
@@ -17,7 +17,7 @@ constexpr const char* kShells[] = {"bash", "zsh", "fish"};
 /// Returns the completion script for `shell`, which is one of kShells.
 std::string completion(const CLI::App& app, const std::string& shell);
 
-/// The page of section 1 in roff: what --help says of the program and of every command.
+/// Writes the page of section 1 in roff: what --help says of the program and of every command.
 std::string manual_page(const CLI::App& app, const std::string& version);
 
 }  // namespace meshloom::command_line

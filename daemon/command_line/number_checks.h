@@ -26,17 +26,17 @@ CLI::Validator make(const char* name, const char* expected, Fits fits) {
 
 }  // namespace number_checks
 
-/// Above 0.
+/// Checks that a number is above 0.
 inline CLI::Validator positive() {
   return number_checks::make("POSITIVE", "a number above 0", [](double v) { return v > 0; });
 }
-/// 0 or more.
+/// Checks that a number is 0 or more.
 inline CLI::Validator not_negative() {
   return number_checks::make("NONNEGATIVE", "0 or more", [](double v) { return v >= 0; });
 }
 
-/// Bytes as the number of a text with its unit, 80GB (by 1000) or 24GiB (by 1024): a bare number
-/// leaves open what it counts. For transform().
+/// Reads bytes as the number of a text with its unit, 80GB (by 1000) or 24GiB (by 1024): a bare
+/// number leaves open what it counts. For transform().
 inline CLI::Validator size_with_unit() {
   return CLI::Validator(
       [as_size = CLI::AsSizeValue(true)](std::string& text) -> std::string {

@@ -8,14 +8,15 @@
 
 namespace meshloom::command_line {
 
-/// An option that a command does not have, with what else stands there.
+/// UnknownOption is an option that a command does not have, with what else stands there.
 struct UnknownOption {
   std::string path;   ///< the command's, without the program's name: "job edit"
   std::string name;   ///< with its dashes
   std::string value;  ///< what was meant as its value, perhaps; may be empty
 };
 
-/// What a program knows of such an option beside its names, as half a sentence; empty if nothing.
+/// Tells what a program knows of such an option beside its names, as half a sentence; empty if
+/// nothing.
 using OptionHint = std::function<std::string(const UnknownOption&)>;
 
 /// Tells what a program knows of a word that is no command behind `path`, as half a sentence; empty

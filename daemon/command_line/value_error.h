@@ -8,8 +8,8 @@
 
 namespace meshloom::command_line {
 
-/// The options that are understood behind a command, those of the commands above it and of groups
-/// included.
+/// Returns the options that are understood behind a command, those of the commands above it and of
+/// groups included.
 std::vector<const CLI::Option*> options_of(const CLI::App& command);
 
 /// Says what is wrong with a line that was refused for a value: "--seed: is abc, expected a whole

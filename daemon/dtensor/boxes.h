@@ -10,10 +10,10 @@ namespace meshloom::dtensor {
 using planner::Box;
 using planner::Boxes;
 
-/// to[box.to] = from[box.from], both of one dtype.
+/// Sets to[box.to] = from[box.from], both of one dtype.
 void copy_boxes(const kernels::KernelContext&, kernels::Backend&, const Boxes&,
                 const TensorView& to, const TensorView& from);
-/// All blocks one after the other, each row-major, into (or out of) dense memory.
+/// Copies all blocks one after the other, each row-major, into (or out of) dense memory.
 void pack_boxes(const kernels::KernelContext&, kernels::Backend&, const Boxes&, void* packed,
                 const TensorView& from);
 void unpack_boxes(const kernels::KernelContext&, kernels::Backend&, const Boxes&,

@@ -36,7 +36,7 @@ struct Decided {
 /// thread; entries stay where they are.
 class DecisionCache {
  public:
-  /// Layouts of the inputs; null if left out.
+  /// Specs are layouts of the inputs; null if left out.
   using Specs = std::span<const planner::DTensorSpec* const>;
 
   /// Returns null if there is none.

@@ -16,7 +16,7 @@ class StepCache;
 
 class DeviceMesh;
 
-/// Where a mesh lies in the one that it was taken from.
+/// The frame says where a mesh lies in the one that it was taken from.
 struct MeshFrame {
   DeviceMesh* root = nullptr;  ///< the mesh that was not taken from another one
   DeviceMesh* mesh = nullptr;  ///< that has `layout`; null if dims of the root were flattened
@@ -39,29 +39,31 @@ class DeviceMesh {
   DeviceMesh& operator=(const DeviceMesh&) = delete;
 
   const std::shared_ptr<const planner::MeshLayout>& layout() const { return layout_; }
-  /// False on a rank of the parent that the mesh leaves out; such a rank holds empty local tensors.
+  /// Returns false on a rank of the parent that the mesh leaves out; such a rank holds empty local
+  /// tensors.
   bool member() const { return rank_ >= 0; }
   /// Returns this rank's number in the mesh; -1 if it is not a member.
   int rank() const { return rank_; }
-  /// One per mesh dim; empty if not a member.
+  /// Returns one coordinate per mesh dim; empty if not a member.
   const std::vector<int>& coordinates() const { return coordinates_; }
   comm::ProcessGroup& parent() const { return parent_; }
-  /// Mesh rank i is this rank of the parent.
+  /// Returns by mesh rank the rank of the parent: mesh rank i is this rank of the parent.
   const std::vector<int>& parent_ranks() const { return parent_ranks_; }
 
-  /// The ranks that differ from this one along `mesh_dim` only. Groups are for members only:
-  /// throws FailedPrecondition on another rank.
+  /// Returns the group of the ranks that differ from this one along `mesh_dim` only. Groups are for
+  /// members only: throws FailedPrecondition on another rank.
   comm::ProcessGroup& group(int mesh_dim);
-  /// The ranks that differ along these dims only, numbered row-major in the listed order.
+  /// Returns the group of the ranks that differ along these dims only, numbered row-major in the
+  /// listed order.
   comm::ProcessGroup& group(const std::vector<int>& mesh_dims);
-  /// All ranks of the mesh in its order.
+  /// Returns the group of all ranks of the mesh in its order.
   comm::ProcessGroup& whole_group();
   /// Returns a group of all ranks of the mesh in its order, for agreements that are not to count as
   /// communication.
   comm::ProcessGroup& control_group();
 
-  /// The mesh of these dims alone that this rank is in, in the listed order, with groups and
-  /// counters of its own; it lives as long as this mesh at most. A name that stands for several
+  /// Returns the mesh of these dims alone that this rank is in, in the listed order, with groups
+  /// and counters of its own; it lives as long as this mesh at most. A name that stands for several
   /// dims (MeshLayout::with_flattened_name, or `flattened`) gives one dim of that name. Every
   /// member calls it. Throws NotFound naming a dim that is not there.
   std::unique_ptr<DeviceMesh> sub_mesh(const std::vector<std::string>& dim_names);
@@ -73,16 +75,16 @@ class DeviceMesh {
   /// Sums over all groups of this mesh, by collective; a group of one rank counts nothing.
   std::map<std::string, comm::CommCounter> counters() const;
   void reset_counters();
-  /// The last collectives of every group, one line each under the group's name.
+  /// Returns the last collectives of every group, one line each under the group's name.
   std::string flight_record() const;
 
   const MeshFrame& frame() const { return frame_; }
 
-  /// What this rank worked out for the steps of plans it has run; for redistribution alone.
+  /// Returns what this rank worked out for the steps of plans it has run; for redistribution alone.
   StepCache& step_cache() { return *step_cache_; }
 
  private:
-  /// One dim of a sub-mesh: the dims of this mesh that it is made of.
+  /// NamedDims is one dim of a sub-mesh: the dims of this mesh that it is made of.
   struct NamedDims {
     std::string name;
     std::vector<int> dims;

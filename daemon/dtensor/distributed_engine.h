@@ -12,15 +12,15 @@
 
 namespace meshloom::dtensor {
 
-/// What ops may do to inputs whose layout is not one that they take.
+/// Ops may do this to inputs whose layout is not one that they take.
 enum class Redistributing {
   kFreely,
   kWithoutMessages,  ///< a replicated tensor may be sharded, for example
   kNever,
 };
 
-/// One per rank and mesh; every rank of the mesh has one and runs the same ops in the same order.
-/// Outlives the tensors it laid out. Used by the rank's training thread.
+/// There is one per rank and mesh; every rank of the mesh has one and runs the same ops in the same
+/// order. Outlives the tensors it laid out. Used by the rank's training thread.
 ///
 /// What an op needs is decided once for its input layouts and attributes, and kept. Gradients: an
 /// input that has to be redistributed takes its gradient back with that; one that is Replicate and
@@ -46,13 +46,13 @@ class DistributedEngine final : public LayoutEngine {
   /// implementation that was registered before. Those of ops::distributed_ops() are there from the
   /// start. Every rank registers the same, between ops.
   void register_implementation(const DistributedOp& implementation);
-  /// The one that is registered for the op; null: none. Stays until another is.
+  /// Returns the implementation that is registered for the op; null: none. Stays until another is.
   const DistributedOp* implementation_of(planner::OpId op) const;
-  /// From now on the op has none.
+  /// Removes the implementation: from now on the op has none.
   void remove_implementation(planner::OpId op);
 
   const MeshContext& context() const { return context_; }
-  /// Ops decided so far.
+  /// Returns the number of ops decided so far.
   std::size_t decisions() const { return decisions_.size(); }
   bool implicit_replication() const { return implicit_replication_; }
   void set_implicit_replication(bool allowed) { implicit_replication_ = allowed; }

@@ -10,8 +10,8 @@
 
 namespace meshloom::dtensor {
 
-/// What such a rank holds of a tensor of this global shape: no elements, or a zero if the shape
-/// has no dims.
+/// Returns what a rank outside the mesh holds of a tensor of this global shape: no elements, or a
+/// zero if the shape has no dims.
 Tensor outside_local(ExecutionContext& context, const Shape& global, DType dtype);
 
 /// Makes, in place of running the op, results of the dtypes that the members get. The graph is like

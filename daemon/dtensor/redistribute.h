@@ -14,13 +14,14 @@
 
 namespace meshloom::dtensor {
 
-/// What redistribution needs of a rank and mesh.
+/// Redistribution needs this of a rank and mesh.
 struct MeshContext {
   DeviceMesh& mesh;
   planner::PlanCache& plans;
 };
 
-/// The mesh of a redistribution, or the two between which it goes. All outlive the graph.
+/// RedistributeMeshes is the mesh of a redistribution, or the two between which it goes. All
+/// outlive the graph.
 struct RedistributeMeshes {
   RedistributeMeshes(const MeshContext& context)  // NOLINT: one mesh stands for both
       : from(&context.mesh), to(&context.mesh), plans(&context.plans) {}
@@ -41,8 +42,9 @@ struct RedistributeDtypes {
   std::optional<DType> backward = std::nullopt;
 };
 
-/// A redistribution whose first collective is in flight. Later steps of its plan run in wait().
-/// Dropped before wait() it poisons its group, as any Work does. Backward is not asynchronous.
+/// RedistributeWork is a redistribution whose first collective is in flight. Later steps of its
+/// plan run in wait(). Dropped before wait() it poisons its group, as any Work does. Backward is
+/// not asynchronous.
 class RedistributeWork {
  public:
   /// `local` is this rank's local tensor in layout specs.from, on the first mesh. Every rank of the

@@ -8,12 +8,12 @@ namespace meshloom::dtensor {
 
 struct RedistributeSpecs {
   planner::SpecPtr from, to;  ///< of the values
-  /// How the gradient of the result is held, and how that of the input is to be: backward goes from
-  /// the first to the second. Null: no gradient is recorded.
+  /// The first says how the gradient of the result is held, the second how that of the input is to
+  /// be: backward goes from the first to the second. Null: no gradient is recorded.
   planner::SpecPtr grad_of_to = nullptr, grad_of_from = nullptr;
 };
 
-/// The layout with Partial replaced by Replicate; the same object if none is Partial.
+/// Returns the layout with Partial replaced by Replicate; the same object if none is Partial.
 inline planner::SpecPtr without_partial(const planner::SpecPtr& spec) {
   if (!spec->has_partial()) return spec;
   planner::Placements placements = spec->placements();

@@ -15,13 +15,14 @@ class SpecTable {
  public:
   explicit SpecTable(planner::MeshPtr mesh) : mesh_(std::move(mesh)) {}
 
-  /// The table's own object for an equal layout. Throws InvalidArgument for one on another mesh.
+  /// Returns the table's own object for an equal layout. Throws InvalidArgument for one on another
+  /// mesh.
   planner::SpecPtr intern(const planner::SpecPtr& spec);
   /// Returns the spec with Partial replaced by Replicate.
   planner::SpecPtr gradient_of(const planner::SpecPtr& spec);
-  /// The shared handle of one of the table's layouts.
+  /// Returns the shared handle of one of the table's layouts.
   planner::SpecPtr find(const planner::DTensorSpec* spec) const { return known_.at(spec); }
-  /// R on every mesh dim.
+  /// Returns the layout with R on every mesh dim.
   planner::SpecPtr replicated(const Shape& shape);
   /// Lets go of layouts that nobody else holds; the others stay the same objects.
   void forget_unused();

@@ -13,7 +13,7 @@
 
 namespace meshloom::dtensor {
 
-/// What this rank sends to or gets from one member of the step's group.
+/// This rank sends a message to one member of the step's group, or gets it from there.
 struct Message {
   Boxes boxes;
   Shape shape;               ///< of the memory it travels in
@@ -33,7 +33,7 @@ struct StepRecipe {
   /// By member. all_gather: receives are whole local tensors; reduce_scatter: sends are laid out as
   /// the receiver's local tensor; all_to_all and send_recv: blocks one after the other.
   std::vector<Message> sends, receives;
-  /// What stays on this rank: slice, all_to_all, send_recv, S -> P.
+  /// These boxes stay on this rank: slice, all_to_all, send_recv, S -> P.
   Boxes own;
   comm::ReduceOp reduce = comm::ReduceOp::kSum;
   double scale = 1.0;       ///< of what was reduced or converted
@@ -47,18 +47,19 @@ struct StepRecipe {
 /// Collective if the step's group is used for the first time. Throws InternalError for a step
 /// that no planner makes (a Partial source in an all_to_all).
 StepRecipe make_recipe(const planner::RedistributeStep& step, DeviceMesh& mesh);
-/// A step of direct messages from one mesh to another, called by all ranks of `group`, which are
-/// these members of the meshes. A rank outside a mesh holds a tensor of shape [0] there.
+/// Makes a step of direct messages from one mesh to another, called by all ranks of `group`, which
+/// are these members of the meshes. A rank outside a mesh holds a tensor of shape [0] there.
 StepRecipe make_crossing_recipe(const planner::RedistributeStep& step, comm::ProcessGroup& group,
                                 const planner::StepMembers& members);
 
 using Recipes = std::vector<StepRecipe>;
 
-/// By the plan's address, checked against what it says, since plans may go and others take their
-/// place. Forgets all if it grows beyond kMostPlans (shapes that never come again).
+/// It finds recipes by the plan's address, checked against what it says, since plans may go and
+/// others take their place. Forgets all if it grows beyond kMostPlans (shapes that never come
+/// again).
 class StepCache {
  public:
-  /// Held by runs in flight beyond the cache.
+  /// Returns the recipes, which are held by runs in flight beyond the cache.
   const std::shared_ptr<Recipes>& recipes(const planner::RedistributePlan& plan, DeviceMesh& mesh);
 
  private:

@@ -8,7 +8,7 @@
 
 namespace meshloom::dtensor {
 
-/// Issues its collective when made; memory it uses stays alive with it.
+/// A StepRun issues its collective when made; memory it uses stays alive with it.
 class StepRun {
  public:
   /// `input` is this rank's local tensor before the step. `may_overwrite`: nobody else holds it.

@@ -23,10 +23,11 @@ struct LaunchOptions {
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 EnvironmentLookup process_environment();
 
-/// mpirun with its arguments, the program first.
+/// Returns mpirun with its arguments, the program first.
 std::vector<std::string> launch_arguments(const LaunchOptions& options);
 
-/// What Open MPI 4 (OMPI_) and 5 (PRTE_) need in their environment, without what is set already:
+/// Returns what Open MPI 4 (OMPI_) and 5 (PRTE_) need in their environment, without what is set
+/// already:
 ///   - both refuse root unless it confirms that it means it;
 ///   - Open MPI 4 kills all ranks a second after it was asked to end them or one has died, too soon
 ///     for the others to find and tell the cause. Eight seconds do. Open MPI 5 kills them after
@@ -34,12 +35,12 @@ std::vector<std::string> launch_arguments(const LaunchOptions& options);
 /// How OpenMP's threads wait the daemon arranges for itself (base/quiet_threads.h).
 std::map<std::string, std::string> launch_variables(bool as_root, const EnvironmentLookup& lookup);
 
-/// The first executable file of that name in the folders of PATH; nothing if there is none.
+/// Returns the first executable file of that name in the folders of PATH; nothing if there is none.
 std::optional<std::filesystem::path> find_program(const std::string& name,
                                                   const std::string& path_variable);
 
-/// The two programs that a launch needs. meshloomd is looked for beside this program first. Throws
-/// NotFound (PROGRAM_MISSING) saying how to get what is missing.
+/// Finds the two programs that a launch needs. meshloomd is looked for beside this program first.
+/// Throws NotFound (PROGRAM_MISSING) saying how to get what is missing.
 void find_programs(LaunchOptions* options);
 
 }  // namespace meshloom::launch

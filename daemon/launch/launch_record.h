@@ -11,8 +11,8 @@
 
 namespace meshloom::launch {
 
-/// One process of one host. Numbers of processes are used again: with the time of its start since
-/// the boot of the host, a number means one process alone.
+/// ProcessIdentity names one process of one host. Numbers of processes are used again: with the
+/// time of its start since the boot of the host, a number means one process alone.
 struct ProcessIdentity {
   pid_t pid = 0;
   std::uint64_t start_time = 0;  ///< in ticks since boot
@@ -28,7 +28,8 @@ bool same_boot(const ProcessIdentity& process);
 /// Returns whether it still runs on this host.
 bool runs(const ProcessIdentity& process);
 
-/// The one spelling by which a state dir is known: absolute, without dots and a slash at its end.
+/// Returns the one spelling by which a state dir is known: absolute, without dots and a slash at
+/// its end.
 std::filesystem::path normal_folder(const std::filesystem::path& folder);
 
 /// A LaunchRecord lies in STATE_DIR/launch.json while the daemon runs; it stays there if the daemon
@@ -40,15 +41,15 @@ struct LaunchRecord {
   std::filesystem::path log;  ///< what mpirun and the ranks print
 };
 
-/// Nothing if `state_dir` has none. Throws FailedPrecondition (LAUNCH_RECORD_DAMAGED) for a file
-/// that is none.
+/// Returns the record; nothing if `state_dir` has none. Throws FailedPrecondition
+/// (LAUNCH_RECORD_DAMAGED) for a file that is none.
 std::optional<LaunchRecord> read_record(const std::filesystem::path& state_dir);
-/// Whole or not at all. Throws as base::replace_file().
+/// Writes it whole or not at all. Throws as base::replace_file().
 void write_record(const LaunchRecord& record);
 /// Removes the record, unless another launch has written its own meanwhile. Returns whether it did.
 bool remove_record(const LaunchRecord& record);
 
-/// The address of a daemon on this folder, as it was written; empty if there is none.
+/// Returns the address of a daemon on this folder, as it was written; empty if there is none.
 std::string written_address(const std::filesystem::path& state_dir);
 
 /// Returns whether a folder is this account's own: what lies in another's may be a trap.

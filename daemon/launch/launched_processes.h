@@ -16,14 +16,14 @@ class LaunchedProcesses {
   explicit LaunchedProcesses(LaunchRecord record) : record_(std::move(record)) {}
 
   const LaunchRecord& record() const { return record_; }
-  /// Whether mpirun still runs.
+  /// Tells whether mpirun still runs.
   bool launcher_runs() const { return runs(record_.launcher); }
   /// Returns the processes of the launch that still run: the session that mpirun leads. Where
   /// mpirun has gone, a session of its number may be another one: then only processes that were
   /// given this state dir count.
   std::vector<pid_t> members() const;
   bool ended() const;
-  /// A process of this host, such as a rank, belongs to the launch.
+  /// Tells whether a process of this host, such as a rank, belongs to the launch.
   bool owns(pid_t pid) const;
 
   /// Asks mpirun by SIGTERM to end its ranks: it kills them after odls_base_sigkill_timeout (Open
@@ -31,7 +31,8 @@ class LaunchedProcesses {
   void ask_to_end() const;
   /// Kills all members, again and again until none is left or `patience` is over.
   bool kill_all(std::chrono::milliseconds patience) const;
-  /// ask_to_end(), and kill_all() what is left after `grace`. False if something is left even so.
+  /// Calls ask_to_end(), and kill_all() what is left after `grace`. False if something is left even
+  /// so.
   bool end(std::chrono::milliseconds grace) const;
 
  private:

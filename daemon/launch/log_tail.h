@@ -7,8 +7,9 @@
 
 namespace meshloom::launch {
 
-/// The last lines of a log, each with its newline, without what mpirun prints below every program
-/// that failed: that a process has ended with another code than 0. Empty if there is no log.
+/// Returns the last lines of a log, each with its newline, without what mpirun prints below every
+/// program that failed: that a process has ended with another code than 0. Empty if there is no
+/// log.
 std::string last_lines(const std::filesystem::path& log, int count);
 
 }  // namespace meshloom::launch

@@ -8,7 +8,7 @@
 
 namespace meshloom::launch {
 
-/// What meshloomd makes of its flags, its environment and its config file (meshloomd --check).
+/// meshloomd makes this of its flags, its environment and its config file (meshloomd --check).
 struct StartCheck {
   std::filesystem::path state_dir;  ///< absolute
   bool listen_given = false;        ///< The user names the address; else it is the default.

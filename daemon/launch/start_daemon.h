@@ -26,8 +26,8 @@ class LaunchTurn {
   base::UniqueFd lock_;
 };
 
-/// mpirun in a session of its own, without a terminal: no Ctrl-C reaches it, and it outlives this
-/// program. It gets no descriptor that this program was started with. What it prints goes to
+/// Starts mpirun in a session of its own, without a terminal: no Ctrl-C reaches it, and it outlives
+/// this program. It gets no descriptor that this program was started with. What it prints goes to
 /// STATE_DIR/logs/daemon.log; that of the start before is kept as daemon.log.1. Its record is
 /// written before mpirun runs. Throws IoError if it cannot be started.
 LaunchRecord start_daemon(const LaunchOptions& options, const LaunchTurn& turn);
@@ -42,7 +42,8 @@ enum class StartEnd {
 struct StartWait {
   std::chrono::milliseconds patience{0};
   std::function<void()> slow;  ///< called once if it takes some seconds
-  /// Whether the daemon at this address serves. Asked again and again once there is an address.
+  /// Tells whether the daemon at this address serves. It is asked again and again once there is an
+  /// address.
   std::function<bool(const std::string& address)> serves;
   std::function<bool()> interrupted;
 };

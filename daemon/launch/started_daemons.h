@@ -12,7 +12,7 @@
 
 namespace meshloom::launch {
 
-/// A daemon as its state dir tells of it.
+/// FoundDaemon is a daemon as its state dir tells of it.
 struct FoundDaemon {
   std::filesystem::path state_dir;
   std::optional<LaunchRecord> record;  ///< nothing: it was started by hand
@@ -20,12 +20,13 @@ struct FoundDaemon {
   std::string address;                 ///< empty: it does not run, or does not serve yet
 };
 
-/// Nothing where no daemon has ever been on the folder, or the folder is another account's. One
-/// that was started by hand is known by the lock that it has. Throws as read_record().
+/// Returns the record; nothing where no daemon has ever been on the folder, or the folder is
+/// another account's. One that was started by hand is known by the lock that it has. Throws as
+/// read_record().
 std::optional<FoundDaemon> find_on(const std::filesystem::path& state_dir);
 
-/// Where this account keeps which daemons it has started: $XDG_STATE_HOME/meshloom/daemons, by
-/// default below ~/.local/state. Empty if there is no home.
+/// Returns the folder where this account keeps which daemons it has started:
+/// $XDG_STATE_HOME/meshloom/daemons, by default below ~/.local/state. Empty if there is no home.
 std::filesystem::path started_folder();
 
 /// Puts a daemon on that list, or takes it off. Throws IoError if the list cannot be written.

@@ -10,10 +10,10 @@
 
 namespace meshloom::nn {
 
-/// The dropouts of a block.
+/// DropoutSite lists the dropouts of a block.
 enum class DropoutSite : std::uint8_t { kEmbedding, kAttention, kAttentionOutput, kMlpOutput };
 
-/// What a forward pass knows about its randomness. Off (p = 0 everywhere) unless `training`.
+/// A forward pass knows this of its randomness. Off (p = 0 everywhere) unless `training`.
 struct DropoutState {
   bool training = false;
   std::uint64_t seed = 0;
@@ -21,14 +21,14 @@ struct DropoutState {
   std::uint64_t first_sample = 0;  ///< global index of the first row
 
   double rate(double p) const { return training ? p : 0.0; }
-  /// A stream for each (step, layer, site); steps below 2^40, layers below 2^16.
+  /// Returns a stream for each (step, layer, site); steps below 2^40, layers below 2^16.
   PhiloxStream stream(std::int64_t layer, DropoutSite site) const {
     return {seed,
             step << 24 | static_cast<std::uint64_t>(layer) << 8 | static_cast<std::uint64_t>(site)};
   }
 };
 
-/// Dropout of x [B,..], whose first row is the global sample `first_sample`.
+/// Returns dropout of x [B,..], whose first row is the global sample `first_sample`.
 Tensor dropout(const Tensor& x, double p, const DropoutState& state, std::int64_t layer,
                DropoutSite site);
 

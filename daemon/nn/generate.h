@@ -32,8 +32,8 @@ struct GenerateOptions {
   std::uint64_t drawn_before = 0;
 };
 
-/// Why a sequence goes no further. An eos token counts before stop tokens, these before stop
-/// sequences, all before the length, and that before a full context.
+/// The reason says why a sequence goes no further. An eos token counts before stop tokens, these
+/// before stop sequences, all before the length, and that before a full context.
 enum class FinishReason { kNone, kLength, kEos, kStopToken, kStopSequence, kContext };
 
 /// Throws InvalidArgument for an empty prompt, a token outside the vocabulary, a prompt longer than
@@ -41,13 +41,13 @@ enum class FinishReason { kNone, kLength, kEos, kStopToken, kStopSequence, kCont
 void check_generate_arguments(const ModelConfig& config, std::span<const std::int64_t> prompt,
                               const GenerateOptions& options);
 
-/// What one sequence of a generation begins with.
+/// One sequence of a generation begins with this.
 struct GenerateSequence {
   std::vector<std::int64_t> prompt;
   GenerateOptions options;
 };
 
-/// A token that a generation drew.
+/// GeneratedToken is a token that a generation drew.
 struct GeneratedToken {
   std::size_t sequence = 0;
   std::int64_t id = 0;
@@ -59,12 +59,12 @@ struct GeneratedToken {
   bool last() const { return finish != FinishReason::kNone; }
 };
 
-/// Sequences with prompts of any lengths, drawn pass by pass. The tokens of a sequence are those
-/// that it has alone, bit for bit, whichever others there are: prompts are fed one at a time, in
-/// the passes that each takes alone, and only the next tokens of several sequences share a pass
-/// (Model::decode). Equal arguments and weights give equal tokens, however much time lies between
-/// the passes. If weights change in between, what was fed before keeps the keys and values that
-/// it had.
+/// Generation holds sequences with prompts of any lengths, drawn pass by pass. The tokens of a
+/// sequence are those that it has alone, bit for bit, whichever others there are: prompts are fed
+/// one at a time, in the passes that each takes alone, and only the next tokens of several
+/// sequences share a pass (Model::decode). Equal arguments and weights give equal tokens, however
+/// much time lies between the passes. If weights change in between, what was fed before keeps the
+/// keys and values that it had.
 ///
 /// A sequence ends with the token that the model draws after a full context: prompt and tokens are
 /// one more than the context then, so that a prompt that fills it gets one token. With
@@ -76,10 +76,10 @@ class Generation {
   /// Throws what check_generate_arguments throws; Unimplemented for BERT. `model` outlives it.
   Generation(Model& model, std::vector<GenerateSequence> sequences);
 
-  /// No token is left to draw.
+  /// Tells whether no token is left to draw.
   bool done() const { return left_ == 0; }
-  /// One pass of the model: kPassTokens of a prompt at the most (where ranks share them, as many
-  /// more as KvCache::pass_positions says), or the next tokens of at most kPassRows sequences,
+  /// Runs one pass of the model: kPassTokens of a prompt at the most (where ranks share them, as
+  /// many more as KvCache::pass_positions says), or the next tokens of at most kPassRows sequences,
   /// which take turns, so that a pass is short. Returns what it drew, in order of the sequences:
   /// nothing after a part of a prompt. Waits for the device once. Not after done().
   std::vector<GeneratedToken> advance();
@@ -107,7 +107,7 @@ class Generation {
   /// Runs the pass of the sequences `rows`. Returns the logits of their next tokens, [rows,
   /// vocabulary] in float32; none after a part of a prompt.
   HostValues run_pass(const std::vector<std::size_t>& rows);
-  /// The next token of each of the sequences `rows`, from their logits; not added yet.
+  /// Draws the next token of each of the sequences `rows`, from their logits; not added yet.
   std::vector<GeneratedToken> sample_rows(const std::vector<std::size_t>& rows,
                                           std::span<const float> logits) const;
   FinishReason finish_of(const Sequence& sequence) const;

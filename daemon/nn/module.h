@@ -21,8 +21,8 @@ namespace meshloom::nn {
 using planner::FeatureSharding;
 using planner::FeatureUnits;
 
-/// How a parameter gets its first values: by position from (seed, stream of its name), the same on
-/// every mesh.
+/// A parameter gets its first values by this rule: by position from (seed, stream of its name), the
+/// same on every mesh.
 struct Init {
   enum class Kind { kZeros, kOnes, kNormal } kind = Kind::kZeros;
   float std = 0.02f;
@@ -35,7 +35,8 @@ struct Parameter {
   Init init;
 };
 
-/// A parameter with its full name ("transformer.h.0.attn.c_attn.weight": Hugging Face's).
+/// NamedParameter is a parameter with its full name ("transformer.h.0.attn.c_attn.weight": Hugging
+/// Face's).
 struct NamedParameter {
   std::string name;
   Parameter* parameter;
@@ -43,17 +44,17 @@ struct NamedParameter {
 
 class Module;
 
-/// What modules on the residual stream take.
+/// Modules on the residual stream take these inputs.
 inline constexpr std::array<std::string_view, 2> kStreamInputs = {"input", "residual"};
 
-/// A module with its full name; the root's is "".
+/// NamedModule is a module with its full name; the root's is "".
 struct NamedModule {
   std::string name;
   Module* module;
 };
 
-/// What acts around a module's forward: layouts, gathering of parameters. Either may be empty, and
-/// both run again when a checkpointed segment is computed again.
+/// A hook acts around a module's forward, on layouts or by gathering parameters. Either may be
+/// empty, and both run again when a checkpointed segment is computed again.
 struct ForwardHook {
   /// Given the tensors that the module was called with (undefined if left out); may replace
   /// them.
@@ -72,7 +73,7 @@ class Module {
   Module& operator=(const Module&) = delete;
 
   ExecutionContext& context() const { return context_; }
-  /// All parameters of the tree in order of registration, names joined by dots.
+  /// Returns all parameters of the tree in order of registration, names joined by dots.
   std::vector<NamedParameter> named_parameters();
   /// This module (as "") and all below it, parents first, in order of registration. A child that
   /// was registered under a name with dots has no modules in between.
@@ -94,7 +95,8 @@ class Module {
   /// Each rank holds a part of the input features (of a table: of the rows), and outputs are sums
   /// over ranks.
   virtual std::optional<FeatureSharding> row_sharding() const { return std::nullopt; }
-  /// Outputs at a position depend on that position's inputs alone, so a sequence may be sharded.
+  /// Tells whether outputs at a position depend on that position's inputs alone, so a sequence may
+  /// be sharded.
   virtual bool positionwise() const { return false; }
 
  protected:
@@ -127,7 +129,7 @@ class Module {
   void collect(const std::string& name, std::vector<NamedModule>& out);
 
   ExecutionContext& context_;
-  // Parameters and children in the order they were registered.
+  // Entry holds parameters and children in the order they were registered.
   struct Entry {
     std::string name;
     std::unique_ptr<Parameter> parameter;
@@ -139,10 +141,11 @@ class Module {
 
 /// Fills every parameter as its Init says, from `seed` and its name.
 void initialize_parameters(Module& module, std::uint64_t seed);
-/// What the parameter `name` draws its first values from: element i takes value i.
+/// Returns the stream that the parameter `name` draws its first values from: element i takes value
+/// i.
 PhiloxStream parameter_stream(const std::string& name, std::uint64_t seed);
-/// The values that the parameter `name` starts from, written into `dst` (contiguous, any floating
-/// dtype: a float32 master gets what its bfloat16 copy is rounded from).
+/// Fills in the values that the parameter `name` starts from, written into `dst` (contiguous, any
+/// floating dtype: a float32 master gets what its bfloat16 copy is rounded from).
 void initialize_tensor(const Tensor& dst, const std::string& name, const Init& init,
                        std::uint64_t seed);
 

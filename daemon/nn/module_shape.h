@@ -7,7 +7,7 @@
 
 namespace meshloom::nn {
 
-/// What styles have to know of a module.
+/// Returns what styles have to know of a module.
 planner::ModuleShape module_shape(const NamedModule& module);
 
 }  // namespace meshloom::nn

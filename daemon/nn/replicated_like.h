@@ -6,8 +6,8 @@
 
 namespace meshloom::nn {
 
-/// `values`, the same on all ranks, beside `reference`: if that is a tensor of many ranks, the
-/// values become one that every rank holds whole, else they come back as they are. No gradient.
+/// Returns `values`, the same on all ranks, beside `reference`: if that is a tensor of many ranks,
+/// the values become one that every rank holds whole, else they come back as they are. No gradient.
 Tensor replicated_like(const Tensor& values, const Tensor& reference);
 
 }  // namespace meshloom::nn

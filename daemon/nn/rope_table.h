@@ -9,12 +9,12 @@
 
 namespace meshloom::nn {
 
-/// float32 [positions, head_dim / 2] both.
+/// RopeRows holds float32 [positions, head_dim / 2] both.
 struct RopeRows {
   Tensor cos, sin;
 };
 
-/// A position of a sequence that is `length` long in all.
+/// RopePosition is a position of a sequence that is `length` long in all.
 struct RopePosition {
   std::int64_t position, length;
 };
@@ -26,7 +26,7 @@ class RopeTable {
   RopeTable(ExecutionContext& context, const ModelConfig& config)
       : context_(context), config_(config) {}
 
-  /// Whether a position's values depend on how many are computed at once.
+  /// Tells whether a position's values depend on how many are computed at once.
   bool depends_on_length() const {
     return config_.rope_scaling && config_.rope_scaling->type == RopeType::kDynamic;
   }

@@ -17,14 +17,15 @@ struct SamplingOptions {
 /// Throws InvalidArgument naming the field that is out of range.
 void check_sampling_options(const SamplingOptions& options);
 
-/// The token number `index` of a generation: depends on logits, options and index alone. Tokens are
-/// taken in order of probability, equal ones by id. Throws NumericError if a logit is NaN or all
-/// are -inf.
+/// Draws token number `index` of a generation: depends on logits, options and index alone.
+/// Tokens are taken in order of probability, equal ones by id. Throws NumericError if a logit is
+/// NaN or all are -inf.
 std::int64_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                           std::uint64_t index);
 
-/// The log-prob of token `id` under softmax(logits / temperature), over all tokens, whatever top_k
-/// and top_p leave of them. Temperature 0: that of the choice of the likeliest token, 0.
+/// Returns the log-prob of token `id` under softmax(logits / temperature), over all tokens,
+/// whatever top_k and top_p leave of them. Temperature 0: that of the choice of the likeliest
+/// token, 0.
 double token_log_prob(std::span<const float> logits, std::int64_t id, double temperature = 1.0);
 
 }  // namespace meshloom::nn

@@ -11,7 +11,7 @@
 
 namespace meshloom::parallel {
 
-/// The placements of a parameter by its full name, or nothing: replicated.
+/// PartitionFunction gives the placements of a parameter by its full name, or nothing: replicated.
 using PartitionFunction =
     std::function<std::optional<planner::Placements>(const std::string& name, const Tensor& value)>;
 

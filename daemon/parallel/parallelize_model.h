@@ -20,7 +20,7 @@
 
 namespace meshloom::parallel {
 
-/// One parameter as this rank holds it.
+/// LocalParameter is one parameter as this rank holds it.
 struct LocalParameter {
   std::string name;          ///< of the model
   nn::Parameter* parameter;  ///< its value is a plain leaf: this rank's part
@@ -53,9 +53,9 @@ class ParallelModel {
   ParallelModel& operator=(const ParallelModel&) = delete;
 
   nn::Model& model() const { return model_; }
-  /// What the model is to be given of a batch with labels, which is the same on all ranks of the
-  /// mesh and has rows: over cp this rank's tokens with their layouts, else all of them. The way of
-  /// those who have their batches on the host: plain tensors go whole to every rank of cp.
+  /// Returns what the model is to be given of a batch with labels, which is the same on all ranks
+  /// of the mesh and has rows: over cp this rank's tokens with their layouts, else all of them. The
+  /// way of those who have their batches on the host: plain tensors go whole to every rank of cp.
   nn::Batch place(const nn::HostBatch& host);
   /// Returns the parameters in the order of the model's. Of some gradients the ranks hold summands
   /// after backward (tensor_parallel/partial_gradients.h).
@@ -66,7 +66,7 @@ class ParallelModel {
   /// happens without such products. Throws ResourceExhausted on all ranks of tp where one has no
   /// memory.
   void reserve_workspace(std::int64_t bytes);
-  /// Patterns that matched nothing, as texts that name near misses.
+  /// Returns patterns that matched nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:

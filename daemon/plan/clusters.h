@@ -10,17 +10,17 @@
 
 namespace meshloom::plan {
 
-/// Sorted: "a100", "cpu_cluster", ...
+/// Returns the names, sorted: "a100", "cpu_cluster", ...
 std::vector<std::string> cluster_names();
 
 /// Throws NotFound that lists the names.
 v1::Cluster named_cluster(const std::string& name);
 
-/// A file, or else a name. Throws with file and line for a mistake.
+/// Reads a file, or else a name. Throws with file and line for a mistake.
 v1::Cluster read_cluster(const std::string& cluster);
 
-/// `source`: what it is called if it has no name of its own. Rates are checked by the planner.
-/// Throws InvalidArgument.
+/// Makes a machine. `source`: what it is called if it has no name of its own. Rates are checked by
+/// the planner. Throws InvalidArgument.
 planner::Machine make_machine(const v1::Cluster& cluster, const std::string& source);
 
 }  // namespace meshloom::plan

@@ -17,13 +17,14 @@ namespace meshloom::plan {
 planner::MemoryEstimate estimate_job_memory(const v1::RunConfig& resolved,
                                             const nn::ModelConfig& model);
 
-// Where the parts of an estimate lie of a job that computes on a device with memory of its own. The
-// parts that lie elsewhere are 0.
+// These functions divide an estimate of a job that computes on a device with memory of its own, by
+// where its parts lie. The parts that lie elsewhere are 0.
 
-/// What lies on the device: all tensors, with those of context parallelism as `communication`.
+/// Returns what lies on the device: all tensors, with those of context parallelism as
+/// `communication`.
 planner::MemoryEstimate on_device(const planner::MemoryEstimate& estimate);
-/// What lies on the host: the process, and as `communication` an upper estimate of what collectives
-/// stage in pinned memory, which is not what they stage on a CPU.
+/// Returns what lies on the host: the process, and as `communication` an upper estimate of what
+/// collectives stage in pinned memory, which is not what they stage on a CPU.
 planner::MemoryEstimate beside_device(const planner::MemoryEstimate& estimate);
 
 }  // namespace meshloom::plan

@@ -20,8 +20,8 @@ struct LocalHost {
 LocalHost read_local_host(const std::filesystem::path& proc = "/proc",
                           const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 
-/// Rates of so many cores of such a CPU in the place of those in `cluster`, which are those of two
-/// cores with AVX-512.
+/// Puts rates of so many cores of such a CPU in the place of those in `cluster`, which are those of
+/// two cores with AVX-512.
 void fit_to_host(const LocalHost& host, v1::Cluster* cluster);
 
 }  // namespace meshloom::plan

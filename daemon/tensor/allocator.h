@@ -19,15 +19,15 @@ struct AllocatorStats {
   std::uint64_t segments_acquired = 0;  ///< system allocations since the start
 };
 
-/// Best fit over free blocks, split and coalesced. Not thread-safe by itself except for `free`,
-/// which the last owner of a Storage may call from any thread; allocation is the rank's training
-/// thread's.
+/// Allocator takes the best fit over free blocks, split and coalesced. Not thread-safe by itself
+/// except for `free`, which the last owner of a Storage may call from any thread; allocation is the
+/// rank's training thread's.
 class Allocator : public std::enable_shared_from_this<Allocator> {
  public:
   static std::shared_ptr<Allocator> create(std::unique_ptr<SegmentSource> source);
   virtual ~Allocator() = default;
 
-  /// A block of at least `bytes`, aligned to 64. Zero bytes give a valid, empty storage.
+  /// Returns a block of at least `bytes`, aligned to 64. Zero bytes give a valid, empty storage.
   virtual std::shared_ptr<Storage> allocate(std::size_t bytes) = 0;
   virtual AllocatorStats stats() const = 0;
   virtual void reset_peak() = 0;

@@ -12,7 +12,7 @@
 
 namespace meshloom {
 
-/// A tensor whose values are still on their way from other ranks.
+/// PendingTensor is a tensor whose values are still on their way from other ranks.
 class PendingTensor {
  public:
   virtual ~PendingTensor() = default;
@@ -24,8 +24,8 @@ class PendingTensor {
 
 using PendingTensorPtr = std::unique_ptr<PendingTensor>;
 
-/// Tensors of the ranks that the others read where they lie, one collective. Dropped before close()
-/// it poisons its group.
+/// ExposedTensors holds tensors of the ranks that the others read where they lie, one collective.
+/// Dropped before close() it poisons its group.
 class ExposedTensors {
  public:
   virtual ~ExposedTensors() = default;
@@ -38,21 +38,23 @@ class ExposedTensors {
   virtual void close() = 0;
 };
 
-/// Implemented in daemon/dtensor; lives as long as the layout engine, so that backward may use it
-/// too. Each call concerns the ranks of the mesh that differ along `mesh_dims` only. All of them
-/// make it, in the same order. Ranks are counted in row-major order of those dims. Each call is one
-/// collective, is in flight when it returns, and records no gradient.
+/// It is implemented in daemon/dtensor; lives as long as the layout engine, so that backward may
+/// use it too. Each call concerns the ranks of the mesh that differ along `mesh_dims` only. All of
+/// them make it, in the same order. Ranks are counted in row-major order of those dims. Each call
+/// is one collective, is in flight when it returns, and records no gradient.
 class Collectives {
  public:
   virtual ~Collectives() = default;
   virtual int size(const std::vector<int>& mesh_dims) const = 0;
-  /// The place of this rank, from 0.
+  /// Returns the place of this rank, from 0.
   virtual int rank(const std::vector<int>& mesh_dims) const = 0;
 
-  /// The x of every rank, stacked in a new first dim in rank order. x has one shape on all of them.
+  /// Returns the x of every rank, stacked in a new first dim in rank order. x has one shape on all
+  /// of them.
   virtual PendingTensorPtr all_gather(const Tensor& x, const std::vector<int>& mesh_dims) = 0;
-  /// The sum, maximum or minimum over the ranks, in memory of its own; sums run in rank order in
-  /// float32 (float64 for float64). x has one shape on all ranks. Throws InvalidArgument for kAvg.
+  /// Returns the sum, maximum or minimum over the ranks, in memory of its own; sums run in rank
+  /// order in float32 (float64 for float64). x has one shape on all ranks. Throws InvalidArgument
+  /// for kAvg.
   virtual PendingTensorPtr all_reduce(const Tensor& x, planner::PartialOp op,
                                       const std::vector<int>& mesh_dims) = 0;
   /// Sends x to rank `to` and gives what rank `from` sends, of shape `received` and x's dtype. The
@@ -66,8 +68,8 @@ class Collectives {
                                       std::span<const std::int64_t> received,
                                       const std::vector<int>& mesh_dims) = 0;
 
-  /// x, or a copy that peers can read where they lie: expose() copies nothing then. Concerns this
-  /// rank alone.
+  /// Returns x, or a copy that peers can read where they lie: expose() copies nothing then.
+  /// Concerns this rank alone.
   virtual Tensor exposable(const Tensor& x, const std::vector<int>& mesh_dims) = 0;
   /// Shows the other ranks some tensors, on each of them as many of one dtype, which stay as they
   /// are until close(). It stands for an all_gather or an all_to_all in which this rank sends

@@ -30,12 +30,12 @@ class DeferredChecks {
   void raise() const;
   /// Throws as raise() does, by one wait for all checks as long as none failed.
   void ask() const;
-  /// The elements of `x`, of any strides, in row-major order as `dtype`, after one wait for the
-  /// device. Throws as ask(). A NaN in `x` is no check that failed.
+  /// Returns the elements of `x`, of any strides, in row-major order as `dtype`, after one wait for
+  /// the device. Throws as ask(). A NaN in `x` is no check that failed.
   HostValues read(const Tensor& x, DType dtype) const;
 
  private:
-  /// Memory of kind kHost for all differences.
+  /// Returns memory of kind kHost for all differences.
   std::shared_ptr<Storage> room(ExecutionContext& context) const;
   void ask_in(const Storage& memory) const;
 

@@ -19,8 +19,8 @@ class CheckpointFrame;
 class DeferredChecks;
 class PollPoint;
 
-/// One per rank, run or test. Tensors carry a pointer to theirs; it outlives them, and trims its
-/// allocator at the end. Used by one thread at a time: the rank's training thread.
+/// There is one per rank, run or test. Tensors carry a pointer to theirs; it outlives them, and
+/// trims its allocator at the end. Used by one thread at a time: the rank's training thread.
 class ExecutionContext {
  public:
   struct Options {
@@ -34,7 +34,7 @@ class ExecutionContext {
     /// Memory of MemoryKind::kHost comes from this allocator. Null: one of its own.
     std::shared_ptr<Allocator> host_allocator = nullptr;
     kernels::Backend* backend = nullptr;  ///< null: that of the device
-    /// What its work is given to, of the backend. Null: one of its own.
+    /// The context gives its work to this stream of the backend. Null: one of its own.
     std::shared_ptr<OwnedStream> stream = nullptr;
   };
 
@@ -52,7 +52,8 @@ class ExecutionContext {
     const bool symmetric = kind == MemoryKind::kSymmetric && options_.symmetric_allocator;
     return symmetric ? *options_.symmetric_allocator : *options_.allocator;
   }
-  /// What this context was made of, for another one on the same device and allocators.
+  /// Returns the options that this context was made of, for another one on the same device and
+  /// allocators.
   const Options& options() const { return options_; }
   kernels::Backend& backend() const { return *options_.backend; }
   const kernels::KernelContext& kernel_context() const { return kernel_context_; }
@@ -60,8 +61,8 @@ class ExecutionContext {
   bool grad_enabled() const { return grad_enabled_; }
   void set_grad_enabled(bool enabled) { grad_enabled_ = enabled; }
 
-  /// Called between ops (each autograd node, each recorded op): where asynchronous collectives move
-  /// data. Runs every PollPoint, the oldest first.
+  /// Is called between ops (each autograd node, each recorded op): where asynchronous collectives
+  /// move data. Runs every PollPoint, the oldest first.
   void poll() const;
 
   /// While true, linear layers give every row of their input the bits that it would get alone.
@@ -73,16 +74,17 @@ class ExecutionContext {
   bool defer_parameters() const { return defer_parameters_; }
   void set_defer_parameters(bool defer) { defer_parameters_ = defer; }
 
-  /// Where checks of values go that need not be made at once, or null (deferred_checks.h).
+  /// Returns where checks of values go that need not be made at once, or null (deferred_checks.h).
   DeferredChecks* deferred_checks() const { return deferred_checks_; }
   void set_deferred_checks(DeferredChecks* checks) { deferred_checks_ = checks; }
 
-  /// Where tensors are made that ask for no kind of their own; set by OutputMemory.
+  /// Returns the kind of memory in which tensors are made that ask for none of their own; set by
+  /// OutputMemory.
   MemoryKind output_memory() const { return output_memory_; }
 
   /// Numbers autograd nodes in order of recording, and backward runs.
   std::uint64_t next_sequence() { return ++sequence_; }
-  /// The activation checkpoint whose segment runs now, or null (autograd/checkpoint.h).
+  /// Returns the activation checkpoint whose segment runs now, or null (autograd/checkpoint.h).
   autograd::CheckpointFrame* checkpoint_frame() const { return checkpoint_frame_; }
   void set_checkpoint_frame(autograd::CheckpointFrame* frame) { checkpoint_frame_ = frame; }
 

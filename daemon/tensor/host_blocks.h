@@ -14,11 +14,11 @@
 
 namespace meshloom {
 
-/// The way in, as HostPieces is the way out: the host fills a block while the device copies the one
-/// before. A block travels as it is, dense and in its own dtype, and the device puts it where it
-/// belongs. On the CPU it is filled where it is read, and nothing is copied. Takes memory for two
-/// blocks of the largest size, on the host, and for one on the device. Lives no longer than its
-/// context.
+/// HostBlocks is the way in, as HostPieces is the way out: the host fills a block while the device
+/// copies the one before. A block travels as it is, dense and in its own dtype, and the device puts
+/// it where it belongs. On the CPU it is filled where it is read, and nothing is copied. Takes
+/// memory for two blocks of the largest size, on the host, and for one on the device. Lives no
+/// longer than its context.
 class HostBlocks {
  public:
   /// The end of it waits until the device has copied every block.

@@ -25,9 +25,9 @@ class HostUploads {
 
   ExecutionContext& context() const { return context_; }
 
-  /// A tensor of these values, row-major, which may change once the call returns. Waits only until
-  /// the device has copied what went before the last kBuffers tensors. Throws InvalidArgument for
-  /// another number of values than the shape's.
+  /// Returns a tensor of these values, row-major, which may change once the call returns. Waits
+  /// only until the device has copied what went before the last kBuffers tensors. Throws
+  /// InvalidArgument for another number of values than the shape's.
   Tensor tensor(const Shape& shape, std::span<const std::int64_t> values) {
     return upload(shape, DType::kInt64, std::as_bytes(values));
   }

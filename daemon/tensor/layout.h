@@ -20,9 +20,10 @@ namespace meshloom {
 
 class LayoutEngine;
 
-/// A redistributed copy of a tensor (or the tensor itself behind a node that reduces its gradient)
-/// that later uses with the same needs take too. Its node is held weakly: it lives as long as the
-/// graph that was recorded with it. Its memory is held, so that all ranks find it or none.
+/// SharedCopy is a redistributed copy of a tensor (or the tensor itself behind a node that reduces
+/// its gradient) that later uses with the same needs take too. Its node is held weakly: it lives as
+/// long as the graph that was recorded with it. Its memory is held, so that all ranks find it or
+/// none.
 struct SharedCopy {
   planner::SpecPtr spec;               ///< of the copy
   planner::SpecPtr grad_of;            ///< how the gradient of the copy is held
@@ -35,13 +36,13 @@ struct SharedCopy {
   const void* frame = nullptr;  ///< the activation checkpoint that it was recorded in
 };
 
-/// What a tensor with a layout carries (TensorImpl::layout). The tensor's own storage is empty.
+/// A tensor with a layout carries this (TensorImpl::layout). The tensor's own storage is empty.
 struct TensorLayout {
   planner::SpecPtr spec;
-  /// How the gradient of this tensor is held. Null: the spec with Partial replaced by Replicate. A
-  /// leaf may hold Partial where the spec says Replicate. A parallel plan sets this for every
-  /// parameter that it lays out, before any use. A leaf that comes without it gets that of its
-  /// recorded uses, which must agree (hold_gradient).
+  /// The gradient of this tensor is held in this layout. Null: the spec with Partial replaced by
+  /// Replicate. A leaf may hold Partial where the spec says Replicate. A parallel plan sets this
+  /// for every parameter that it lays out, before any use. A leaf that comes without it gets that
+  /// of its recorded uses, which must agree (hold_gradient).
   planner::SpecPtr grad_spec;
   bool grad_spec_of_uses = false;  ///< grad_spec is not from a plan
   LayoutEngine* engine = nullptr;  ///< outlives the tensor
@@ -49,7 +50,7 @@ struct TensorLayout {
   std::vector<SharedCopy> copies;  ///< kept by the engine
 };
 
-/// Implemented in daemon/dtensor. One per rank and mesh.
+/// It is implemented in daemon/dtensor. One per rank and mesh.
 class LayoutEngine {
  public:
   virtual ~LayoutEngine() = default;
@@ -60,30 +61,31 @@ class LayoutEngine {
   virtual std::vector<Tensor> run(planner::OpId op, std::span<const Tensor* const> inputs,
                                   const planner::OpAttributes& attributes, OpOptions options,
                                   const LocalOp& local) = 0;
-  /// The engine's own object for an equal spec: equal layouts are found by pointer.
+  /// Returns the engine's own object for an equal spec: equal layouts are found by pointer.
   virtual planner::SpecPtr intern(const planner::SpecPtr& spec) = 0;
-  /// The spec with Partial replaced by Replicate.
+  /// Returns the spec with Partial replaced by Replicate.
   virtual planner::SpecPtr gradient_of(const planner::SpecPtr& spec) = 0;
-  /// x, a tensor of this engine, in layout `to` (any object that equals it); no gradient is
+  /// Returns x, a tensor of this engine, in layout `to` (any object that equals it); no gradient is
   /// recorded.
   virtual Tensor redistribute(const Tensor& x, const planner::SpecPtr& to) = 0;
 };
 
-/// A tensor with layout `spec` (interned by the engine) whose shard on this rank is `local`; it
-/// requires a gradient if `local` does. The local shape is not checked.
+/// Returns a tensor with layout `spec` (interned by the engine) whose shard on this rank is
+/// `local`; it requires a gradient if `local` does. The local shape is not checked.
 Tensor with_layout(Tensor local, const planner::SpecPtr& spec, LayoutEngine& engine);
 /// Makes a tensor as with_layout does, of a spec that is the engine's own object already.
 Tensor with_interned_layout(Tensor local, planner::SpecPtr spec, LayoutEngine& engine);
-/// How the gradient of a tensor with a layout is held.
+/// Returns the layout in which the gradient of a tensor with a layout is held.
 planner::SpecPtr gradient_spec(const Tensor& x);
 /// Returns the layout in which the gradient of a leaf is held. The leaf is used with its gradient
 /// recorded, and this use gives it in `of_use`. Throws FailedPrecondition naming both if no plan
 /// has set it and uses before this one gave another: which it is must not depend on their order.
 const planner::SpecPtr& hold_gradient(TensorLayout& leaf, const planner::SpecPtr& of_use);
-/// The local tensor of one with a layout, else the tensor itself.
+/// Returns the local tensor of one with a layout, else the tensor itself.
 inline const Tensor& local_of(const Tensor& x) { return x.has_layout() ? x.layout()->local : x; }
 
-/// The engine of the first input with a layout, or null: the one branch that a plain op pays.
+/// Returns the engine of the first input with a layout, or null: the one branch that a plain op
+/// pays.
 inline LayoutEngine* layout_engine(std::initializer_list<const Tensor*> inputs) {
   for (const Tensor* t : inputs)
     if (t->has_layout()) [[unlikely]]

@@ -15,8 +15,8 @@
 
 namespace meshloom {
 
-/// A reference to the options that an op was called with, of the op's own type (LinearOptions,
-/// SdpaOptions, kernels::UnaryOp), which outlive it.
+/// OpOptions is a reference to the options that an op was called with, of the op's own type
+/// (LinearOptions, SdpaOptions, kernels::UnaryOp), which outlive it.
 class OpOptions {
  public:
   OpOptions() = default;
@@ -28,7 +28,7 @@ class OpOptions {
     check_internal(options != nullptr, "an op has options of another type");
     return *options;
   }
-  /// Null if the op has no options, or of another type.
+  /// Returns the options; null if the op has no options, or of another type.
   template <typename T>
   const T* find() const {
     return type_ != nullptr && *type_ == typeid(T) ? static_cast<const T*>(options_) : nullptr;
@@ -44,15 +44,16 @@ struct LocalCall {
   const planner::OpAttributes& attributes;
   OpOptions options;
   const planner::ShardingDecision& decision;
-  /// What this rank holds of each input, after redistribution; empty if it was left out.
+  /// These are the parts that this rank holds of each input, after redistribution; empty if it was
+  /// left out.
   std::span<const planner::LocalPart> parts;
   std::span<const int> coordinates;  ///< of this rank in the mesh
   Collectives& collectives;          ///< outlives what the op records for backward
 };
 
-/// An implementation of an op for mesh dims with roles, one per op. It gets local tensors, gives
-/// the local tensors of the decision's outputs, and records their gradient as the decision says.
-/// Every rank of the mesh runs it.
+/// DistributedOp is an implementation of an op for mesh dims with roles, one per op. It gets local
+/// tensors, gives the local tensors of the decision's outputs, and records their gradient as the
+/// decision says. Every rank of the mesh runs it.
 struct DistributedOp {
   planner::OpId op;
   planner::RoleSet roles;  ///< all of the roles that it can run with
@@ -61,7 +62,8 @@ struct DistributedOp {
   bool communicates = false;
 };
 
-/// A reference to the callable that runs an op on local tensors: it must outlive the call.
+/// LocalOp is a reference to the callable that runs an op on local tensors: it must outlive the
+/// call.
 class LocalOp {
  public:
   template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, LocalOp>>>

@@ -19,14 +19,14 @@ class StorageProvider {
   virtual void provide() = 0;
 };
 
-/// Whoever has memory that no allocator has given: a storage on it holds its owner.
+/// MemoryOwner is whoever has memory that no allocator has given: a storage on it holds its owner.
 class MemoryOwner {
  public:
   virtual ~MemoryOwner() = default;
 };
 
-/// A block inside a segment: (segment id, offset) are stable names that peers can be told. Shared
-/// by all tensors that view it; returns to its allocator with the last one.
+/// Storage is a block inside a segment: (segment id, offset) are stable names that peers can be
+/// told. Shared by all tensors that view it; returns to its allocator with the last one.
 class Storage {
  public:
   /// `block` is the allocator's own record of the piece, handed back to it by `Allocator::free`.
@@ -55,7 +55,7 @@ class Storage {
       provider_->provide();
     return data_;
   }
-  /// Whether data() needs no provider.
+  /// Tells whether data() needs no provider.
   bool has_memory() const { return data_ != nullptr || bytes_ == 0; }
   /// Only for storages made without memory; the caller owns what it gives. Null takes it away.
   void set_data(std::byte* data) { data_ = data; }

@@ -22,8 +22,8 @@ class LeafGrad;
 struct TensorImpl;
 struct TensorLayout;
 
-/// A handle (shared ownership; copying is cheap and aliases). A default Tensor is undefined. All
-/// ops on tensors are free functions in daemon/tensor/ops.
+/// Tensor is a handle (shared ownership; copying is cheap and aliases). A default Tensor is
+/// undefined. All ops on tensors are free functions in daemon/tensor/ops.
 ///
 /// A tensor with a layout (layout.h) is one of many ranks: shape, strides and numel are global, its
 /// gradient is that of its local tensor, and what looks at memory (view, data, item, to_vector,
@@ -42,16 +42,17 @@ class Tensor {
   const Shape& shape() const;
   const Strides& strides() const;
   int ndim() const { return shape().size(); }
-  /// Size of a dim, counted from the end if negative.
+  /// Returns the size of a dim, counted from the end if negative.
   std::int64_t size(std::int64_t dim) const;
   std::int64_t numel() const { return meshloom::numel(shape()); }
   bool contiguous() const { return is_contiguous(shape(), strides()); }
   std::int64_t storage_offset() const;  ///< in elements
   const std::shared_ptr<Storage>& storage() const;
 
-  /// The window kernels and collectives take. An undefined tensor gives an undefined view.
+  /// Returns the window that kernels and collectives take. An undefined tensor gives an undefined
+  /// view.
   TensorView view() const;
-  /// First element; float for kFloat32 and so on. The caller knows the dtype.
+  /// Returns the first element; float for kFloat32 and so on. The caller knows the dtype.
   template <typename T>
   T* data() const {
     return view().as<T>();
@@ -62,13 +63,13 @@ class Tensor {
   /// Makes this a leaf that collects a gradient. Only for floating tensors without a grad_fn.
   Tensor& set_requires_grad(bool requires_grad);
   bool is_leaf() const;
-  /// The node that made this tensor, or null.
+  /// Returns the node that made this tensor, or null.
   const std::shared_ptr<autograd::Node>& grad_fn() const;
   /// Returns where the gradient of a leaf that requires one is collected (autograd/leaf_grad.h),
   /// else null.
   const std::shared_ptr<autograd::LeafGrad>& leaf_grad() const;
-  /// The collected gradient (float32; float64 of float64), or undefined. Same shape as the tensor;
-  /// of a tensor with a layout it has that of gradient_spec.
+  /// Returns the collected gradient (float32; float64 of float64), or undefined. Same shape as the
+  /// tensor; of a tensor with a layout it has that of gradient_spec.
   Tensor grad() const;
   /// Returns the same data without the graph.
   Tensor detach() const;
@@ -76,7 +77,7 @@ class Tensor {
   /// Returns the one element as double, for tests and host code. Throws InvalidArgument unless
   /// numel is 1.
   double item() const;
-  /// All elements in row-major order, converted.
+  /// Returns all elements in row-major order, converted.
   std::vector<double> to_vector() const;
 
   const std::shared_ptr<TensorImpl>& impl() const { return impl_; }
@@ -88,7 +89,7 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
-/// What a Tensor handle points to. Only tensor/ and its subfolders touch it.
+/// A Tensor handle points to one of these. Only tensor/ and its subfolders touch it.
 struct TensorImpl {
   ExecutionContext* context = nullptr;
   std::shared_ptr<Storage> storage;
@@ -112,8 +113,9 @@ inline bool Tensor::has_layout() const { return impl_ && impl_->layout; }
 // --- Factories (no gradient)
 /// kDevice: of the kind that an OutputMemory of the context asks for, if there is one.
 Tensor empty(ExecutionContext&, const Shape&, DType, MemoryKind = MemoryKind::kDevice);
-/// A tensor described without memory: `provider` is asked for it at every first use (and outlives
-/// the tensor); without one the tensor can be looked at, but not used, until materialize().
+/// Returns a tensor described without memory: `provider` is asked for it at every first use (and
+/// outlives the tensor); without one the tensor can be looked at, but not used, until
+/// materialize().
 Tensor deferred(ExecutionContext&, const Shape&, DType, StorageProvider* provider = nullptr);
 bool has_memory(const Tensor&);
 /// Takes a tensor's memory away: from here on it is asked for from `provider`.
@@ -129,8 +131,8 @@ Tensor from_values(ExecutionContext&, const Shape&, std::span<const float> value
                    DType = DType::kFloat32);
 Tensor from_values(ExecutionContext&, const Shape&, std::span<const double> values, DType);
 Tensor from_values(ExecutionContext&, const Shape&, std::span<const std::int64_t> values);
-/// A tensor on memory of someone else; `owner`, null where the memory outlives it anyway, is held
-/// as long as any view of it.
+/// Returns a tensor on memory of someone else; `owner`, null where the memory outlives it anyway,
+/// is held as long as any view of it.
 Tensor from_external(ExecutionContext&, const TensorView&,
                      std::shared_ptr<const MemoryOwner> owner);
 /// Copies src's elements into dst (same shape; converts dtype); no gradient is recorded.

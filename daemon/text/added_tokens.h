@@ -23,14 +23,16 @@ struct AddedToken {
   bool special = false;      ///< left out when decoding without special tokens
 };
 
-/// The added tokens of a file with the ids that the `tokenizers` package gives them, whatever ids
-/// the file says: that of the vocabulary where it has the text, else `first_new` and the next ones
-/// in the order of the file. Without those that have no text; of several with one text, or with one
-/// id in the end, the last one counts, which stays special where one of the same text was.
+/// Returns the added tokens of a file with the ids that the `tokenizers` package gives them,
+/// whatever ids the file says: that of the vocabulary where it has the text, else `first_new` and
+/// the next ones in the order of the file. Without those that have no text; of several with one
+/// text, or with one id in the end, the last one counts, which stays special where one of the same
+/// text was.
 std::vector<AddedToken> with_ids(const std::vector<AddedToken>& given, const Vocabulary& vocabulary,
                                  TokenId first_new);
 
-/// Texts that are looked for together: the first place where one begins, and there the longest.
+/// TokenFinder finds texts that are looked for together: the first place where one begins, and
+/// there the longest.
 class TokenFinder {
  public:
   /// `tokens` outlive it; texts[i] stands for tokens[i]. Of equal texts the first counts.

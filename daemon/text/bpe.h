@@ -23,8 +23,8 @@ struct BpeOptions {
   bool byte_level = false;              ///< characters are bytes in GPT-2's alphabet
 };
 
-/// What an encoder of one thread keeps: the tokens of short words, in a fixed amount of memory
-/// (3.75 MiB). A word takes the place of another one with the same hash.
+/// An encoder of one thread keeps the tokens of short words here, in a fixed amount of memory (3.75
+/// MiB). A word takes the place of another one with the same hash.
 class WordCache {
  public:
   static constexpr std::size_t kLongest = 24;    ///< bytes of a word that is kept
@@ -38,7 +38,7 @@ class WordCache {
   };
 
   WordCache() : entries_(std::size_t{1} << 16) {}
-  /// The place of a word that has from 1 to kLongest bytes.
+  /// Returns the place of a word that has from 1 to kLongest bytes.
   Entry& place_of(std::string_view word);
 
  private:
@@ -69,11 +69,12 @@ class Bpe {
   std::array<TokenId, 256> byte_tokens_;
 };
 
-/// GPT-2's alphabet of bytes: printable characters stand for themselves, the others from U+0100 on.
+/// Returns the character of a byte in GPT-2's alphabet of bytes: printable characters stand for
+/// themselves, the others from U+0100 on.
 char32_t byte_level_char(unsigned char byte);
-/// The byte that a character stands for, if it is one of the alphabet.
+/// Returns the byte that a character stands for, if it is one of the alphabet.
 std::optional<unsigned char> byte_level_byte(char32_t c);
-/// Every byte as its character.
+/// Writes every byte as its character.
 std::string to_byte_level(std::string_view bytes);
 
 }  // namespace meshloom::text

@@ -32,7 +32,7 @@ struct TrainedBpe {
   std::int64_t text_tokens = 0;                     ///< tokens that the words are made of
 };
 
-/// Called with the tokens so far now and then; what it throws ends the training.
+/// It is called with the tokens so far now and then; what it throws ends the training.
 using TrainingProgress = std::function<void(std::int64_t tokens)>;
 
 /// Throws InvalidArgument for a vocab_size that has no room for the bytes and the special tokens,

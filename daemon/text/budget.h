@@ -9,7 +9,7 @@
 
 namespace meshloom::text {
 
-/// Asked every few milliseconds by whoever works on a text: what it throws (Cancelled,
+/// It is asked every few milliseconds by whoever works on a text: what it throws (Cancelled,
 /// DeadlineExceeded, Unavailable) ends the work. Empty: nothing ends it but the budget.
 using StopCheck = std::function<void()>;
 
@@ -28,13 +28,13 @@ class Budget {
     return budget;
   }
 
-  /// More was given, which may be paid for.
+  /// Says that more was given, which may be paid for.
   void allow(std::size_t bytes) {
     allow_steps(bytes);
     allow_bytes(bytes);
   }
-  /// The two parts of it, for what is worked on several times: each time takes steps, but no more
-  /// text is held at once than the first time.
+  /// Each does one of the two parts of allow(), for what is worked on several times: each time
+  /// takes steps, but no more text is held at once than the first time.
   void allow_steps(std::size_t bytes);
   void allow_bytes(std::size_t bytes) { most_bytes_ += kBytesOfByte * bytes; }
 
@@ -54,7 +54,7 @@ class Budget {
       throw_bytes(held_ + more, part);
   }
 
-  /// Bytes that are held as long as it lives.
+  /// Hold counts bytes that are held as long as it lives.
   class Hold {
    public:
     Hold(Budget& budget, std::uint64_t bytes, const char* part) : budget_(budget), bytes_(bytes) {
@@ -70,7 +70,7 @@ class Budget {
     const std::uint64_t bytes_;
   };
 
-  // What there is for nothing, and for each byte that was given.
+  // This much there is for nothing, and for each byte that was given.
   static constexpr std::uint64_t kSteps = 20'000'000, kStepsOfByte = 128;
   static constexpr std::uint64_t kBytes = std::uint64_t{1} << 20, kBytesOfByte = 32;
 

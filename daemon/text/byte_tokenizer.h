@@ -6,7 +6,7 @@
 
 namespace meshloom::text {
 
-/// Has no special tokens.
+/// It has no special tokens.
 class ByteTokenizer final : public Tokenizer {
  public:
   using Tokenizer::decode;

@@ -26,14 +26,16 @@ class CharacterMap {
     std::size_t length = 0;  ///< bytes of the text that are replaced; 0: none
     std::string_view normal;
   };
-  /// The longest text of the map that `text`, valid UTF-8, begins with: whole characters. The
-  /// normal form is what the file says, UTF-8 or not. Throws InvalidArgument where the map breaks.
+  /// Returns the longest text of the map that `text`, valid UTF-8, begins with: whole characters.
+  /// The normal form is what the file says, UTF-8 or not. Throws InvalidArgument where the map
+  /// breaks.
   Match longest(std::string_view text, Budget& budget) const;
-  /// The shortest one, which may be a part of a character.
+  /// Returns the shortest one, which may be a part of a character.
   Match shortest(std::string_view text, Budget& budget) const;
 
  private:
-  /// The texts of the map that `text` begins with, shortest first, until found(match) is false.
+  /// Calls found(match) for the texts of the map that `text` begins with, shortest first, until
+  /// found(match) is false.
   template <typename Found>
   void for_each_match(std::string_view text, Budget& budget, Found&& found) const;
 

@@ -24,7 +24,7 @@ struct ChatReading {
   std::shared_ptr<const ChatRenderer> renderer = nullptr;
 };
 
-/// A conversation as text.
+/// ChatText is a conversation as text.
 struct ChatText {
   std::string text;
   std::vector<ByteRange> learnt;
@@ -42,7 +42,7 @@ void for_each_chat_line(const DocumentFile& file,
 ChatText chat_text_of_line(std::string_view line, const ChatReading& reading,
                            const LinePlace& place, const StopCheck& stop = {});
 
-/// What encodes conversations.
+/// These encode conversations.
 struct ChatEncoding {
   const ChatReading& reading;
   const Tokenizer& tokenizer;

@@ -25,7 +25,7 @@ struct RenderedChat {
   bool has_last_answer_alone = false;
 };
 
-/// Immutable: several threads may use it.
+/// It is immutable: several threads may use it.
 class ChatRenderer {
  public:
   /// `tokens` are the variables bos_token, eos_token and so on; `now` is what strftime_now tells.
@@ -39,13 +39,13 @@ class ChatRenderer {
   /// ResourceExhausted (CONVERSATION_TOO_LONG) where there are so many answers that rendering with
   /// and without each takes too much.
   RenderedChat render(const nlohmann::ordered_json& messages, const StopCheck& stop = {}) const;
-  /// The text alone, of which nothing is looked for and nothing is left out. Throws as
+  /// Renders the text alone, of which nothing is looked for and nothing is left out. Throws as
   /// ChatTemplate::render.
   std::string render_text(const nlohmann::ordered_json& messages, const StopCheck& stop = {}) const;
-  /// What an answer follows: the messages, and the beginning of the assistant's turn.
+  /// Renders what an answer follows: the messages, and the beginning of the assistant's turn.
   std::string render_prompt(const nlohmann::ordered_json& messages,
                             const StopCheck& stop = {}) const;
-  /// What the template puts behind an answer. Empty where that cannot be told.
+  /// Returns what the template puts behind an answer. Empty where that cannot be told.
   std::string behind_answer(const StopCheck& stop = {}) const;
 
  private:
@@ -55,12 +55,13 @@ class ChatRenderer {
                            Budget& budget) const;
   void find_answers(const nlohmann::ordered_json& messages, Budget& budget,
                     RenderedChat* rendered) const;
-  /// What an answer follows, where its message and those before it are rendered as `with`. Of the
-  /// first of all messages, where the template renders none otherwise or not at all, this is what
-  /// stands before its content, which another content shows; all of `with` if it does not show it.
+  /// Returns what an answer follows, where its message and those before it are rendered as `with`.
+  /// Of the first of all messages, where the template renders none otherwise or not at all, this is
+  /// what stands before its content, which another content shows; all of `with` if it does not show
+  /// it.
   std::string before_answer(const nlohmann::ordered_json& messages, std::size_t index,
                             const std::string& with, Budget& budget) const;
-  /// The messages up to the last answer, which is that of this index.
+  /// Renders the messages up to the last answer, which is that of this index.
   RenderedChat last_answer(const nlohmann::ordered_json& messages, std::size_t last,
                            Budget& budget) const;
 

@@ -22,9 +22,10 @@ struct ChatRendering {
   std::vector<std::pair<std::size_t, std::size_t>> generated;
 };
 
-/// A template in the part of Jinja that chat templates use (daemon/text/template/README.md), read
-/// and rendered as transformers' apply_chat_template does. It comes from strangers, so that its
-/// size, its depth and what rendering takes are bounded. Immutable: several threads may render it.
+/// ChatTemplate is a template in the part of Jinja that chat templates use
+/// (daemon/text/template/README.md), read and rendered as transformers' apply_chat_template does.
+/// It comes from strangers, so that its size, its depth and what rendering takes are bounded.
+/// Immutable: several threads may render it.
 class ChatTemplate {
  public:
   /// `origin` (a file's name) begins every error, with the line. Throws InvalidArgument
@@ -45,7 +46,7 @@ class ChatTemplate {
   ChatRendering render(const nlohmann::ordered_json& variables, std::int64_t now,
                        Budget& budget) const;
 
-  /// Whether it has {% generation %}.
+  /// Tells whether it has {% generation %}.
   bool marks_generation() const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace meshloom::text {
 
-/// So many bytes are the same; they may end inside of a character.
+/// Returns how many bytes are the same; they may end inside of a character.
 inline std::size_t common_beginning(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first -
                                   a.begin());

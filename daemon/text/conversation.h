@@ -30,10 +30,10 @@ struct Conversation {
   bool has_lone_surrogates = false;  ///< U+FFFD stands for halves of surrogate pairs in the line
 };
 
-/// The keys of a kind, for errors: "\"prompt\" and \"completion\"".
+/// Returns the keys of a kind, for errors: "\"prompt\" and \"completion\"".
 const char* keys_of(LineKind kind);
 
-/// What an object holds by its keys; nothing for any other value.
+/// Returns what an object holds by its keys; nothing for any other value.
 std::optional<LineKind> kind_of(const nlohmann::json& line);
 
 /// A line with a conversation has at most so many bytes: what is rendered of one takes many times
@@ -47,7 +47,7 @@ inline constexpr std::size_t kMostConversationBytes = std::size_t{16} << 20;
 /// list of parts of text. Unimplemented (NOT_OFFERED) for tools, and for parts of other types.
 Conversation conversation_of_line(std::string_view line, LineKind kind, const LinePlace& place);
 
-/// What conversation_of_line makes of messages. `where` begins errors.
+/// Returns what conversation_of_line makes of messages. `where` begins errors.
 nlohmann::ordered_json checked_messages(const nlohmann::json& messages, const std::string& where,
                                         const Error::Metadata& metadata);
 

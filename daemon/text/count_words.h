@@ -17,7 +17,8 @@ struct WordReading {
   DocumentReading documents = {};
   std::vector<std::string> special = {};  ///< divide the text where they stand in it
   int threads = 1;
-  /// Where the words take more (WordCounts::bytes_of), the rarest are forgotten.
+  /// The rarest words are forgotten where the words take more bytes than these
+  /// (WordCounts::bytes_of).
   std::uint64_t most_bytes = std::uint64_t{1} << 30;
   /// Called about five times a second by the caller's thread with the bytes of text so far; what it
   /// throws ends the work. Empty: never.

@@ -13,7 +13,7 @@ namespace meshloom::text {
 /// Changes a list of texts; what is left is put together. Texts may be no valid UTF-8 on the way.
 using Decoder = std::function<void(std::vector<std::string>& texts, Budget& budget)>;
 
-/// The "decoder" of a tokenizer.json. Throws Unimplemented naming a kind that is not known,
+/// Reads the "decoder" of a tokenizer.json. Throws Unimplemented naming a kind that is not known,
 /// ResourceExhausted for more than kMostSteps of them.
 Decoder read_decoder(const JsonPart& part);
 

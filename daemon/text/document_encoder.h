@@ -28,7 +28,7 @@ struct EncodeOptions {
   std::function<void(std::uint64_t bytes)> progress = nullptr;
 };
 
-/// What was read and what became of it.
+/// The summary says what was read and what became of it.
 struct TokenizeSummary {
   std::int64_t files = 0, documents = 0, tokens = 0;
   std::uint64_t bytes = 0;  ///< of text

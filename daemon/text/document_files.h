@@ -24,16 +24,16 @@ struct DocumentFile {
   DocumentFormat format = DocumentFormat::kText;
 };
 
-/// What a file holds, by its name and its first bytes. Throws InvalidArgument (NOT_TEXT) naming it
-/// if that is no text: arrays (.npy, .bin, .parquet and the like), archives, and whatever has a
-/// zero byte near its beginning. With `format` the name does not matter.
+/// Returns what a file holds, by its name and its first bytes. Throws InvalidArgument (NOT_TEXT)
+/// naming it if that is no text: arrays (.npy, .bin, .parquet and the like), archives, and whatever
+/// has a zero byte near its beginning. With `format` the name does not matter.
 DocumentFile document_file(const std::filesystem::path& path,
                            std::optional<DocumentFormat> format = std::nullopt,
                            base::Disk& disk = base::own_disk());
 
-/// The files of `path`: itself, or all below the folder, in order of their paths, hidden ones left
-/// out, as document_file has them. Throws NotFound or IoError, too. Symbolic links to files are
-/// followed; one to a folder below the folder is refused in the same way.
+/// Returns the files of `path`: itself, or all below the folder, in order of their paths, hidden
+/// ones left out, as document_file has them. Throws NotFound or IoError, too. Symbolic links to
+/// files are followed; one to a folder below the folder is refused in the same way.
 std::vector<DocumentFile> find_document_files(const std::filesystem::path& path);
 
 /// Bytes of text that are held as one: of a line of JSON, and of a document that cannot be divided.
@@ -58,7 +58,7 @@ void check_first_lines(const DocumentFile& file, const DocumentReading& reading)
 void for_each_json_line(const DocumentFile& file,
                         const std::function<bool(std::string line, std::int64_t number)>& body);
 
-/// What became of a line of JSON.
+/// The struct says what became of a line of JSON.
 struct LineRead {
   std::size_t bytes = 0;
   bool is_skipped = false;  ///< it holds no text, and such lines are skipped

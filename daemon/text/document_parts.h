@@ -12,11 +12,11 @@
 
 namespace meshloom::text {
 
-/// A document, or a part of one.
+/// DocumentPart is a document, or a part of one.
 struct DocumentPart {
   Document document;
   bool is_first = true, is_last = true;  ///< of its document
-  /// Where the line is whose conversation it is: its text is that line. Else null.
+  /// If the text is a line with a conversation, this is the file of that line. Else null.
   const std::filesystem::path* path = nullptr;
   std::int64_t line = 0;
 };

@@ -7,8 +7,8 @@
 
 namespace meshloom::text {
 
-/// Bytes of the extended grapheme cluster (Unicode Standard Annex 29) that `text`, valid UTF-8 and
-/// not empty, begins with.
+/// Returns the bytes of the extended grapheme cluster (Unicode Standard Annex 29) that `text`,
+/// valid UTF-8 and not empty, begins with.
 std::size_t grapheme_length(std::string_view text);
 
 }  // namespace meshloom::text

@@ -16,7 +16,7 @@
 
 namespace meshloom::text {
 
-/// A line of JSON has no text under the field that is asked for.
+/// The error says that a line of JSON has no text under the field that is asked for.
 class NoTextField : public InvalidArgument {
  public:
   NoTextField(const std::string& message, Metadata metadata)
@@ -28,7 +28,7 @@ struct LinePlace {
   const std::filesystem::path& path;
   std::int64_t number = 0;  ///< the first is 1
 
-  /// "chat.jsonl:3: "
+  /// Returns "chat.jsonl:3: "
   std::string text() const;
   Error::Metadata metadata() const;
 };
@@ -44,18 +44,19 @@ struct LineJson {
 LineJson json_of_line(std::string_view line, const LinePlace& place,
                       std::size_t depth = std::numeric_limits<std::size_t>::max());
 
-/// "\"body\", \"n\"", cut where they are many; "no keys, it is of the type number" of what is no
-/// object.
+/// Returns "\"body\", \"n\"", cut where they are many; "no keys, it is of the type number" of what
+/// is no object.
 std::string keys_of_line(const nlohmann::json& json);
 
-/// The text that a line holds under reading.field; nothing if it holds none and such lines are
-/// skipped. An escape of half a surrogate pair ("\ud83d") counts as U+FFFD. Throws InvalidArgument
-/// naming the place for a line that is no JSON, and NoTextField with what the line has instead.
+/// Returns the text that a line holds under reading.field; nothing if it holds none and such lines
+/// are skipped. An escape of half a surrogate pair ("\ud83d") counts as U+FFFD. Throws
+/// InvalidArgument naming the place for a line that is no JSON, and NoTextField with what the line
+/// has instead.
 std::optional<Document> document_of_line(std::string_view line, const DocumentReading& reading,
                                          const LinePlace& place);
 
-/// True only for a line that document_of_line takes, and for nearly all of those; many times as
-/// fast, since it makes nothing of it.
+/// Returns true only for a line that document_of_line takes, and for nearly all of those; many
+/// times as fast, since it makes nothing of it.
 bool plainly_has_text(std::string_view line, std::string_view field);
 
 }  // namespace meshloom::text

@@ -16,9 +16,9 @@
 
 namespace meshloom::text {
 
-/// A value and where it is. It does not own the value. Every error names the path: InvalidArgument
-/// for what is not as the format says, Unimplemented (NOT_OFFERED) for what this program does not
-/// know.
+/// JsonPart is a value and where it is. It does not own the value. Every error names the path:
+/// InvalidArgument for what is not as the format says, Unimplemented (NOT_OFFERED) for what this
+/// program does not know.
 class JsonPart {
  public:
   using Json = nlohmann::json;
@@ -30,22 +30,22 @@ class JsonPart {
 
   /// Refuses any key of this object that is not among `keys`.
   void allow_only(std::initializer_list<std::string_view> keys) const;
-  /// Whether the key is there and not null.
+  /// Tells whether the key is there and not null.
   bool has(std::string_view key) const;
-  /// The value of a key that must be there.
+  /// Returns the value of a key that must be there.
   JsonPart at(std::string_view key) const;
-  /// The elements of an array under a key, at most `most`.
+  /// Returns the elements of an array under a key, at most `most`.
   std::vector<JsonPart> elements(std::string_view key,
                                  std::size_t most = std::numeric_limits<std::size_t>::max()) const;
 
   std::string text() const;
   std::string text(std::string_view key) const { return at(key).text(); }
-  /// A text of at most kMostPartBytes: every step of a text may use it again.
+  /// Reads a text of at most kMostPartBytes: every step of a text may use it again.
   std::string short_text(std::string_view key) const;
   std::optional<std::string> optional_text(std::string_view key) const;
   bool flag(std::string_view key) const;
   bool flag(std::string_view key, bool otherwise) const;
-  /// An integer from 0 to `most`.
+  /// Reads an integer from 0 to `most`.
   std::int64_t number(std::int64_t most) const;
 
   [[noreturn]] void refuse(const std::string& text) const;

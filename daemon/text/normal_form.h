@@ -8,9 +8,9 @@
 
 namespace meshloom::text {
 
-/// Canonical decomposition; `text` is valid UTF-8.
+/// Makes the canonical decomposition; `text` is valid UTF-8.
 std::string to_nfd(std::string_view text);
-/// Canonical decomposition, then composition.
+/// Makes the canonical decomposition, then composition.
 std::string to_nfc(std::string_view text);
 /// These two do the same with the compatibility decomposition.
 std::string to_nfkd(std::string_view text);

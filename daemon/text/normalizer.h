@@ -17,8 +17,8 @@ struct NormalText {
 /// Changes a text that is not empty. May be used by several threads at once, each with a budget.
 using Normalizer = std::function<void(NormalText& text, Budget& budget)>;
 
-/// The "normalizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not known,
-/// ResourceExhausted for more than kMostSteps of them.
+/// Reads the "normalizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not
+/// known, ResourceExhausted for more than kMostSteps of them.
 Normalizer read_normalizer(const JsonPart& part);
 
 }  // namespace meshloom::text

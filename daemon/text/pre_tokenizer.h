@@ -22,8 +22,8 @@ struct PreTokenizers {
   void split(const Piece& text, Budget& budget, const PieceSink& sink) const;
 };
 
-/// The "pre_tokenizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not known,
-/// ResourceExhausted for more than kMostSteps of them.
+/// Reads the "pre_tokenizer" of a tokenizer.json. Throws Unimplemented naming a kind that is not
+/// known, ResourceExhausted for more than kMostSteps of them.
 PreTokenizers read_pre_tokenizers(const JsonPart& part);
 
 }  // namespace meshloom::text

@@ -12,16 +12,16 @@
 
 namespace meshloom::text {
 
-/// The expression for PCRE2: classes of characters (\p{..}, \s, \d, \w) are written out from our
-/// own tables, so that the library's version of Unicode plays no part. Throws Unimplemented naming
-/// what the two syntaxes do not share or what this program does not know, ResourceExhausted where
-/// that is more than 1 MiB.
+/// Returns the expression for PCRE2: classes of characters (\p{..}, \s, \d, \w) are written out
+/// from our own tables, so that the library's version of Unicode plays no part. Throws
+/// Unimplemented naming what the two syntaxes do not share or what this program does not know,
+/// ResourceExhausted where that is more than 1 MiB.
 std::string to_pcre2(std::string_view expression);
 
-/// What PCRE2 has made of an expression.
+/// PCRE2 makes this of an expression.
 struct CompiledPattern;
 
-/// May be used by several threads at once, each with a budget.
+/// It may be used by several threads at once, each with a budget.
 ///
 /// There are limits on what a match may take in PCRE2, none on what a text may: an expression that
 /// takes a million steps at every place takes hours. PCRE2 counts as steps what it goes back alone,

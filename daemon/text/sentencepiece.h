@@ -13,7 +13,7 @@
 
 namespace meshloom::text {
 
-/// Which special tokens stand around a text.
+/// SentencePieceTemplate says which special tokens stand around a text.
 struct SentencePieceTemplate {
   bool bos = false, eos = false;
 };

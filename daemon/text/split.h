@@ -27,7 +27,7 @@ using MatchFinder =
 void split_at_matches(const Piece& piece, const MatchFinder& find, SplitBehavior behavior,
                       bool invert, Budget& budget, const PieceSink& sink);
 
-/// A finder of a text that is not empty.
+/// Makes a finder of a text that is not empty.
 MatchFinder occurrences_of(std::string text);
 
 }  // namespace meshloom::text

@@ -12,9 +12,9 @@ namespace meshloom::text {
 
 enum class SplitPattern { kGpt2, kLlama3, kQwen2 };
 
-/// The regular expression that the scanner stands for.
+/// Returns the regular expression that the scanner stands for.
 const char* regular_expression(SplitPattern pattern);
-/// The pattern with exactly this expression.
+/// Returns the pattern with exactly this expression.
 std::optional<SplitPattern> known_split_pattern(std::string_view expression);
 
 /// Calls `sink` with every match, in order; they cover the text, which is valid UTF-8.

@@ -16,19 +16,19 @@ class StopStrings {
   /// None of `strings` is empty. Without any of them every piece comes out as it goes in.
   explicit StopStrings(std::vector<std::string> strings = {});
 
-  /// What is known to be before any of the strings now. The end of the text stays here as long as
-  /// one of them may begin with it. Empty once the text has ended.
+  /// Returns what is known to be before any of the strings now. The end of the text stays here as
+  /// long as one of them may begin with it. Empty once the text has ended.
   std::string add(std::string_view piece);
-  /// The rest, where nothing follows.
+  /// Returns the rest, where nothing follows.
   std::string finish();
-  /// One of the strings has ended the text.
+  /// Tells whether one of the strings has ended the text.
   bool stopped() const { return stopped_; }
 
  private:
   /// Returns the length of the longest of the strings that the first `end` bytes of what is held
   /// end with; 0 if they end with none.
   std::size_t length_before(std::size_t end) const;
-  /// The longest end of what is held that one of the strings begins with.
+  /// Returns the longest end of what is held that one of the strings begins with.
   std::size_t possible_beginning() const;
 
   std::vector<std::string> strings_;

@@ -22,17 +22,17 @@ class StreamDecoder {
   /// All methods throw as Budget::spend, of a budget for all of them.
   StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special);
 
-  /// Before the first add(): the tokens that the others follow. Of a character that they begin and
-  /// the others complete all is new.
+  /// Is called before the first add(): the tokens that the others follow. Of a character that they
+  /// begin and the others complete all is new.
   void follow(std::span<const std::int64_t> prompt);
-  /// What is new in the text; empty while a character is not whole.
+  /// Returns what is new in the text; empty while a character is not whole.
   std::string add(TokenId token);
-  /// The rest: what was no whole character becomes U+FFFD.
+  /// Returns the rest: what was no whole character becomes U+FFFD.
   std::string finish();
 
  private:
-  /// Whether the pending tokens, which have no text by themselves, may be forgotten: `text` with
-  /// them is what it was before, and they are not what makes others not the first of a text.
+  /// Tells whether the pending tokens, which have no text by themselves, may be forgotten: `text`
+  /// with them is what it was before, and they are not what makes others not the first of a text.
   bool is_left_out(std::vector<TokenId> recent, const std::string& text);
   /// Takes a text that is sure; what of it is the prompt's counts as told.
   void take_prompt_text(std::string_view text);

@@ -10,8 +10,8 @@ namespace meshloom::text {
 
 class JsonPart;
 
-/// Places where a tokenizer reads what stands before them and what stands behind them
-/// independently of each other, without its template. None: the text is to be encoded as one.
+/// TextCuts names places where a tokenizer reads what stands before them and what stands behind
+/// them independently of each other, without its template. None: the text is to be encoded as one.
 struct TextCuts {
   bool anywhere = false;      ///< between any two bytes
   bool before_blank = false;  ///< between a letter of ASCII and a blank
@@ -33,7 +33,8 @@ struct TextCuts {
 /// - No added token lies across such a place or looks beyond it.
 TextCuts text_cuts(const JsonPart& tokenizer);
 
-/// The last such place of `text` behind `from`; bytes that are no UTF-8 may be anywhere in it.
+/// Returns the last such place of `text` behind `from`; bytes that are no UTF-8 may be anywhere in
+/// it.
 std::optional<std::size_t> last_cut(std::string_view text, std::size_t from, const TextCuts& cuts);
 
 }  // namespace meshloom::text

@@ -21,7 +21,7 @@ class TextModeReader {
   bool after_return_ = false;  ///< the part before ended in a "\r", which is a "\n" already
 };
 
-/// A whole file.
+/// Reads a whole file.
 std::string read_text_mode(std::string_view bytes);
 
 }  // namespace meshloom::text

@@ -32,17 +32,18 @@ struct TokenFileOptions {
   base::Existing existing = base::Existing::kReplace;  ///< of a file that is there in the end
 };
 
-/// What is tokenized has more tokens than its file may have.
+/// The error says that what is tokenized has more tokens than its file may have.
 class TooManyTokens : public ResourceExhausted {
  public:
   TooManyTokens(const std::string& message, Metadata metadata)
       : ResourceExhausted(message, "TOO_MANY_TOKENS", std::move(metadata)) {}
 };
 
-/// What a file of tokens was made of, if it is one of write_token_file and its header says so.
+/// Returns what a file of tokens was made of, if it is one of write_token_file and its header says
+/// so.
 std::optional<TokenizeSummary> token_file_summary(const base::InputFile& file);
 
-/// How many tokens a file of at most so many bytes holds.
+/// Returns how many tokens a file of at most so many bytes holds.
 std::int64_t tokens_of_file(std::uint64_t bytes);
 
 /// Writes the tokens of encode_documents to `out`: whole or not at all, and on disk when it
@@ -51,18 +52,18 @@ std::int64_t tokens_of_file(std::uint64_t bytes);
 TokenizeSummary write_token_file(const std::vector<DocumentFile>& files, const Tokenizer& tokenizer,
                                  const TokenFileOptions& options, const std::filesystem::path& out);
 
-/// A token file that write_token_file has written.
+/// TokenFile is a token file that write_token_file has written.
 class TokenFile {
  public:
   /// Throws InvalidArgument for any other file.
   explicit TokenFile(const std::filesystem::path& path);
 
   std::int64_t size() const { return size_; }
-  /// Whether its tokens have the bits of conversations.
+  /// Tells whether its tokens have the bits of conversations.
   bool is_chat() const { return is_chat_; }
-  /// What it was made of, if its header says so.
+  /// Returns what it was made of, if its header says so.
   const std::optional<TokenizeSummary>& summary() const { return summary_; }
-  /// Tokens [begin, begin + count), less where the file ends.
+  /// Reads tokens [begin, begin + count), less where the file ends.
   std::vector<TokenId> read(std::int64_t begin, std::int64_t count) const;
 
  private:

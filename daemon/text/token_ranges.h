@@ -12,12 +12,12 @@
 
 namespace meshloom::text {
 
-/// Bytes [begin, end) of a text.
+/// ByteRange has the bytes [begin, end) of a text.
 using ByteRange = std::pair<std::size_t, std::size_t>;
-/// Tokens [begin, end) of those of a text.
+/// TokenRange has the tokens [begin, end) of those of a text.
 using TokenRange = std::pair<std::size_t, std::size_t>;
 
-/// For each of the ranges, which are in order and apart, the tokens that have a byte in it.
+/// Returns for each of the ranges, which are in order and apart, the tokens that have a byte in it.
 /// `tokens` are those of the whole text without the template. Where the parts of the text between
 /// the ends of the ranges have the same tokens by themselves, these tell; else the texts of the
 /// first tokens do, held against that of the text before such an end. Throws Unimplemented

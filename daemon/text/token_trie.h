@@ -33,7 +33,7 @@ class TokenTrie {
   }
 
  private:
-  /// A prefix of tokens. Children lie together, in order of their bytes.
+  /// Node is a prefix of tokens. Children lie together, in order of their bytes.
   struct Node {
     std::uint32_t first_child = 0;
     std::uint16_t children = 0;

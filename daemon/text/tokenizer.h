@@ -16,13 +16,13 @@
 
 namespace meshloom::text {
 
-/// The special tokens around the tokens of one text.
+/// Template holds the special tokens around the tokens of one text.
 struct Template {
   std::vector<TokenId> before = {}, after = {};
 };
 
-/// Const after it was made, and may be used by several threads at once, each with a cache and a
-/// budget of its own. Both the tokenizer and the text may be such that a budget does not suffice:
+/// It is const after it was made, and may be used by several threads at once, each with a cache and
+/// a budget of its own. Both the tokenizer and the text may be such that a budget does not suffice:
 /// encode and decode throw as Budget::spend then.
 class Tokenizer {
  public:
@@ -33,24 +33,24 @@ class Tokenizer {
   /// that the text spells out are those tokens in any case.
   virtual void encode(std::string_view bytes, bool with_template, WordCache& cache, Budget& budget,
                       std::vector<TokenId>& out) const = 0;
-  /// The text of tokens, for the texts of which it allows the budget more. Ids that the vocabulary
-  /// has not are left out, special tokens too if `skip_special`. Bytes that make no character
-  /// become U+FFFD.
+  /// Returns the text of tokens, for the texts of which it allows the budget more. Ids that the
+  /// vocabulary has not are left out, special tokens too if `skip_special`. Bytes that make no
+  /// character become U+FFFD.
   virtual std::string decode(std::span<const TokenId> tokens, bool skip_special,
                              Budget& budget) const = 0;
 
-  /// The tokens that encode puts around a text with the template.
+  /// Returns the tokens that encode puts around a text with the template.
   virtual Template around() const { return {}; }
-  /// Where a text that is encoded without the template may be divided.
+  /// Returns where a text that is encoded without the template may be divided.
   virtual TextCuts cuts() const { return {}; }
-  /// Whether what is no UTF-8 is encoded as it is.
+  /// Tells whether what is no UTF-8 is encoded as it is.
   virtual bool reads_any_bytes() const { return false; }
 
   /// Returns, by id, the bytes of a text that a token stands for, 0 for special ones. Empty where
   /// tokens have none of their own, since the tokenizer changes its text.
   virtual std::vector<std::uint32_t> token_bytes() const { return {}; }
 
-  /// One more than the largest id.
+  /// Returns one more than the largest id.
   virtual TokenId end() const = 0;
   virtual std::optional<TokenId> find(std::string_view token) const = 0;
 

@@ -14,8 +14,8 @@
 
 namespace meshloom::text {
 
-/// Files that go along with a model: those of its folder's tokenizer, or of another folder's if
-/// that is given, and its generation_config.json. Either folder may be empty.
+/// Returns the files that go along with a model: those of its folder's tokenizer, or of another
+/// folder's if that is given, and its generation_config.json. Either folder may be empty.
 std::vector<std::filesystem::path> carried_files(const std::filesystem::path& model,
                                                  const std::filesystem::path& tokenizer = {},
                                                  base::Disk& disk = base::own_disk());
@@ -32,20 +32,21 @@ struct FolderTokenizer {
   NamedTokens named = {};             ///< its special tokens, which a chat template may speak of
 };
 
-/// The files that open_tokenizer reads, best first: "vocab.json, merges.txt" are two that belong
-/// together.
+/// Returns the files that open_tokenizer reads, best first: "vocab.json, merges.txt" are two that
+/// belong together.
 std::vector<std::string> tokenizer_kinds();
 
-/// Whether there is a tokenizer in the folder.
+/// Tells whether there is a tokenizer in the folder.
 bool has_tokenizer(const std::filesystem::path& folder);
 
-/// From tokenizer.json; else vocab.json and merges.txt (byte-level BPE of GPT-2 or Qwen 2); else
-/// vocab.txt (BERT); else tokenizer.model (Llama). What the last three leave open, and which tokens
-/// are special, is in tokenizer_config.json, special_tokens_map.json and config.json, in the order
-/// that special_tokens.h says, and of vocabularies in added_tokens.json. Throws NotFound
-/// (NO_TOKENIZER) if there is none of them, ResourceExhausted (TOKENIZER_LIMIT) naming the part of
-/// one that is larger than any of use or takes more than its files may (Budget), otherwise as
-/// read_tokenizer and read_sentencepiece, and what `stop` throws.
+/// Opens the tokenizer of a folder, from tokenizer.json; else vocab.json and merges.txt (byte-level
+/// BPE of GPT-2 or Qwen 2); else vocab.txt (BERT); else tokenizer.model (Llama). What the last
+/// three leave open, and which tokens are special, is in tokenizer_config.json,
+/// special_tokens_map.json and config.json, in the order that special_tokens.h says, and of
+/// vocabularies in added_tokens.json. Throws NotFound (NO_TOKENIZER) if there is none of them,
+/// ResourceExhausted (TOKENIZER_LIMIT) naming the part of one that is larger than any of use or
+/// takes more than its files may (Budget), otherwise as read_tokenizer and read_sentencepiece, and
+/// what `stop` throws.
 FolderTokenizer open_tokenizer(const std::filesystem::path& folder, const StopCheck& stop = {});
 
 }  // namespace meshloom::text

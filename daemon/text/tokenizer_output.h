@@ -12,15 +12,15 @@
 
 namespace meshloom::text {
 
-/// What a tokenizer.json of it holds: GPT-2's pattern, bytes in its alphabet, nothing around a
-/// text. The first `special` tokens are special ones, found in texts.
+/// Returns what a tokenizer.json of it holds: GPT-2's pattern, bytes in its alphabet, nothing
+/// around a text. The first `special` tokens are special ones, found in texts.
 std::string tokenizer_json_text(const TrainedBpe& trained, std::size_t special);
 
-/// The tokenizer_config.json beside it. The first special token ends documents (eos_token); others
-/// that are called as is usual ([PAD], [MASK], <pad> and the like) have that part.
+/// Returns the tokenizer_config.json beside it. The first special token ends documents (eos_token);
+/// others that are called as is usual ([PAD], [MASK], <pad> and the like) have that part.
 std::string tokenizer_config_text(const std::vector<std::string>& special);
 
-/// A folder that is to have a tokenizer: all of its files or none.
+/// TokenizerOutput is a folder that is to have a tokenizer: all of its files or none.
 class TokenizerOutput {
  public:
   /// Makes the folder where it is not there; the one that it is to lie in has to be. Throws

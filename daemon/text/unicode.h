@@ -13,7 +13,7 @@ namespace meshloom::text {
 /// Names the version of the tables, for what depends on them.
 std::string_view unicode_version();
 
-/// The classes of a character as bits: bits 0 to 4 number its general category.
+/// CharClass holds the classes of a character as bits: bits 0 to 4 number its general category.
 using CharClass = std::uint16_t;
 // --- Flags as the generated table has them; the regular expressions' and Rust's \w differ.
 inline constexpr CharClass kSpace = 1 << 5;        ///< \s
@@ -28,7 +28,7 @@ inline constexpr CharClass kAccent = 1 << 12;      ///< StripAccents
 inline constexpr CharClass kLetter = 1 << 13;  ///< \p{L}
 inline constexpr CharClass kNumber = 1 << 14;  ///< \p{N}
 
-/// The classes of all code points in two stages; 0.2 MB, made at the first use.
+/// CharClasses holds the classes of all code points in two stages; 0.2 MB, made at the first use.
 class CharClasses {
  public:
   static const CharClasses& get();
@@ -43,16 +43,16 @@ class CharClasses {
   std::vector<CharClass> pages_;
 };
 
-/// "Lu", "Nd", ... of a class.
+/// Returns "Lu", "Nd", ... of a class.
 const char* category_name(CharClass c);
 
-/// Code points [first, last] in order that have one of the flags, or whose category's name begins
-/// with `category` ("L", "Lu"); empty for a category that there is not.
+/// Returns the code points [first, last] in order that have one of the flags, or whose category's
+/// name begins with `category` ("L", "Lu"); empty for a category that there is not.
 std::vector<std::pair<char32_t, char32_t>> ranges_of_flag(CharClass flags);
 std::vector<std::pair<char32_t, char32_t>> ranges_of_category(std::string_view category);
 
-/// Equal for characters that pre-tokenizing by scripts keeps together; 0 for the blank and for
-/// characters that are none, which belong to any script.
+/// Returns a number that is equal for characters that pre-tokenizing by scripts keeps together; 0
+/// for the blank and for characters that are none, which belong to any script.
 std::uint8_t script_of(char32_t c);
 
 /// Appends the lower-case form, which is two characters for U+0130.

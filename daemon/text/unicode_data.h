@@ -14,7 +14,7 @@ extern const char* const kVersion;
 /// The classes that there are: bits 0 to 4 are the general category, then the flags of unicode.h.
 extern const std::uint16_t kKinds[];
 extern const std::size_t kKinds_size;
-/// Where a run of characters of one class begins: first << 8 | index into kKinds.
+/// A run of characters of one class begins at each entry: first << 8 | index into kKinds.
 extern const std::uint32_t kRuns[];
 extern const std::size_t kRuns_size;
 
@@ -38,13 +38,13 @@ extern const std::size_t kCombining_size;
 extern const std::uint32_t kCompatible[];
 extern const std::size_t kCompatible_size;
 
-/// Where a run of characters begins that are the same in grapheme clusters: first << 8 | kind, in
-/// the order of grapheme.cpp.
+/// A run of characters that are the same in grapheme clusters begins at each entry:
+/// first << 8 | kind, in the order of grapheme.cpp.
 extern const std::uint32_t kGraphemes[];
 extern const std::size_t kGraphemes_size;
 
-/// Where a run of characters begins that pre-tokenizing by scripts keeps together: first << 8 |
-/// number of the script, 0 for those that belong to any.
+/// A run of characters that pre-tokenizing by scripts keeps together begins at each entry:
+/// first << 8 | number of the script, 0 for those that belong to any.
 extern const std::uint32_t kScripts[];
 extern const std::size_t kScripts_size;
 

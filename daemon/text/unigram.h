@@ -16,7 +16,7 @@
 
 namespace meshloom::text {
 
-/// How the tokens of a text are looked for.
+/// The struct says how the tokens of a text are looked for.
 struct UnigramSearch {
   std::vector<bool> hidden = {};  ///< tokens that no text has, by id; empty: none
   bool single_precision = false;  ///< scores are added up in float32, as sentencepiece does
@@ -35,7 +35,7 @@ class Unigram {
   void encode(std::string_view text, Budget& budget, std::vector<TokenId>& out) const;
 
  private:
-  /// The best path to a position: the score, and its last token.
+  /// Step is the best path to a position: the score, and its last token.
   struct Step {
     double score = 0;
     std::uint32_t begin = 0;

@@ -9,13 +9,13 @@
 
 namespace meshloom::text {
 
-/// Bytes of the character that begins with `first`, in valid UTF-8.
+/// Returns the bytes of the character that begins with `first`, in valid UTF-8.
 inline std::size_t utf8_length(char first) {
   const auto byte = static_cast<unsigned char>(first);
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-/// The character at `text`, which is valid UTF-8 and not at its end; moves `text` past it.
+/// Takes the character at `text`, which is valid UTF-8 and not at its end; moves `text` past it.
 inline char32_t next_char(const char*& text) {
   const auto byte = [&](int i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

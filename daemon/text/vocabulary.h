@@ -40,15 +40,15 @@ class Vocabulary {
   /// {token: id, ...}. Tokens have at most kMostPartBytes.
   Vocabulary(const JsonPart& part, Budget& budget);
 
-  /// From then on find() gives this id for the text and token() this text for the id. Another text
-  /// that had the id still finds it, another id that had the text still gives it.
+  /// Adds a token: from then on find() gives this id for the text and token() this text for the id.
+  /// Another text that had the id still finds it, another id that had the text still gives it.
   void add(std::string_view token, TokenId id);
 
   std::optional<TokenId> find(std::string_view token) const {
     const auto at = ids_.find(token);
     return at == ids_.end() ? std::nullopt : std::optional(at->second);
   }
-  /// Nothing for ids that there are not.
+  /// Returns the text of an id; nothing for ids that there are not.
   const std::string* token(TokenId id) const {
     const bool inside = id >= 0 && static_cast<std::size_t>(id) < tokens_.size();
     return inside ? tokens_[static_cast<std::size_t>(id)] : nullptr;
@@ -60,13 +60,13 @@ class Vocabulary {
     for (const auto& [text, id] : ids_) body(std::string_view(text), id);
   }
 
-  /// Tokens, holes not counted.
+  /// Returns the number of tokens, holes not counted.
   std::size_t size() const { return ids_.size(); }
-  /// One more than the largest id.
+  /// Returns one more than the largest id.
   TokenId end() const { return static_cast<TokenId>(tokens_.size()); }
 
-  /// The tokens "<0x00>" to "<0xFF>", as SentencePiece spells bytes; -1 for those that there are
-  /// not.
+  /// Returns the tokens "<0x00>" to "<0xFF>", as SentencePiece spells bytes; -1 for those that
+  /// there are not.
   std::array<TokenId, 256> byte_tokens() const;
 
  private:
@@ -81,8 +81,8 @@ class Vocabulary {
   std::vector<const std::string*> tokens_;  ///< the keys of ids_, which never move
 };
 
-/// Bytes of text that a token stands for as SentencePiece spells them: "<0x0A>" for one byte,
-/// U+2581 for a blank.
+/// Returns the bytes of text that a token stands for as SentencePiece spells them: "<0x0A>" for one
+/// byte, U+2581 for a blank.
 std::uint32_t sentencepiece_bytes(std::string_view token);
 
 /// Appends the tokens of the bytes of `text`; does nothing and returns false if one of them has

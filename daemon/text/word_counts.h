@@ -18,7 +18,7 @@ struct CountedWord {
 
 class WordCounts {
  public:
-  /// What a word takes here and in a trainer that is given it (BpeTrainer).
+  /// Returns the bytes that a word takes here and in a trainer that is given it (BpeTrainer).
   static std::uint64_t bytes_of(std::string_view word) { return 96 + 16 * word.size(); }
 
   void add(std::string_view word, std::int64_t count);
@@ -29,7 +29,7 @@ class WordCounts {
   /// Forgets the rarest words, and no word with more than those, until they take at most so many
   /// bytes. Depends on what was added and not on its order.
   void forget_rarest(std::uint64_t most_bytes);
-  /// How often the words were there that are forgotten.
+  /// Returns how often the words were there that are forgotten.
   std::int64_t forgotten() const { return forgotten_; }
 
   /// Returns the words in any order; the texts live as long as nothing is added or forgotten.

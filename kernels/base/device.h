@@ -22,9 +22,9 @@ inline constexpr Device kCpuDevice{};
 /// process cannot use the device again.
 inline constexpr const char* kDeviceFailed = "DEVICE_FAILED";
 
-/// "cpu" or "cuda".
+/// Returns "cpu" or "cuda".
 const char* kind_name(DeviceKind);
-/// "cpu", "cuda:0".
+/// Returns "cpu", "cuda:0".
 std::string to_string(const Device&);
 
 }  // namespace meshloom

@@ -22,11 +22,11 @@ enum class DType : std::uint8_t {
   kFloat8E5M2,  ///< likewise
 };
 
-/// Bytes per element.
+/// Returns the bytes per element.
 std::size_t dtype_size(DType dtype);
-/// The spelling users type: "float32", "bfloat16", ...
+/// Returns the spelling users type: "float32", "bfloat16", ...
 const char* dtype_name(DType dtype);
-/// The spelling inside safetensors headers: "F32", "BF16", ...
+/// Returns the spelling inside safetensors headers: "F32", "BF16", ...
 const char* dtype_safetensors_name(DType dtype);
 
 std::optional<DType> dtype_from_name(std::string_view name);

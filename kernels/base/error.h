@@ -11,7 +11,8 @@
 
 namespace meshloom {
 
-/// What kind of failure it is. `daemon/control/net/status.cpp` maps each to one gRPC status code.
+/// The kind says what failure it is. `daemon/control/net/status.cpp` maps each to one gRPC status
+/// code.
 enum class ErrorKind {
   kInvalidArgument,     ///< the request or value is wrong whatever the state
   kNotFound,            ///< a named thing does not exist
@@ -31,8 +32,8 @@ enum class ErrorKind {
   kInternal,            ///< a broken invariant: a defect of Meshloom
 };
 
-/// Base of everything Meshloom throws. `reason` is UPPER_SNAKE (at most 63 characters) and stable;
-/// `metadata` holds every dynamic value of the message, for programs.
+/// Error is the base of everything Meshloom throws. `reason` is UPPER_SNAKE (at most 63 characters)
+/// and stable; `metadata` holds every dynamic value of the message, for programs.
 class Error : public std::runtime_error {
  public:
   using Metadata = std::map<std::string, std::string>;
@@ -53,7 +54,7 @@ class Error : public std::runtime_error {
   Metadata metadata_;
 };
 
-/// One class per kind, so that callers can catch what they can handle.
+/// There is one class per kind, so that callers can catch what they can handle.
 template <ErrorKind Kind>
 class ErrorOf : public Error {
  public:
@@ -82,7 +83,7 @@ using Unavailable = ErrorOf<ErrorKind::kUnavailable>;
 using NumericError = ErrorOf<ErrorKind::kNumeric>;
 using InternalError = ErrorOf<ErrorKind::kInternal>;
 
-/// "INVALID_ARGUMENT", "NOT_FOUND", ...
+/// Returns "INVALID_ARGUMENT", "NOT_FOUND", ...
 const char* error_kind_name(ErrorKind kind);
 
 template <ErrorKind Kind>

@@ -11,8 +11,9 @@
 
 namespace meshloom {
 
-/// A sign, exponent bits of this bias, mantissa bits. Codes above kLargest are NaN or, where the
-/// format has one, the infinity right behind it: values never round to them, infinities neither.
+/// It has a sign, exponent bits of this bias, mantissa bits. Codes above kLargest are NaN or, where
+/// the format has one, the infinity right behind it: values never round to them, infinities
+/// neither.
 template <int kMantissa, int kBias, std::uint8_t kLargest, bool kHasInfinity>
 struct Float8 {
   std::uint8_t bits = 0;
@@ -66,9 +67,9 @@ struct Float8 {
   }();
 };
 
-/// Up to 448; no infinities.
+/// It goes up to 448; no infinities.
 using float8_e4m3 = Float8<3, 7, 0x7e, false>;
-/// Up to 57344.
+/// It goes up to 57344.
 using float8_e5m2 = Float8<2, 15, 0x7b, true>;
 static_assert(sizeof(float8_e4m3) == 1 && sizeof(float8_e5m2) == 1);
 

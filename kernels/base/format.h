@@ -8,8 +8,8 @@
 
 namespace meshloom {
 
-/// Base of a type's fmt::formatter. Arguments of check() that are formatted so become text only
-/// where it throws, while to_string among them makes a string at every call.
+/// It is the base of a type's fmt::formatter. Arguments of check() that are formatted so become
+/// text only where it throws, while to_string among them makes a string at every call.
 template <typename T>
 struct ToStringFormatter : fmt::formatter<std::string> {
   template <typename Context>

@@ -6,7 +6,7 @@
 
 namespace meshloom {
 
-/// The hash of what `hash` stands for, followed by `value`.
+/// Returns the hash of what `hash` stands for, followed by `value`.
 constexpr std::uint64_t hash_mix(std::uint64_t hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
   return hash ^ (hash >> 29);

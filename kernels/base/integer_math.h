@@ -4,13 +4,13 @@
 
 namespace meshloom {
 
-/// ceil(n / step) for n >= 0 and step >= 1.
+/// Returns ceil(n / step) for n >= 0 and step >= 1.
 template <typename Int>
 constexpr Int divide_up(Int n, Int step) {
   return n / step + (n % step != 0 ? 1 : 0);
 }
 
-/// The smallest multiple of `step` that is at least n.
+/// Returns the smallest multiple of `step` that is at least n.
 template <typename Int>
 constexpr Int round_up(Int n, Int step) {
   return divide_up(n, step) * step;

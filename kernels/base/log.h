@@ -18,8 +18,8 @@ struct LogOptions {
 /// Sets up the process's default logger, each message as one_line. Call before other threads log.
 void init_log(const LogOptions& options);
 
-/// The text with control characters and bytes that are not UTF-8 as \n and \xNN: what a client
-/// sends can neither begin a line of the log nor steer a terminal.
+/// Returns the text with control characters and bytes that are not UTF-8 as \n and \xNN: what a
+/// client sends can neither begin a line of the log nor steer a terminal.
 std::string one_line(std::string_view text);
 
 }  // namespace meshloom

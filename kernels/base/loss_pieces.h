@@ -24,7 +24,8 @@ inline constexpr std::int64_t kLogitPanelColumns = 8192;
 /// and gradients in bfloat16 lie beside it, half as large.
 inline constexpr std::int64_t kDeviceLogitsBytes = 512 << 20;
 
-/// Rows of one piece of at most so many bytes, in as few pieces of nearly equal size as fit.
+/// Returns the number of rows of one piece of at most so many bytes, in as few pieces of nearly
+/// equal size as fit.
 inline std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes,
                                    std::int64_t piece_bytes) {
   const std::int64_t most =
@@ -33,15 +34,15 @@ inline std::int64_t rows_per_piece(std::int64_t rows, std::int64_t row_bytes,
   return divide_up(rows, pieces);
 }
 
-/// What of the output loss is there at a time: rows of logits, and of gradients that go through the
-/// products together (OutputLossPlan::chunk and block).
+/// So many rows of the output loss are there at a time: rows of logits, and of gradients that go
+/// through the products together (OutputLossPlan::chunk and block).
 struct LossPieces {
   std::int64_t block = 0;
   std::int64_t chunk = 0;
 };
 
-/// On the host, for at least 1 row of `row_bytes` of logits. `halves`: gradients of the logits are
-/// half as large as these, and have memory of their own.
+/// Computes the pieces on the host, for at least 1 row of `row_bytes` of logits. `halves`:
+/// gradients of the logits are half as large as these, and have memory of their own.
 inline LossPieces host_loss_pieces(std::int64_t rows, std::int64_t row_bytes, bool halves) {
   if (!halves) {
     const std::int64_t chunk = rows_per_piece(rows, row_bytes, kLogitsBytes);
@@ -51,7 +52,7 @@ inline LossPieces host_loss_pieces(std::int64_t rows, std::int64_t row_bytes, bo
   return {block, rows_per_piece(block, row_bytes, kPassingLogitsBytes)};
 }
 
-/// The same on a CUDA device, whatever the dtype of the gradients.
+/// Does the same on a CUDA device, whatever the dtype of the gradients.
 inline LossPieces device_loss_pieces(std::int64_t rows, std::int64_t row_bytes) {
   const std::int64_t chunk = rows_per_piece(rows, row_bytes, kDeviceLogitsBytes);
   return {chunk, chunk};

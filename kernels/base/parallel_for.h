@@ -8,7 +8,7 @@
 
 namespace meshloom {
 
-/// How many threads an op may use. 1 means inline on the caller; ranks that are threads of one
+/// An op may use so many threads. 1 means inline on the caller; ranks that are threads of one
 /// process always use 1.
 struct Threads {
   int count = 1;

@@ -11,7 +11,7 @@ namespace meshloom {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
 
-/// One block of four 32-bit values. `counter` is 128 bits, `key` 64 bits.
+/// Returns one block of four 32-bit values. `counter` is 128 bits, `key` 64 bits.
 constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = 0xD2511F53ull * counter[0];
@@ -40,7 +40,7 @@ struct PhiloxStream {
   constexpr std::uint32_t at(std::uint64_t index) const { return block(index / 4)[index % 4]; }
 };
 
-/// 24 random bits as a float in [0, 1).
+/// Returns 24 random bits as a float in [0, 1).
 constexpr float philox_uniform(std::uint32_t bits) {
   return static_cast<float>(bits >> 8) * 0x1p-24f;
 }

@@ -9,7 +9,7 @@
 
 namespace meshloom {
 
-/// What memory is for.
+/// The kind says what memory is for.
 enum class MemoryKind : std::uint8_t {
   kDevice,
   /// Memory of the device that peers can map as well, for what they exchange.
@@ -36,9 +36,10 @@ class SegmentSource {
   virtual void release(std::byte* data, std::size_t bytes) = 0;
   virtual std::size_t granularity() const = 0;
 
-  // What finds wrong uses of memory inside segments (a test's device) has to know their blocks.
-  /// Bytes that an allocator leaves unused behind each block, which begins at a multiple of them:
-  /// 0, or a power of two. With 0 nobody watches, and the two calls below need not be made.
+  // A test's device, which finds wrong uses of memory inside segments, has to know their blocks.
+  /// Returns the bytes that an allocator leaves unused behind each block, which begins at a
+  /// multiple of them: 0, or a power of two. With 0 nobody watches, and the two calls below need
+  /// not be made.
   virtual std::size_t guard_bytes() const { return 0; }
   /// Nobody owns these bytes from now on. The host calls it while the device may still work on what
   /// it was given before. A new segment is unused.

@@ -15,8 +15,8 @@ namespace meshloom {
 /// Most dims a tensor can have.
 inline constexpr int kMaxDims = 8;
 
-/// Up to kMaxDims int64 values, held in place. Used for shapes, strides (in elements) and lists of
-/// dims. Throws InvalidArgument where more than kMaxDims are given.
+/// Dims holds up to kMaxDims int64 values in place. Used for shapes, strides (in elements)
+/// and lists of dims. Throws InvalidArgument where more than kMaxDims are given.
 class Dims {
  public:
   Dims() = default;
@@ -49,20 +49,20 @@ class Dims {
 using Shape = Dims;
 using Strides = Dims;
 
-/// Product of the sizes (1 for no dims). Throws InvalidArgument for a negative size or where the
-/// product does not fit 63 bits.
+/// Returns the product of the sizes (1 for no dims). Throws InvalidArgument for a negative size or
+/// where the product does not fit 63 bits.
 std::int64_t numel(const Shape& shape);
-/// Row-major strides in elements.
+/// Returns the row-major strides in elements.
 Strides contiguous_strides(const Shape& shape);
 bool is_contiguous(const Shape& shape, const Strides& strides);
 
-/// A dim counted from the end made positive. Throws InvalidArgument ("OP: NAME is ...") out of
-/// range; `name` is what the op calls this dim.
+/// Returns a dim counted from the end made positive. Throws InvalidArgument ("OP: NAME is ...") out
+/// of range; `name` is what the op calls this dim.
 int normalize_dim(std::int64_t dim, int ndim, const char* op, const char* name = "dim");
-/// NumPy broadcasting of two shapes. Throws InvalidArgument naming `op` and both shapes.
+/// Does the NumPy broadcasting of two shapes. Throws InvalidArgument naming `op` and both shapes.
 Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 
-/// "[2, 3]"
+/// Returns "[2, 3]"
 std::string to_string(const Dims& dims);
 
 }  // namespace meshloom

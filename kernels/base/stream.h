@@ -11,7 +11,8 @@ struct Stream {
   bool operator==(const Stream&) const = default;
 };
 
-/// A stream that somebody owns. Made by Backend::make_stream; its end waits for the work in it.
+/// OwnedStream is a stream that somebody owns. Made by Backend::make_stream; its end waits for the
+/// work in it.
 class OwnedStream {
  public:
   explicit OwnedStream(Stream stream) : stream_(stream) {}
@@ -24,8 +25,8 @@ class OwnedStream {
   Stream stream_;
 };
 
-/// A mark in a stream, which the host can wait for and measure from. Made by Backend::make_event
-/// and used with streams of that backend.
+/// Event is a mark in a stream, which the host can wait for and measure from. Made by
+/// Backend::make_event and used with streams of that backend.
 class Event {
  public:
   virtual ~Event() = default;
@@ -33,10 +34,11 @@ class Event {
   virtual void record(const Stream& stream) = 0;
   /// Blocks the host until all work before the mark is done; returns at once if there is no mark.
   virtual void wait() = 0;
-  /// Whether all work before the mark is done; true if there is no mark. Asks, and never waits.
+  /// Tells whether all work before the mark is done; true if there is no mark. Asks, and never
+  /// waits.
   virtual bool done() = 0;
-  /// Seconds from when the device came to the mark of `start` to when it came to this one. Waits
-  /// for both, which are recorded.
+  /// Returns the seconds from when the device came to the mark of `start` to when it came to this
+  /// one. Waits for both, which are recorded.
   virtual double seconds_since(Event& start) = 0;
 };
 

@@ -11,8 +11,8 @@
 
 namespace meshloom {
 
-/// Plain data; the memory outlives the view's use. Strides are in elements and may be 0 (expanded)
-/// or any order. A default view (data == nullptr, no dims) means "not given".
+/// It is plain data; the memory outlives the view's use. Strides are in elements and may be 0
+/// (expanded) or any order. A default view (data == nullptr, no dims) means "not given".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -34,13 +34,13 @@ struct TensorView {
   }
 };
 
-/// A row-major view.
+/// Makes a row-major view.
 inline TensorView make_view(void* data, DType dtype, const Shape& shape,
                             Device device = kCpuDevice) {
   return {data, dtype, shape, contiguous_strides(shape), device};
 }
 
-/// The same matrices with rows as columns: the last two dims swapped.
+/// Returns the same matrices with rows as columns: the last two dims swapped.
 inline TensorView transposed_matrix(TensorView view) {
   const int last = view.ndim() - 1;
   std::swap(view.shape[last], view.shape[last - 1]);
@@ -48,7 +48,8 @@ inline TensorView transposed_matrix(TensorView view) {
   return view;
 }
 
-/// Rows [first, first + count) of a view's first dim; of an undefined view an undefined one.
+/// Returns rows [first, first + count) of a view's first dim; of an undefined view an undefined
+/// one.
 inline TensorView rows_of(const TensorView& view, std::int64_t first, std::int64_t count) {
   TensorView part = view;
   if (!view.defined()) return part;

@@ -27,7 +27,7 @@ HWY_INLINE ColumnV larger_or_nan(ColumnV a, ColumnV b) {
   return hn::IfThenElse(hn::IsNaN(a), a, hn::IfThenElse(hn::IsNaN(b), b, hn::Max(a, b)));
 }
 
-// What a column takes in of its next element.
+// Returns the column with its next element taken in.
 HWY_INLINE ColumnV with_term(TermTag<Term::kSum>, ColumnV acc, ColumnV x, ColumnV) {
   return hn::Add(acc, x);
 }
@@ -39,8 +39,8 @@ HWY_INLINE ColumnV with_term(TermTag<Term::kSquares>, ColumnV acc, ColumnV x, Co
   return hn::MulAdd(distance, distance, acc);
 }
 
-// One vector of columns of kRows rows. Sums go by pairs of rows, which rounds less than one after
-// the other.
+// Folds one vector of columns of kRows rows. Sums go by pairs of rows, which rounds less than one
+// after the other.
 template <int kRows, Term term, class Load, class Row>
 HWY_INLINE ColumnV fold_column(ColumnV acc, ColumnV center, const Load& load,
                                const Row* const* rows, std::size_t at) {

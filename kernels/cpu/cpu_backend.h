@@ -136,7 +136,7 @@ class CpuBackend final : public Backend {
                 const SgdOptions&) override;
 };
 
-/// The process's CPU backend, made by the first call.
+/// Returns the process's CPU backend, made by the first call.
 CpuBackend& cpu_backend();
 
 }  // namespace meshloom::kernels::cpu

@@ -9,9 +9,9 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Anonymous memory with huge pages advised, touched once (by `threads`). Segments reserve address
-/// space behind them and grow into it, so that usually there is one, without gaps, and best fit
-/// wastes little.
+/// Makes a source of anonymous memory with huge pages advised, touched once (by `threads`).
+/// Segments reserve address space behind them and grow into it, so that usually there is one,
+/// without gaps, and best fit wastes little.
 std::unique_ptr<SegmentSource> make_heap_source(Threads threads = {});
 
 }  // namespace meshloom::kernels::cpu

@@ -8,8 +8,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Arguments of the forward row kernels for elements T, parameters F and statistics S; what is null
-/// is not read or not kept.
+/// NormArgs holds arguments of the forward row kernels for elements T, parameters F and statistics
+/// S; what is null is not read or not kept.
 template <typename T, typename F, typename S = float>
 struct NormArgs {
   std::int64_t columns = 0;
@@ -26,8 +26,8 @@ struct NormArgs {
   S* rstd = nullptr;
 };
 
-/// Arguments of the backward row kernels. mean is null for RMS norm; dweight and dbias are this
-/// thread's own sums.
+/// NormBackwardArgs holds arguments of the backward row kernels. mean is null for RMS norm; dweight
+/// and dbias are this thread's own sums.
 template <typename T, typename F, typename S = float>
 struct NormBackwardArgs {
   std::int64_t columns = 0;
@@ -51,13 +51,13 @@ template <typename S>
 void norm_backward_rows_double(const NormBackwardArgs<double, double, S>& args, std::int64_t begin,
                                std::int64_t end);
 
-/// Rows of a [.., C] view, 0 where C is 0.
+/// Returns the number of rows of a [.., C] view, 0 where C is 0.
 inline std::int64_t row_count(const TensorView& view) {
   return view.shape.back() == 0 ? 0 : view.numel() / view.shape.back();
 }
 
-/// A float32 copy of an optional [C] parameter at `scratch`, or the parameter itself where it is
-/// float32 already; null where not given.
+/// Returns a float32 copy of an optional [C] parameter at `scratch`, or the parameter itself where
+/// it is float32 already; null where not given.
 const float* as_float32(const TensorView& parameter, float* scratch);
 
 }  // namespace meshloom::kernels::cpu

@@ -8,8 +8,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// What is taken over the elements: their sum, the sum of squared distances to a center, the
-/// maximum.
+/// A reduction takes this over the elements: their sum, the sum of squared distances to a center,
+/// the maximum.
 enum class Term { kSum, kSquares, kMax };
 template <Term term>
 struct TermTag {};
@@ -23,9 +23,9 @@ struct ReducePlan {
   StridedLoop<2> kept;
   StridedLoop<1> reduced;
 
-  /// The reduced elements of one output are dense in x.
+  /// Tells whether the reduced elements of one output are dense in x.
   bool dense_rows() const { return reduced.row_stride(0) == 1; }
-  /// Neighbouring outputs are neighbours in x.
+  /// Tells whether neighbouring outputs are neighbours in x.
   bool dense_columns() const { return kept.row_stride(0) == 1; }
 };
 

@@ -7,7 +7,7 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Bytes rounded up to whole cache lines: what one piece takes of a workspace.
+/// Returns the bytes rounded up to whole cache lines: what one piece takes of a workspace.
 template <typename T>
 constexpr std::size_t piece_bytes(std::int64_t count) {
   return (static_cast<std::size_t>(count) * sizeof(T) + 63) / 64 * 64;
@@ -42,7 +42,7 @@ class SpanCutter {
   std::span<std::byte> rest_;
 };
 
-/// A fixed span as the workspace of an inner call.
+/// SpanWorkspace is a fixed span as the workspace of an inner call.
 class SpanWorkspace final : public Workspace {
  public:
   explicit SpanWorkspace(std::span<std::byte> span) : span_(span) {}

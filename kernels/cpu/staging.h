@@ -18,7 +18,7 @@ void gather(float* buffer, const TensorView& view, std::int64_t offset, std::int
             std::int64_t n);
 void gather(double* buffer, const TensorView& view, std::int64_t offset, std::int64_t stride,
             std::int64_t n);
-/// The other way round. Integers are truncated towards 0; bool is 1 where the value is not 0.
+/// Does the other way round. Integers are truncated towards 0; bool is 1 where the value is not 0.
 void scatter(const float* buffer, const TensorView& view, std::int64_t offset, std::int64_t stride,
              std::int64_t n);
 void scatter(const double* buffer, const TensorView& view, std::int64_t offset, std::int64_t stride,

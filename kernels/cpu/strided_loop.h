@@ -15,8 +15,9 @@ namespace meshloom::kernels::cpu {
 /// Elements a thread should have at least, so that starting it pays.
 inline constexpr std::int64_t kElementGrain = 16384;
 
-/// The views' dims, ordered by falling strides of the first view (the output), with dims of size 1
-/// dropped and neighbours merged where every view allows it. Always has at least one dim.
+/// StridedLoop has the views' dims, ordered by falling strides of the first view (the output), with
+/// dims of size 1 dropped and neighbours merged where every view allows it. Always has at least one
+/// dim.
 template <std::size_t K>
 struct StridedLoop {
   int ndim = 0;
@@ -104,7 +105,7 @@ void walk_rows(const StridedLoop<K>& loop, std::int64_t begin, std::int64_t end,
   }
 }
 
-/// walk_rows over everything, split over threads.
+/// Runs walk_rows over everything, split over threads.
 template <std::size_t K, typename Fn>
 void for_each_row(Threads threads, const StridedLoop<K>& loop, Fn&& fn) {
   parallel_for(threads, loop.numel(), kElementGrain,

@@ -175,7 +175,7 @@ struct UnaryFunction<UnaryOp::kRdiv> {
   HWY_INLINE UnaryV slope(UnaryV x, UnaryV y) const { return hn::Neg(hn::Div(y, x)); }
 };
 
-/// The same for results that are rounded to bfloat16.
+/// It does the same for results that are rounded to bfloat16.
 template <UnaryOp op>
 struct CoarseFunction;
 

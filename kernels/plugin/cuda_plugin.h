@@ -8,11 +8,11 @@
 
 namespace meshloom::kernels {
 
-/// Where the plugin may lie, for a program in the folder `programs`: where it is built and
-/// installed, then beside the program.
+/// Returns the places where the plugin may lie, for a program in the folder `programs`: where it is
+/// built and installed, then beside the program.
 std::vector<std::filesystem::path> cuda_plugin_places(const std::filesystem::path& programs);
 
-/// Whether this machine seems to have an NVIDIA driver: its device file, or its library.
+/// Tells whether this machine seems to have an NVIDIA driver: its device file, or its library.
 bool has_nvidia_driver();
 
 /// Adds the devices cuda:0.. to the table, or notes why there are none (note_missing) and returns

@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kPluginAbi = 1;
 /// The name of the one function that a plugin exports, of type PluginEntry.
 inline constexpr const char* kPluginEntryName = "meshloom_plugin";
 
-/// What a plugin asks of the program that opened it.
+/// A plugin asks this of the program that opened it.
 class PluginHost {
  public:
   virtual ~PluginHost() = default;

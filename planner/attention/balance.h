@@ -40,11 +40,11 @@ inline constexpr const char* kLoadBalancerNames =
 const char* to_string(LoadBalancer balancer);
 std::optional<LoadBalancer> find_load_balancer(std::string_view name);
 
-/// What each rank holds of a sequence of `size` elements, in the order in which it holds it. Every
-/// rank holds floor(size / ranks) elements or one more, and which of them have one more depends on
-/// the size alone; kNone follows the ceil rule (shard.h) instead. `row` is the mask of queries and
-/// keys of this sequence; kPerDocument without documents throws InvalidArgument, and so do
-/// documents of another size. kMaskArea balances the sum of the areas of `layers`, if there are
+/// Returns, by rank, what it holds of a sequence of `size` elements, in the order in which it holds
+/// it. Every rank holds floor(size / ranks) elements or one more, and which of them have one more
+/// depends on the size alone; kNone follows the ceil rule (shard.h) instead. `row` is the mask of
+/// queries and keys of this sequence; kPerDocument without documents throws InvalidArgument, and so
+/// do documents of another size. kMaskArea balances the sum of the areas of `layers`, if there are
 /// any. Takes O(size) with documents, else O(ranks).
 std::vector<IndexRanges> balanced_parts(LoadBalancer balancer, std::int64_t size, int ranks,
                                         const RowMask& row,
@@ -57,18 +57,18 @@ DimOrderPtr balanced_order(LoadBalancer balancer, std::int64_t size, int ranks, 
                            const std::vector<RowMask>& rows,
                            const std::vector<LayerWindow>& layers = {});
 
-/// What kAuto stands for: the balancer whose areas are most even. kPerDocument for a row with
-/// documents. Else kHeadTail, which gives a rank two stretches, so that it reads the fewest keys of
-/// others; but kMaskArea if some layer has a window and the areas of all layers are more even by
-/// that: by a hundredth, since less is lost again at the edges of its many stretches. Takes
+/// Returns what kAuto stands for: the balancer whose areas are most even. kPerDocument for a row
+/// with documents. Else kHeadTail, which gives a rank two stretches, so that it reads the fewest
+/// keys of others; but kMaskArea if some layer has a window and the areas of all layers are more
+/// even by that: by a hundredth, since less is lost again at the edges of its many stretches. Takes
 /// O(ranks) for each kind of layer.
 LoadBalancer chosen_balancer(std::int64_t size, int ranks, const RowMask& row,
                              const std::vector<LayerWindow>& layers = {});
 
-/// Mean over the largest of what ranks have to do: 1 is perfect; 1 if there is nothing.
+/// Returns the mean over the largest of what ranks have to do: 1 is perfect; 1 if there is nothing.
 double balance_of(const std::vector<std::int64_t>& work);
-/// Mean over the largest of the areas that the ranks compute, over all `layers` if there are any: 1
-/// is perfect; 1 if nothing is seen.
+/// Returns the mean over the largest of the areas that the ranks compute, over all `layers` if
+/// there are any: 1 is perfect; 1 if nothing is seen.
 double balance_of(const std::vector<IndexRanges>& parts, const RowMask& row,
                   const std::vector<LayerWindow>& layers = {});
 

@@ -8,7 +8,7 @@
 
 namespace meshloom::planner {
 
-/// A plain value, like the plan that it is part of; idle if cp has one rank.
+/// ContextParallelPlan is a plain value, like the plan that it is part of; idle if cp has one rank.
 struct ContextParallelPlan {
   LoadBalancer load_balancer = LoadBalancer::kAuto;
   Rotate rotate = Rotate::kAuto;

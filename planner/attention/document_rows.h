@@ -11,13 +11,13 @@
 
 namespace meshloom::planner {
 
-/// The documents of one row. Immutable.
+/// DocumentRow has the documents of one row. Immutable.
 struct DocumentRow {
   std::vector<std::int64_t> ids;  ///< by position
   std::shared_ptr<const SequenceDocuments> documents;
 };
-/// By row. What is planned for a batch holds its rows each by itself, so that the whole ends with
-/// the batch.
+/// They are by row. What is planned for a batch holds its rows each by itself, so that the whole
+/// ends with the batch.
 using DocumentRows = std::vector<std::shared_ptr<const DocumentRow>>;
 
 /// Makes the rows of ids [rows,S], row-major.

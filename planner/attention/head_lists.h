@@ -7,13 +7,14 @@
 
 namespace meshloom::planner {
 
-/// The heads of each neighbour, in order.
+/// HeadLists are the heads of each neighbour, in order.
 using HeadLists = std::vector<std::vector<std::int64_t>>;
 
-/// `heads` query heads as evenly as possible, the first neighbours first.
+/// Deals `heads` query heads as evenly as possible, the first neighbours first.
 HeadLists query_heads_of(std::int64_t heads, int neighbours);
-/// The kv heads that these query heads read, `group` of them one kv head: each once, in order, if
-/// every query head then finds its own by the ratio of their numbers; else one per query head.
+/// Returns the kv heads that these query heads read, `group` of them one kv head: each once, in
+/// order, if every query head then finds its own by the ratio of their numbers; else one per query
+/// head.
 HeadLists key_heads_of(const HeadLists& query_heads, std::int64_t group);
 
 }  // namespace meshloom::planner

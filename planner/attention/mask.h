@@ -22,20 +22,21 @@ struct AttentionMask {
   bool operator==(const AttentionMask&) const = default;
 };
 
-/// The keys of [0, keys) that some of the queries in `queries` sees: one range, maybe empty.
+/// Returns the keys of [0, keys) that some of the queries in `queries` sees: one range, maybe
+/// empty.
 ShardRange visible_keys(const AttentionMask& mask, ShardRange queries, std::int64_t keys);
-/// How many pairs of a query in `queries` and a key in `keys` see each other. Takes as long for
-/// millions as for one.
+/// Returns how many pairs of a query in `queries` and a key in `keys` see each other. Takes as long
+/// for millions as for one.
 std::int64_t visible_area(const AttentionMask& mask, ShardRange queries, ShardRange keys);
 
-/// A stretch of a sequence that belongs to one document.
+/// DocumentRun is a stretch of a sequence that belongs to one document.
 struct DocumentRun {
   ShardRange range;
   int document = 0;  ///< 0 to documents - 1, in the order of their first elements
 };
 
-/// The documents of one row: queries see keys of their own document alone. A document whose id
-/// comes again later in the row is one document. Immutable.
+/// SequenceDocuments are the documents of one row: queries see keys of their own document alone. A
+/// document whose id comes again later in the row is one document. Immutable.
 class SequenceDocuments {
  public:
   /// `ids`: one per element, any values.
@@ -45,7 +46,7 @@ class SequenceDocuments {
   /// They cover the sequence, in its order.
   const std::vector<DocumentRun>& runs() const { return runs_; }
   int count() const { return static_cast<int>(elements_.size()); }
-  /// What a document holds, ascending.
+  /// Returns what a document holds, ascending.
   const IndexRanges& elements(int document) const {
     return elements_[static_cast<std::size_t>(document)];
   }
@@ -56,13 +57,13 @@ class SequenceDocuments {
   std::vector<IndexRanges> elements_;
 };
 
-/// What the queries of one row may see: null documents mean that the row is one.
+/// The queries of one row may see this: null documents mean that the row is one.
 struct RowMask {
   AttentionMask mask;
   std::shared_ptr<const SequenceDocuments> documents;
 };
 
-/// Pairs of a query and a key of the two lists that see each other.
+/// Returns the number of pairs of a query and a key of the two lists that see each other.
 std::int64_t visible_area(const RowMask& row, const IndexRanges& queries, const IndexRanges& keys);
 
 }  // namespace meshloom::planner

@@ -10,13 +10,13 @@
 
 namespace meshloom::planner {
 
-/// What a rank holds of a sequence.
+/// A rank holds this of a sequence.
 struct SequencePart {
   IndexRanges queries;
   IndexRanges keys;
 };
 
-/// The queries of one rank against the keys of another.
+/// AttentionStep has the queries of one rank against the keys of another.
 struct AttentionStep {
   int source = 0;
   /// Positions of the keys of `source` that some query here sees, in the order in which it holds
@@ -25,9 +25,9 @@ struct AttentionStep {
   std::int64_t area = 0;  ///< pairs that see each other
 };
 
-/// The steps of rank `rank` in the order in which it computes them and merges their results: its
-/// own keys first, then those of rank - 1, rank - 2 and so on around the ring, so that no two ranks
-/// read from the same one at once. One step for every rank.
+/// Returns the steps of rank `rank` in the order in which it computes them and merges their
+/// results: its own keys first, then those of rank - 1, rank - 2 and so on around the ring, so that
+/// no two ranks read from the same one at once. One step for every rank.
 std::vector<AttentionStep> attention_schedule(int rank, const std::vector<SequencePart>& parts,
                                               const RowMask& row);
 
@@ -36,11 +36,11 @@ std::vector<AttentionStep> attention_schedule(int rank, const std::vector<Sequen
 std::vector<IndexRanges> requested_keys(int source, const std::vector<SequencePart>& parts,
                                         const RowMask& row);
 
-/// How many keys a rank gets from others.
+/// Returns how many keys a rank gets from others.
 std::int64_t remote_keys(int rank, const std::vector<AttentionStep>& steps);
 
-/// Where in a list of ranges the elements `wanted` lie, which it holds in that order: places
-/// counted along the list.
+/// Returns where in a list of ranges the elements `wanted` lie, which it holds in that order:
+/// places counted along the list.
 IndexRanges places_in(const IndexRanges& held, const IndexRanges& wanted);
 
 }  // namespace meshloom::planner

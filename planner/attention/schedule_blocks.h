@@ -10,7 +10,7 @@
 
 namespace meshloom::planner {
 
-/// Which pairs of a block do not see each other.
+/// HiddenPart says which pairs of a block do not see each other.
 enum class HiddenPart : std::uint8_t {
   kNone,     ///< all do
   kLater,    ///< keys behind those that a query sees: the causal diagonal runs through the block
@@ -25,12 +25,12 @@ struct AttentionBlock {
   std::int64_t area = 0;  ///< pairs that see each other
 };
 
-/// The blocks of `queries` against `keys`, by the queries and then by the keys, each as they are
-/// held; those in which nothing is seen are left out.
+/// Returns the blocks of `queries` against `keys`, by the queries and then by the keys, each as
+/// they are held; those in which nothing is seen are left out.
 std::vector<AttentionBlock> attention_blocks(const RowMask& row, const IndexRanges& queries,
                                              const IndexRanges& keys);
 
-/// "whole", "later keys masked", "earlier keys masked" or "both ends masked".
+/// Returns "whole", "later keys masked", "earlier keys masked" or "both ends masked".
 const char* to_string(HiddenPart part);
 
 }  // namespace meshloom::planner

@@ -9,14 +9,14 @@
 
 namespace meshloom::planner {
 
-/// What attention to a document takes: its tokens, and the pairs of a query and a key.
+/// Attention to a document takes this much: its tokens, and the pairs of a query and a key.
 struct DocumentWork {
   std::int64_t tokens = 0, area = 0;
 
   double area_of_token() const { return static_cast<double>(area) / static_cast<double>(tokens); }
 };
 
-/// What a rank still lacks.
+/// A rank still lacks this much.
 struct RankRoom {
   std::int64_t tokens = 0;
   double area = 0.0;
@@ -30,7 +30,7 @@ struct DocumentShare {
   bool operator==(const DocumentShare&) const = default;
 };
 
-/// Documents by their places in the list that was dealt.
+/// DealtDocuments lists documents by their places in the list that was dealt.
 struct DealtDocuments {
   std::vector<std::vector<std::size_t>> whole;  ///< by rank
   std::vector<std::size_t> cut;

@@ -11,7 +11,7 @@
 
 namespace meshloom::planner {
 
-/// Bytes of activations.
+/// ActivationEstimate counts bytes of activations.
 struct ActivationEstimate {
   std::int64_t block = 0;          ///< kept of one layer until its backward
   std::int64_t boundary = 0;       ///< kept of one layer that is checkpointed
@@ -19,8 +19,9 @@ struct ActivationEstimate {
   std::int64_t peak = 0;  ///< of all together with gradients in passing, over a micro batch
 };
 
-/// By a walk through the graph, forward and backward: every tensor lives as long as forward holds
-/// it or backward needs it. The output loss is cut into pieces as kernels of `device` do.
+/// Estimates by a walk through the graph, forward and backward: every tensor lives as long as
+/// forward holds it or backward needs it. The output loss is cut into pieces as kernels of `device`
+/// do.
 ActivationEstimate estimate_activations(const ModelPass& pass, ActivationCheckpoint checkpointing,
                                         DType dtype, DeviceKind device);
 

@@ -10,7 +10,8 @@
 
 namespace meshloom::planner {
 
-/// One call of attention over a sequence that `ranks` ranks share; heads are those of one of them.
+/// AttentionSizes are those of one call of attention over a sequence that `ranks` ranks share;
+/// heads are those of one of them.
 struct AttentionSizes {
   std::int64_t rows = 1;    ///< sequences
   std::int64_t tokens = 1;  ///< of a sequence
@@ -28,7 +29,7 @@ struct AttentionSizes {
   double balance = 1.0;  ///< mean over largest work of a rank
 };
 
-/// Equal collectives of one call.
+/// AttentionExchange stands for equal collectives of one call.
 struct AttentionExchange {
   CollectiveKind kind = CollectiveKind::kAllToAll;
   bool backward = false;
@@ -44,15 +45,15 @@ struct AttentionExchange {
   bool in_place = false;  ///< on one host they are read where they lie, without a copy
 };
 
-/// Forward and then backward, in their order; none with one rank. kAuto is kPull, and a
-/// ulysses_degree of 0 all ranks.
+/// Returns the exchanges of forward and then backward, in their order; none with one rank. kAuto is
+/// kPull, and a ulysses_degree of 0 all ranks.
 std::vector<AttentionExchange> attention_exchanges(const AttentionSizes& sizes,
                                                    const ContextParallelPlan& plan);
 
-/// Bytes that the exchange needs in a rank in backward, when it needs most: float32 sums of the
-/// gradients of keys, and keys that are passed round a ring. Those of other ways are read in place;
-/// between hosts they come by messages, which are not counted: a rank does not know yet who is on
-/// its host, and they are those of one layer.
+/// Returns the bytes that the exchange needs in a rank in backward, when it needs most: float32
+/// sums of the gradients of keys, and keys that are passed round a ring. Those of other ways are
+/// read in place; between hosts they come by messages, which are not counted: a rank does not know
+/// yet who is on its host, and they are those of one layer.
 std::int64_t attention_message_bytes(const AttentionSizes& sizes, const ContextParallelPlan& plan);
 
 }  // namespace meshloom::planner

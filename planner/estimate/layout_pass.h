@@ -15,7 +15,7 @@
 
 namespace meshloom::planner {
 
-/// What a tensor is, for reports.
+/// A label says what a tensor is, for reports.
 struct TensorLabel {
   std::string module = {};     ///< that gives it; of a block's without the block's own name
   std::string parameter = {};  ///< of that module; "": what the module gives
@@ -23,10 +23,10 @@ struct TensorLabel {
 
   bool operator==(const TensorLabel&) const = default;
 };
-/// "attn.c_proj", "transformer.wte.weight"
+/// Returns "attn.c_proj", "transformer.wte.weight"
 std::string to_string(const TensorLabel& label);
 
-/// One collective of a pass.
+/// PassCollective is one collective of a pass.
 struct PassCollective {
   CollectiveKind kind = CollectiveKind::kAllReduce;
   bool backward = false;
@@ -38,7 +38,7 @@ struct PassCollective {
   std::int64_t element_bytes = 0;  ///< 0: of the plan's dtype
 };
 
-/// A tensor of a pass, by the layouts of its value and its gradient.
+/// PassTensor is a tensor of a pass, by the layouts of its value and its gradient.
 struct PassTensor {
   SpecPtr spec;  ///< null: a plain local tensor
   SpecPtr grad;
@@ -57,7 +57,7 @@ struct PassTensor {
 };
 using PassTensorPtr = std::shared_ptr<PassTensor>;
 
-/// An input as an op takes it.
+/// PlacedInput is an input as an op takes it.
 struct PlacedInput {
   Shape local = {};
   int storage = -1;     ///< the memory that the op reads
@@ -77,18 +77,18 @@ class LayoutPass {
 
   const StyleDims& dims() const { return dims_; }
   SpecPtr whole(const Shape& shape) const;
-  /// A tensor that is there before the pass.
+  /// Makes a tensor that is there before the pass.
   PassTensorPtr input(const SpecPtr& spec, const TensorLabel& label, bool recorded);
-  /// `summands`: its gradient is held as summands if it is whole.
+  /// Makes a parameter. `summands`: its gradient is held as summands if it is whole.
   PassTensorPtr parameter(const SpecPtr& spec, bool summands, const TensorLabel& label);
 
   /// Inputs that are left out are null. Throws Unimplemented for a plain input.
   PassResult run(OpId op, const std::vector<PassTensorPtr>& inputs, const OpAttributes& attributes,
                  const TensorLabel& outputs);
-  /// What a style does to a tensor that goes into a module or comes out. `tensor` may be null.
+  /// Does what a style does to a tensor that goes into a module or comes out. `tensor` may be null.
   PassTensorPtr apply(const ArgumentRule& rule, const PassTensorPtr& tensor);
 
-  /// Elements of each piece of memory that a rank takes for tensors, the first rank's.
+  /// Returns the elements of each piece of memory that a rank takes for tensors, the first rank's.
   const std::vector<std::int64_t>& storages() const { return storages_; }
   void note(PassCollective collective) { collectives_.push_back(std::move(collective)); }
   /// Takes the collectives that were noted since the last call, in order.
@@ -96,7 +96,7 @@ class LayoutPass {
 
  private:
   PlacedInput place(PassTensor& tensor, const SpecPtr& to, const SpecPtr& grad);
-  /// Whether a message is needed.
+  /// Returns whether a message is needed.
   bool move(const SpecPtr& from, const SpecPtr& to, const TensorLabel& label, bool backward,
             bool unshared = false);
   PassTensorPtr made(const SpecPtr& spec, const SpecPtr& grad, const TensorLabel& label);

@@ -13,7 +13,7 @@
 
 namespace meshloom::planner {
 
-/// Elements of a set of parameters on a rank.
+/// UnitSize counts elements of a set of parameters on a rank.
 struct UnitSize {
   std::int64_t tensor_parallel = 0;  ///< after tp's sharding: what computing needs
   std::int64_t sharded = 0;          ///< after fsdp's too: what stays
@@ -28,15 +28,15 @@ struct UnitSize {
   UnitSize& operator+=(const UnitSize& other);
 };
 
-/// The sums of gradients of whole parameters over dp and fsdp, in buckets as they travel
-/// (planner/gradient_buckets.h).
+/// GradientSums are the sums of gradients of whole parameters over dp and fsdp, in buckets as they
+/// travel (planner/gradient_buckets.h).
 struct GradientSums {
   std::int64_t calls = 0;
   std::int64_t elements = 0;    ///< of all calls, a flag per parameter included
   std::int64_t bytes_sent = 0;  ///< by rank 0
 };
 
-/// Everything by which memory, traffic and time are counted.
+/// LocalModel holds everything by which memory, traffic and time are counted.
 struct LocalModel {
   ModelShape model;
   MeshSizes mesh;
@@ -49,7 +49,7 @@ struct LocalModel {
   ActivationEstimate activations{};
   std::int64_t rows = 0;  ///< tokens of a micro batch
   std::int64_t element_bytes = 4;
-  /// Whether summands are the gradients of biases alone, as without sequence parallelism.
+  /// If true, summands are the gradients of biases alone, as without sequence parallelism.
   bool biases_alone = true;
   GradientSums gradient_sums{};            ///< of parameters that fsdp does not shard
   UnitSize trained_root{};                 ///< of `root`: parameters that are trained

@@ -38,8 +38,8 @@ struct Machine {
   }
 };
 
-/// The machine as one of `ranks` ranks sees it. Throws InvalidArgument naming a rate that is not
-/// positive.
+/// Returns the machine as one of `ranks` ranks sees it. Throws InvalidArgument naming a rate that
+/// is not positive.
 Machine share_of_rank(const Machine& machine, std::int64_t ranks);
 
 }  // namespace meshloom::planner

@@ -8,7 +8,7 @@
 
 namespace meshloom::planner {
 
-/// Bytes on the fullest rank.
+/// MemoryEstimate counts bytes on the fullest rank.
 struct MemoryEstimate {
   std::int64_t parameters = 0;     ///< weights that computing reads, as far as they stay
   std::int64_t gradients = 0;      ///< float32, as far as they are there at the fullest moment
@@ -26,19 +26,21 @@ struct MemoryEstimate {
   std::int64_t staged = 0;
 
   std::int64_t total() const;
-  /// What the allocator of tensors hands out: all but `communication` and `process`.
+  /// Returns the bytes that the allocator of tensors hands out: all but `communication` and
+  /// `process`.
   std::int64_t tensors() const { return total() - communication - process; }
 };
 
 MemoryEstimate estimate_memory(const LocalModel& local);
 
-/// An upper estimate of the pinned host memory of a rank that computes on a device, through which
-/// its collectives go (daemon/comm/staging): blocks that hold the inputs and outputs of a call
-/// whole, and stay. It takes the place of what ranks on a CPU stage.
+/// Returns an upper estimate of the pinned host memory of a rank that computes on a device, through
+/// which its collectives go (daemon/comm/staging): blocks that hold the inputs and outputs of a
+/// call whole, and stay. It takes the place of what ranks on a CPU stage.
 std::int64_t staged_bytes(const LocalModel& local);
 
-/// The workspace by which the ranks of tp exchange what products take along, of a model with so
-/// many hidden channels; 0 if the plan fuses none. No product of a step needs more.
+/// Returns the bytes of the workspace by which the ranks of tp exchange what products take along,
+/// of a model with so many hidden channels; 0 if the plan fuses none. No product of a step needs
+/// more.
 std::int64_t fused_workspace_bytes(const MeshSizes& mesh, const ParallelPlan& plan,
                                    const Workload& work, std::int64_t hidden);
 

@@ -11,7 +11,7 @@ namespace meshloom::planner {
 
 class MemoryPieces {
  public:
-  /// A piece of so many bytes that one holds.
+  /// Makes a piece of so many bytes that one holds.
   int take(std::int64_t bytes) {
     pieces_.push_back({.bytes = bytes, .holders = 1});
     add(bytes);
@@ -33,16 +33,16 @@ class MemoryPieces {
   std::int64_t bytes(int piece) const { return pieces_[static_cast<std::size_t>(piece)].bytes; }
   int count() const { return static_cast<int>(pieces_.size()); }
 
-  /// Bytes that are there beside all pieces, or go.
+  /// Counts bytes that are there beside all pieces, or go.
   void add(std::int64_t bytes) {
     in_use_ += bytes;
     peak_ = std::max(peak_, in_use_);
   }
-  /// Bytes that come and go at once.
+  /// Counts bytes that come and go at once.
   void pass(std::int64_t bytes) { peak_ = std::max(peak_, in_use_ + bytes); }
 
   std::int64_t in_use() const { return in_use_; }
-  /// The most since the last call; what is there begins the next stretch.
+  /// Returns the most since the last call; what is there begins the next stretch.
   std::int64_t take_peak() { return std::exchange(peak_, in_use_); }
 
  private:

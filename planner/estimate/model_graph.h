@@ -12,7 +12,7 @@
 
 namespace meshloom::planner {
 
-/// A tensor of the whole model, as on one rank.
+/// GraphTensor is a tensor of the whole model, as on one rank.
 struct GraphTensor {
   Shape shape = {};
   std::int64_t element_bytes = 0;  ///< 0: of the plan's dtype
@@ -46,14 +46,15 @@ struct GraphStep {
   OpAttributes attributes = {};
   std::vector<int> inputs = {};  ///< -1: left out
   std::vector<int> outputs = {};
-  // What costs depend on, but layouts do not.
+  // Costs depend on these, but layouts do not.
   bool input_activation = false;  ///< kLinear: x is activated first, and so again in backward
   bool keeps_output = false;      ///< kUnary: backward reads what it gives, not what it takes
   bool causal = false;            ///< kAttention
   std::int64_t window = 0;        ///< kAttention: positions that a query sees at most; 0: all
 };
 
-/// Steps [begin, end) of one block, or of what is outside blocks, so many times in a row.
+/// GraphRun covers steps [begin, end) of one block, or of what is outside blocks, so many times in
+/// a row.
 struct GraphRun {
   std::size_t begin = 0, end = 0;
   std::int64_t times = 1;

@@ -11,7 +11,7 @@
 
 namespace meshloom::planner {
 
-/// Used by one thread at a time.
+/// They are used by one thread at a time.
 class ModelGraphs {
  public:
   virtual ~ModelGraphs() = default;

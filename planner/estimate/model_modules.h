@@ -10,9 +10,10 @@
 
 namespace meshloom::planner {
 
-/// All modules in the order in which the model registers their parameters: `before`, then `block`
-/// once per layer, then `after`. The model itself is none of them. A weight that is tied is a
-/// parameter of the embedding alone. A module's number is its place in the three lists together.
+/// ModelModules lists all modules in the order in which the model registers their parameters:
+/// `before`, then `block` once per layer, then `after`. The model itself is none of them. A weight
+/// that is tied is a parameter of the embedding alone. A module's number is its place in the three
+/// lists together.
 struct ModelModules {
   std::string block_prefix;  ///< "transformer.h"
   std::int64_t layers = 0;
@@ -31,9 +32,9 @@ ModelModules sort_modules(std::vector<ModuleShape> modules);
 /// Returns the full name of a module of layer `layer`, or of one outside the layers if that is
 /// negative.
 std::string full_name(const ModelModules& modules, const std::string& module, std::int64_t layer);
-/// The names of all modules of all layers, in order, the model's own ("") first.
+/// Returns the names of all modules of all layers, in order, the model's own ("") first.
 std::vector<std::string> module_names(const ModelModules& modules);
-/// The names of all parameters of all layers, in order.
+/// Returns the names of all parameters of all layers, in order.
 std::vector<std::string> parameter_names(const ModelModules& modules);
 std::int64_t parameter_count(const ModelModules& modules);
 

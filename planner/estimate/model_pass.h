@@ -12,21 +12,21 @@
 
 namespace meshloom::planner {
 
-/// What a step of the graph takes and gives on the rank that holds most.
+/// A step of the graph takes and gives this on the rank that holds most.
 struct PassStep {
   std::vector<PlacedInput> inputs = {};
   std::vector<Shape> outputs = {};
   std::vector<int> storages = {};  ///< of the outputs, unless they are views (ModelPass::storages)
 };
 
-/// Equal passes through a run of the graph.
+/// RunCollectives stands for equal passes through a run of the graph.
 struct RunCollectives {
   std::int64_t times = 1;
   bool is_block = false;
   std::vector<PassCollective> collectives;
 };
 
-/// An attention call of a layer, times the layers that have it.
+/// AttentionWork is an attention call of a layer, times the layers that have it.
 struct AttentionWork {
   std::int64_t times = 0;
   bool causal = false;
@@ -34,7 +34,7 @@ struct AttentionWork {
   double features = 0.0;    ///< of the queries of a token
 };
 
-/// What a forward multiplies for a token of the micro batch, on average.
+/// A forward multiplies so much for a token of the micro batch, on average.
 struct ForwardWork {
   double in_blocks = 0.0;  ///< multiplications with weights
   double outside = 0.0;
@@ -58,8 +58,8 @@ struct ModelPass {
   std::int64_t whole_vocab = 0;  ///< there are
 };
 
-/// Elements of each of the keys and values that attention copies, where a rank has some of the
-/// query heads and all of fewer key heads.
+/// Returns the number of elements of each of the keys and values that attention copies, where a
+/// rank has some of the query heads and all of fewer key heads.
 std::int64_t copied_key_elements(const ModelGraph& graph, std::size_t step, const PassStep& noted);
 
 /// Throws Unimplemented for styles under which an op takes plain local tensors or a redistribution

@@ -6,7 +6,7 @@
 
 namespace meshloom::planner {
 
-/// A plain value; sizes as in Hugging Face's config.json.
+/// ModelShape is a plain value; sizes as in Hugging Face's config.json.
 struct ModelShape {
   std::int64_t layers = 0;
   std::int64_t hidden = 0;
@@ -21,8 +21,8 @@ struct ModelShape {
   std::int64_t windowed_layers = 0;   ///< how many of the layers have it
 };
 
-/// Positions that a query sees in a sequence of so many tokens, the mean over queries and layers:
-/// all, of a causal model half of them, fewer where layers have windows.
+/// Returns the number of positions that a query sees in a sequence of so many tokens, the mean over
+/// queries and layers: all, of a causal model half of them, fewer where layers have windows.
 double seen_positions(const ModelShape& model, std::int64_t sequence);
 
 /// Throws InvalidArgument naming the size that is not positive or does not fit another.

@@ -10,8 +10,8 @@
 
 namespace meshloom::planner {
 
-/// One choice per parameter, in the order of parameters_of; those of `block` hold for every
-/// layer. Without fully_shard, or on one rank of fsdp, no dim of any.
+/// ModelShards has one choice per parameter, in the order of parameters_of; those of `block` hold
+/// for every layer. Without fully_shard, or on one rank of fsdp, no dim of any.
 struct ModelShards {
   std::vector<ShardChoice> before, block, after;
 };

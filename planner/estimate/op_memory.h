@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// Where the gradient of an input lies.
+/// The gradient of an input lies in one of these places.
 enum class GradientMemory : std::uint8_t {
   kNone,     ///< it has none
   kOwn,      ///< in memory that backward takes
@@ -17,7 +17,7 @@ enum class GradientMemory : std::uint8_t {
   kInPlace,  ///< in that of the second output's gradient, where nobody else holds it
 };
 
-/// One op of a graph. Tensors are numbered as the op's inputs and outputs.
+/// OpMemory describes one op of a graph. Tensors are numbered as the op's inputs and outputs.
 struct OpMemory {
   bool is_view = false;      ///< outputs lie in the memory of input 0
   bool makes_again = false;  ///< who would keep output 0 keeps what makes it again

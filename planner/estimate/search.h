@@ -28,12 +28,12 @@ struct SearchRequest {
   std::function<void(std::int64_t plans_tried)> before_plan = {};
 };
 
-/// The best plan of a mesh that fits.
+/// Candidate is the best plan of a mesh that fits.
 struct Candidate {
   Estimate estimate;
 };
 
-/// A mesh of which no plan fits.
+/// Rejected is a mesh of which no plan fits.
 struct Rejected {
   MeshSizes mesh;
   std::string reason;

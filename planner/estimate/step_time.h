@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// Seconds of one optimizer step on the busiest rank.
+/// StepTime counts seconds of one optimizer step on the busiest rank.
 struct StepTime {
   double matmul = 0.0;
   double attention = 0.0;
@@ -27,7 +27,7 @@ struct StepTime {
   double attention_balance = 0.0;
 };
 
-/// Seconds that the calls of `traffic` take among ranks of the mesh.
+/// Returns the seconds that the calls of `traffic` take among ranks of the mesh.
 double traffic_seconds(const Traffic& traffic, const MeshSizes& mesh, const Topology& topology);
 
 /// `machine` as share_of_rank gives it.

@@ -11,7 +11,7 @@
 
 namespace meshloom::planner {
 
-/// A parameter as the ranks of tp hold it.
+/// ModelParameter is a parameter as the ranks of tp hold it.
 struct ModelParameter {
   std::string name;  ///< Hugging Face's; of a block, behind "PREFIX.LAYER."
   Shape shape;       ///< of the whole parameter
@@ -21,9 +21,9 @@ struct ModelParameter {
   int groups = 1;         ///< stretches of the sharded dim, each of units of `unit` features
   std::int64_t unit = 1;  ///< that stay together
 
-  /// The dim that tp shards; -1: none.
+  /// Returns the dim that tp shards; -1: none.
   int sharded_dim() const;
-  /// What tp rank `index` holds.
+  /// Returns the shape of what tp rank `index` holds.
   Shape local_shape(int index) const { return spec->local_shape({index}); }
 };
 
@@ -45,10 +45,10 @@ struct StyledModel {
 /// some layers only and of the model itself.
 StyledModel styled_model(const ModelGraphs& model, const ParallelPlan& plan, int tp);
 
-/// The parameters of some modules, in order.
+/// Returns the parameters of some modules, in order.
 std::vector<ModelParameter> parameters_of(const std::vector<StyledModule>& modules);
 
-/// A text for each pattern of the plan's styles that matches no module, naming near misses.
+/// Returns a text for each pattern of the plan's styles that matches no module, naming near misses.
 std::vector<std::string> unmatched_styles(const ModelModules& modules, const ParallelPlan& plan);
 
 }  // namespace meshloom::planner

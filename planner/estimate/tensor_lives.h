@@ -13,7 +13,7 @@
 
 namespace meshloom::planner {
 
-/// Bytes of one time of a run.
+/// RunLives counts bytes of one time of a run.
 struct RunLives {
   std::int64_t kept = 0;      ///< until its backward, if it is not checkpointed
   std::int64_t boundary = 0;  ///< the same if it is
@@ -29,13 +29,13 @@ class TensorLives {
               std::int64_t loss_bytes);
 
   const std::vector<RunLives>& runs() const { return runs_; }
-  /// The most there is, all blocks together.
+  /// Returns the most there is, all blocks together.
   std::int64_t peak() const { return peak_; }
-  /// What is there when backward has gone through all blocks.
+  /// Returns the bytes that are there when backward has gone through all blocks.
   std::int64_t behind_blocks() const { return behind_blocks_; }
 
  private:
-  /// What was recorded of a step.
+  /// The node keeps what was recorded of a step.
   struct Node {
     std::vector<int> saved;  ///< pieces
     int gradient = -1;       ///< of input 0, made in forward

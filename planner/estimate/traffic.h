@@ -11,10 +11,10 @@
 
 namespace meshloom::planner {
 
-/// When in a step, which decides what it can hide behind.
+/// TrafficPhase says when in a step, which decides what it can hide behind.
 enum class TrafficPhase { kForward, kBackward, kGradients };
 
-/// Equal collectives of one use.
+/// Traffic stands for equal collectives of one use.
 struct Traffic {
   std::string mesh_dim{};  ///< "dp", "fsdp", "cp", "tp", or several as one group: "dp+fsdp"
   CollectiveKind kind = CollectiveKind::kAllReduce;
@@ -23,16 +23,16 @@ struct Traffic {
   std::int64_t calls = 0;       ///< of one optimizer step
   std::int64_t data_bytes = 0;  ///< of the whole tensor of one call, on average
   std::int64_t bytes_sent = 0;  ///< by the rank that sends most, in all calls together
-  /// Whether nothing waits for it at once: it can travel while the rank computes.
+  /// If true, nothing waits for it at once: it can travel while the rank computes.
   bool can_overlap = false;
-  /// Where not all ranks of the mesh dim take part: ranks of it from one that does to the next, and
-  /// how many do; 0: all.
+  /// Every `stride`-th rank of the mesh dim takes part, `size` of them; size 0: all ranks do.
   int stride = 1, size = 0;
 };
 
-/// All collectives of an optimizer step that carry tensors; the few scalars of a step are left out.
+/// Returns all collectives of an optimizer step that carry tensors; the few scalars of a step are
+/// left out.
 std::vector<Traffic> step_traffic(const LocalModel& local);
-/// What a rank sends in a step.
+/// Returns the bytes that a rank sends in a step.
 std::int64_t total_bytes_sent(const std::vector<Traffic>& traffic);
 
 }  // namespace meshloom::planner

@@ -25,18 +25,19 @@ struct Workload {
   bool accumulates = false;
   /// Patterns of parameters that are not trained (covers_pattern).
   std::vector<std::string> frozen = {};
-  /// Where tensors lie and kernels run, which need not have the same memory in passing.
+  /// Tensors lie and kernels run on this kind of device; kinds need not have the same memory in
+  /// passing.
   DeviceKind device = DeviceKind::kCpu;
 };
 
-/// Samples of a step on the rank that has most.
+/// Returns the number of samples of a step on the rank that has most.
 std::int64_t samples_per_rank(const MeshSizes& mesh, const Workload& work);
 std::int64_t micro_batches(const MeshSizes& mesh, const Workload& work);
 
-/// Tokens of a sample on the rank of cp that has most.
+/// Returns the number of tokens of a sample on the rank of cp that has most.
 std::int64_t tokens_per_rank(const MeshSizes& mesh, const Workload& work);
 
-/// Why this choice cannot run, or nothing.
+/// Returns why this choice cannot run, or nothing.
 std::optional<std::string> why_invalid(const ModelShape& model, const MeshSizes& mesh,
                                        const ParallelPlan& plan, const Workload& work);
 

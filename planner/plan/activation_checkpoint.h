@@ -4,7 +4,8 @@
 
 namespace meshloom::planner {
 
-/// All, the attention's output alone, or nothing but its input; in the order of what they free.
+/// A block keeps all, the attention's output alone, or nothing but its input; in the order of what
+/// they free.
 enum class ActivationCheckpoint { kNone, kSelective, kFull };
 
 }  // namespace meshloom::planner

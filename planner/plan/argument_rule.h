@@ -9,12 +9,12 @@
 
 namespace meshloom::planner {
 
-/// What happens to one tensor.
+/// A rule says what happens to one tensor.
 struct ArgumentRule {
-  /// What a plain tensor is taken to be along the acting dims, whole along others; none: it stays
-  /// plain.
+  /// A plain tensor is taken to have this layout along the acting dims, whole along others; none:
+  /// it stays plain.
   ArgumentLayout given = {};
-  /// What it is brought into along the acting dims; none: it keeps its layout.
+  /// The tensor is brought into this layout along the acting dims; none: it keeps its layout.
   ArgumentLayout desired = {};
   bool to_local = false;  ///< then it becomes plain
   /// If a shard is gathered, its gradient comes back as summands (gathered_gradient).
@@ -25,15 +25,15 @@ struct ArgumentRule {
   std::vector<DimOrderPtr> feature_orders = {};
 };
 
-/// The layout of a plain tensor whose local part has shape `local`; the rule says what it is taken
-/// to be. Throws InvalidArgument for a dim that the tensor has not.
+/// Returns the layout of a plain tensor whose local part has shape `local`; the rule says what it
+/// is taken to be. Throws InvalidArgument for a dim that the tensor has not.
 SpecPtr given_spec(const ArgumentRule& rule, const Shape& local, const StyleDims& dims);
-/// The layout that a tensor of layout `from` is brought into; `from` itself if nothing changes.
-/// The rule desires one. Throws InvalidArgument for a dim that the tensor has not.
+/// Returns the layout that a tensor of layout `from` is brought into; `from` itself if nothing
+/// changes. The rule desires one. Throws InvalidArgument for a dim that the tensor has not.
 SpecPtr desired_spec(const ArgumentRule& rule, const SpecPtr& from, const StyleDims& dims);
-/// How the gradient of a tensor may be held that was brought from `from` into `to` by gathering:
-/// Partial if a shard became whole, so that going back is one reduce_scatter. Null if nothing
-/// was gathered.
+/// Returns how the gradient of a tensor may be held that was brought from `from` into `to` by
+/// gathering: Partial if a shard became whole, so that going back is one reduce_scatter. Null if
+/// nothing was gathered.
 SpecPtr gathered_gradient(const SpecPtr& from, const SpecPtr& to);
 
 }  // namespace meshloom::planner

@@ -8,8 +8,8 @@
 
 namespace meshloom::planner {
 
-/// How a dim of features is built: `groups` equal stretches (queries, keys and values in one
-/// projection), each of units of `unit` features that are never sharded (a head).
+/// The units say how a dim of features is built: `groups` equal stretches (queries, keys and values
+/// in one projection), each of units of `unit` features that are never sharded (a head).
 struct FeatureUnits {
   int groups = 1;
   std::int64_t unit = 1;
@@ -20,7 +20,7 @@ struct FeatureUnits {
   bool whole_where_few = false;
 };
 
-/// How one parameter of a module is sharded.
+/// The struct says how one parameter of a module is sharded.
 struct ParameterSharding {
   std::string name;  ///< as registered
   int dim = -1;      ///< -1: whole on every rank

@@ -20,7 +20,7 @@ inline constexpr const char* kFusionModeNames = "auto, force or forbid";
 const char* to_string(FusionMode mode);
 std::optional<FusionMode> find_fusion_mode(std::string_view name);
 
-/// What the modules that a pattern names do.
+/// The modules that a pattern names fuse by this mode.
 struct FusionChoice {
   std::string pattern;
   FusionMode mode = FusionMode::kAuto;
@@ -41,7 +41,7 @@ struct FusionPlan {
 /// InvalidArgument as best_pattern.
 FusionMode fusion_mode(const FusionPlan& plan, std::string_view module);
 
-/// What a product takes along. Their backwards are each other's.
+/// A product takes one of these along. The backward of each is a product that takes the other.
 enum class FusedProduct : std::uint8_t {
   kGather,   ///< the gathering of its input
   kScatter,  ///< the summing and scattering of its result
@@ -49,10 +49,11 @@ enum class FusedProduct : std::uint8_t {
 
 /// This is the version of the table in fusion.cpp, and grows whenever a row of it changes.
 inline constexpr int kFusionTableVersion = 1;
-/// Whether kAuto fuses a product that gathers or scatters so many bytes, both directions together.
-/// It never does where bits would differ from those of the product and the collective apart.
+/// Tells whether kAuto fuses a product that gathers or scatters so many bytes, both directions
+/// together. It never does where bits would differ from those of the product and the collective
+/// apart.
 bool fusion_pays(FusedProduct product, std::int64_t bytes);
-/// Whether it does at any size.
+/// Tells whether it does at any size.
 bool fusion_ever_pays(FusedProduct product);
 
 }  // namespace meshloom::planner

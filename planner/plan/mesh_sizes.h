@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// Outermost first: tp neighbours are neighbours in rank.
+/// The sizes are outermost first: tp neighbours are neighbours in rank.
 struct MeshSizes {
   int dp = 1;
   int fsdp = 1;
@@ -17,16 +17,18 @@ struct MeshSizes {
   int tp = 1;
 
   std::int64_t ranks() const { return std::int64_t{dp} * fsdp * cp * tp; }
-  /// Over which fully_shard shards parameters: fsdp and cp as one dim; 1 without fsdp.
+  /// Returns over how many ranks fully_shard shards parameters: fsdp and cp as one dim; 1 without
+  /// fsdp.
   int parameter_shards() const { return fsdp > 1 ? fsdp * cp : 1; }
-  /// That hold copies of what a rank holds of the parameters: dp, and without fsdp those of cp.
+  /// Returns how many ranks hold copies of what a rank holds of the parameters: dp, and without
+  /// fsdp those of cp.
   int parameter_copies() const { return fsdp > 1 ? dp : dp * cp; }
   bool operator==(const MeshSizes&) const = default;
 };
 
-/// "dp=2,tp=2"; dims of size 1 are left out, "1 rank" if all are.
+/// Returns "dp=2,tp=2"; dims of size 1 are left out, "1 rank" if all are.
 std::string to_string(const MeshSizes& mesh);
-/// All four dims by name.
+/// Returns all four dims by name.
 MeshLayout mesh_layout(const MeshSizes& mesh);
 
 }  // namespace meshloom::planner

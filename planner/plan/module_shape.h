@@ -17,11 +17,11 @@ struct ParameterShape {
   Shape shape;  ///< of the whole parameter
 };
 
-/// A plain value.
+/// A ModuleShape is a plain value.
 struct ModuleShape {
   std::string name;                             ///< dotted; the root's is ""
   std::vector<ParameterShape> parameters = {};  ///< its own, named as registered
-  /// How it is sharded by output and by input features; nullopt: it cannot be.
+  /// The module is sharded in these ways by output and by input features; nullopt: it cannot be.
   std::optional<FeatureSharding> columns = {}, rows = {};
   /// Outputs at a position depend on that position's inputs alone.
   bool positionwise = false;

@@ -10,7 +10,7 @@
 
 namespace meshloom::planner {
 
-/// The layout that a parameter is to get.
+/// ParameterSpec is the layout that a parameter is to get.
 struct ParameterSpec {
   std::string name;  ///< as the module registered it
   SpecPtr spec;
@@ -22,7 +22,7 @@ struct ParameterSpec {
   std::int64_t unit = 1;
 };
 
-/// A dim of features as the ranks of a mesh hold it.
+/// ShardedFeatures is a dim of features as the ranks of a mesh hold it.
 struct ShardedFeatures {
   std::int64_t count = 0;
   bool whole = false;  ///< too few units: every rank has all
@@ -32,8 +32,8 @@ struct ShardedFeatures {
   std::vector<DimOrderPtr> orders = {};
 };
 
-/// `count` features over the acting dims of the mesh: the outermost takes whole units, those inside
-/// shard what it left by the ceil rule.
+/// Shards `count` features over the acting dims of the mesh: the outermost takes whole units, those
+/// inside shard what it left by the ceil rule.
 ShardedFeatures shard_features(std::int64_t count, const FeatureUnits& units,
                                const StyleDims& dims);
 

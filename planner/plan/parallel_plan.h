@@ -16,7 +16,7 @@
 
 namespace meshloom::planner {
 
-/// What fully_shard shards of the parameters that a pattern names.
+/// fully_shard shards this dim of the parameters that a pattern names.
 struct DimChoice {
   std::string pattern;
   std::optional<int> dim;  ///< nullopt: whole on every rank
@@ -33,7 +33,7 @@ struct FullyShardPlan {
   bool operator==(const FullyShardPlan&) const = default;
 };
 
-/// What the blocks that a pattern names ("transformer.h.[0-3]") keep.
+/// The blocks that a pattern names ("transformer.h.[0-3]") keep what this mode says.
 struct CheckpointChoice {
   std::string pattern;
   ActivationCheckpoint mode = ActivationCheckpoint::kNone;
@@ -41,8 +41,9 @@ struct CheckpointChoice {
   bool operator==(const CheckpointChoice&) const = default;
 };
 
-/// A plain value: what a config says of it is read by daemon/plan, and estimates and runs take it
-/// as it is. The mesh is not part of it: a dim of one rank makes its part of the plan idle.
+/// ParallelPlan is a plain value: what a config says of it is read by daemon/plan, and estimates
+/// and runs take it as it is. The mesh is not part of it: a dim of one rank makes its part of the
+/// plan idle.
 struct ParallelPlan {
   bool tensor_parallel = false;    ///< styles act along the mesh dim tp
   bool sequence_parallel = false;  ///< a choice between default styles; needs tensor_parallel
@@ -58,20 +59,20 @@ struct ParallelPlan {
   bool operator==(const ParallelPlan&) const = default;
 };
 
-/// "tensor_parallel, sequence_parallel, activation_checkpoint full, bfloat16"
+/// Returns "tensor_parallel, sequence_parallel, activation_checkpoint full, bfloat16"
 std::string to_string(const ParallelPlan& plan);
 
-/// The styles of a plan for a model: its own, or the model's default ones. A module keeps the
-/// layouts of what it gives unless a style says otherwise, since all parameters of the model have
-/// layouts.
+/// Returns the styles of a plan for a model: its own, or the model's default ones. A module keeps
+/// the layouts of what it gives unless a style says otherwise, since all parameters of the model
+/// have layouts.
 StylePlan styles_of(const ParallelPlan& plan, const StylePlan& default_styles);
 
-/// What fully_shard is told of the parameters of these names. Throws InvalidArgument for a pattern
-/// that matches nothing, with near misses, and for two that match equally well.
+/// Returns what fully_shard is told of the parameters of these names. Throws InvalidArgument for a
+/// pattern that matches nothing, with near misses, and for two that match equally well.
 ShardOptions shard_options(const FullyShardPlan& plan, const std::vector<std::string>& parameters);
 
-/// What every block keeps, in the order of the blocks of these parameters. Throws InvalidArgument
-/// as shard_options does.
+/// Returns what every block keeps, in the order of the blocks of these parameters. Throws
+/// InvalidArgument as shard_options does.
 std::vector<ActivationCheckpoint> block_checkpoints(const ParallelPlan& plan,
                                                     const std::vector<std::string>& parameters);
 

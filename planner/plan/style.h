@@ -23,13 +23,13 @@ enum class StyleKind : std::uint8_t {
   kPrepareInputOutput,  ///< both
 };
 
-/// "ColwiseParallel"
+/// Returns "ColwiseParallel"
 const char* style_name(StyleKind kind);
 /// Throws InvalidArgument that holds `name` and lists the styles.
 StyleKind style_from_name(const std::string& name);
 
-/// The layout of one argument: one placement per mesh dim. A list of one stands for every mesh dim
-/// of a 1-D mesh only. nullopt: the argument is left alone.
+/// ArgumentLayout is the layout of one argument: one placement per mesh dim. A list of one stands
+/// for every mesh dim of a 1-D mesh only. nullopt: the argument is left alone.
 using ArgumentLayout = std::optional<Placements>;
 using ArgumentLayouts = std::vector<ArgumentLayout>;
 /// The tensors that modules of a model take and give have at most so many: [B,S,C].
@@ -38,16 +38,16 @@ inline constexpr int kMostActivationDims = 3;
 struct ParallelStyle {
   StyleKind kind = StyleKind::kColwise;
 
-  /// What a plain tensor that comes in (goes out) is taken to be, by position. Nothing given: the
-  /// style's default. Prepare styles need as many as there are desired ones.
+  /// A plain tensor that comes in (goes out) is taken to have these layouts, by position. Nothing
+  /// given: the style's default. Prepare styles need as many as there are desired ones.
   std::optional<ArgumentLayouts> input_layouts = {};
   std::optional<ArgumentLayouts> desired_input_layouts = {};
   std::map<std::string, ArgumentLayout> input_kwarg_layouts = {};  ///< by argument name
   std::map<std::string, ArgumentLayout> desired_input_kwarg_layouts = {};
   std::optional<ArgumentLayouts> output_layouts = {};
   std::optional<ArgumentLayouts> desired_output_layouts = {};
-  /// Whether the module is given (gives) plain local tensors. Defaults: inputs false; outputs true,
-  /// of SequenceParallel false.
+  /// If true, the module is given (gives) plain local tensors. Defaults: inputs false; outputs
+  /// true, of SequenceParallel false.
   std::optional<bool> use_local_input = {};
   std::optional<bool> use_local_output = {};
   std::int64_t sequence_dim = 1;  ///< SequenceParallel
@@ -55,8 +55,8 @@ struct ParallelStyle {
   bool operator==(const ParallelStyle&) const = default;
 };
 
-/// Styles by name pattern (planner/name_pattern.h); "" is the module itself. Several styles of a
-/// module act one after the other, in this order before and after its forward.
+/// PatternStyles has styles by name pattern (planner/name_pattern.h); "" is the module itself.
+/// Several styles of a module act one after the other, in this order before and after its forward.
 struct PatternStyles {
   std::string pattern;
   std::vector<ParallelStyle> styles;
@@ -65,7 +65,7 @@ struct PatternStyles {
 };
 using StylePlan = std::vector<PatternStyles>;
 
-/// "RowwiseParallel(input S(2), output R)"
+/// Returns "RowwiseParallel(input S(2), output R)"
 std::string to_string(const ParallelStyle& style);
 
 }  // namespace meshloom::planner

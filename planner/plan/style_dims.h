@@ -13,9 +13,10 @@ namespace meshloom::planner {
 /// Along the other dims of the mesh parameters are the same, and tensors stay as they are.
 class StyleDims {
  public:
-  /// All dims of the mesh.
+  /// Takes all dims of the mesh.
   StyleDims(MeshPtr mesh);  // NOLINT: a mesh stands for all of its dims
-  /// The dim of this name. Throws InvalidArgument, naming those that there are, if there is none.
+  /// Takes the dim of this name. Throws InvalidArgument, naming those that there are, if there is
+  /// none.
   StyleDims(MeshPtr mesh, const std::string& name);
 
   const MeshPtr& mesh() const { return mesh_; }
@@ -25,8 +26,8 @@ class StyleDims {
   /// Returns how many parts a tensor has that is sharded along all acting dims.
   int parts() const;
 
-  /// One placement per mesh dim: `along`, which has one per acting dim, and on the other dims those
-  /// of `elsewhere` (one per mesh dim; empty: replicated).
+  /// Returns one placement per mesh dim: `along`, which has one per acting dim, and on the other
+  /// dims those of `elsewhere` (one per mesh dim; empty: replicated).
   Placements on_mesh(const Placements& along, const Placements& elsewhere = {}) const;
 
  private:

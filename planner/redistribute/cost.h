@@ -11,18 +11,19 @@
 
 namespace meshloom::planner {
 
-/// all_to_all 1, all_gather 2, reduce_scatter 2, all_reduce 4, local 0.
+/// Returns all_to_all 1, all_gather 2, reduce_scatter 2, all_reduce 4, local 0.
 double unit_cost(StepKind kind);
 
-/// The ranks of a collective as the topology sees them.
+/// GroupLinks counts the ranks of a collective as the topology sees them.
 struct GroupLinks {
   double ranks = 1.0;
   double near = 0.0;  ///< peers on the same host
   double far = 0.0;   ///< and elsewhere
 };
 
-/// Seconds by latency, bytes on each link and local copies. Every rank sends its part to each of
-/// its peers directly; the largest shard sets the pace, which is what padding costs.
+/// StepCost counts seconds by latency, bytes on each link and local copies. Every rank sends its
+/// part to each of its peers directly; the largest shard sets the pace, which is what padding
+/// costs.
 class StepCost {
  public:
   StepCost(const SearchSpace& space, const RedistributeOptions& options);
@@ -35,7 +36,7 @@ class StepCost {
     return seconds(move.kind, move.dims, state, space_.local_elements(state), move.next,
                    space_.local_elements(move.next));
   }
-  /// Sent by the busiest rank.
+  /// Returns the bytes sent by the busiest rank.
   std::int64_t bytes(const LayoutState& state, const Move& move) const;
 
   /// An all_to_all over a group costs a constant, and so much per element of the larger one of what
@@ -61,13 +62,13 @@ class StepCost {
   static Volume volume(StepKind kind, double ranks, double elements, double result, bool in_place);
   double seconds(StepKind kind, unsigned dim_mask, double elements, double result,
                  bool in_place) const;
-  /// True if shards of `tensor_dim` lie one after the other in memory.
+  /// Returns true if shards of `tensor_dim` lie one after the other in memory.
   bool outermost(const LayoutState& state, int tensor_dim) const;
 
   const SearchSpace& space_;
   Topology topology_;
   double element_size_ = 4.0;
-  /// Seconds of a collective over a group: once, once per round, and per element sent.
+  /// Rate counts seconds of a collective over a group: once, once per round, and per element sent.
   struct Rate {
     double once = 0.0, round = 0.0, sent = 0.0;
   };

@@ -6,9 +6,10 @@
 
 namespace meshloom::planner {
 
-/// Partials of `from` are reduced on its mesh first, in the cheapest layout to send from; then one
-/// step of direct messages; Partials of `to`, P(sum) alone, are made from replicated values on its
-/// mesh. Throws InvalidArgument, its text holding "partial", for other Partials in `to`.
+/// Plans so: Partials of `from` are reduced on its mesh first, in the cheapest layout to send from;
+/// then one step of direct messages; Partials of `to`, P(sum) alone, are made from replicated
+/// values on its mesh. Throws InvalidArgument, its text holding "partial", for other Partials in
+/// `to`.
 PlanPtr plan_across_meshes(const SpecPtr& from, const SpecPtr& to,
                            const RedistributeOptions& options);
 

@@ -10,23 +10,24 @@
 
 namespace meshloom::planner {
 
-/// The ranks that do a step together: member i is mesh rank from[i] before the step and to[i] after
-/// it, -1 if it is outside that mesh (it then holds a local tensor of shape [0]).
+/// StepMembers lists the ranks that do a step together: member i is mesh rank from[i] before the
+/// step and to[i] after it, -1 if it is outside that mesh (it then holds a local tensor of shape
+/// [0]).
 struct StepMembers {
   std::vector<int> from, to;
 
   int size() const { return static_cast<int>(from.size()); }
 };
 
-/// The group of a step inside a mesh that `mesh_rank` is in, numbered as the step's mesh dims are
-/// flattened.
+/// Returns the group of a step inside a mesh that `mesh_rank` is in, numbered as the step's mesh
+/// dims are flattened.
 StepMembers group_members(const RedistributeStep& step, int mesh_rank);
 /// Returns the members of a step between meshes: all ranks of either, by ascending rank of the
 /// world.
 StepMembers crossing_members(const RedistributeStep& step);
 
-/// One member's share. Boxes lead from a local tensor before the step to one after it. Two members
-/// list the boxes between them alike, in the same order.
+/// RankExchange is one member's share. Boxes lead from a local tensor before the step to one after
+/// it. Two members list the boxes between them alike, in the same order.
 struct RankExchange {
   std::vector<Shape> before, after;  ///< of every member's local tensor
   /// The boxes are by member.
@@ -34,7 +35,7 @@ struct RankExchange {
   ///   kReduceScatter  sends: what a member gets of the sum, this one's own included
   ///   kAllToAll, kSendRecv  both; empty for this member itself
   std::vector<Boxes> sends, receives;
-  /// What stays on this rank: kAllToAll, kSendRecv, kSlice, and kToPartial of a shard.
+  /// These boxes stay on this rank: kAllToAll, kSendRecv, kSlice, and kToPartial of a shard.
   Boxes kept;
 };
 

@@ -11,9 +11,9 @@
 
 namespace meshloom::planner {
 
-/// What a step does with the group over its mesh dims. Shards may be uneven or empty. The steps
-/// with shards put every element where local_part has it: one shard after the other in group order
-/// along the tensor dim, unless a dim order shards it (exchange.h tells then).
+/// The kind says what a step does with the group over its mesh dims. Shards may be uneven or empty.
+/// The steps with shards put every element where local_part has it: one shard after the other in
+/// group order along the tensor dim, unless a dim order shards it (exchange.h tells then).
 enum class StepKind : std::uint8_t {
   /// P -> R: sums in group order. Its dims are of one Partial op, but sum and avg may be mixed: the
   /// sum is divided by the product of the avg dims.
@@ -27,13 +27,13 @@ enum class StepKind : std::uint8_t {
   kSendRecv,        ///< direct messages between any two layouts without Partial, also across meshes
 };
 
-/// "all_reduce", "slice"
+/// Returns "all_reduce", "slice"
 const char* step_name(StepKind);
-/// True for kinds that need no other rank.
+/// Returns true for kinds that need no other rank.
 bool is_local(StepKind);
 
-/// One step. All ranks that differ only along `mesh_dims` do it together; more than one mesh dim
-/// means that they are flattened (row-major in the listed order) into one group.
+/// RedistributeStep is one step. All ranks that differ only along `mesh_dims` do it together; more
+/// than one mesh dim means that they are flattened (row-major in the listed order) into one group.
 struct RedistributeStep {
   StepKind kind = StepKind::kSlice;
   std::vector<int> mesh_dims;
@@ -50,9 +50,9 @@ struct RedistributePlan {
   std::vector<RedistributeStep> steps;  ///< empty: nothing to do
   double cost = 0.0;
 
-  /// Collectives, that is steps that are not local.
+  /// Returns the number of collectives, that is steps that are not local.
   int comm_count() const;
-  /// One line per step: "all_gather over 0: [S(0), R] -> [R, R] (3072 bytes)".
+  /// Returns one line per step: "all_gather over 0: [S(0), R] -> [R, R] (3072 bytes)".
   std::string to_string() const;
 };
 

@@ -29,10 +29,10 @@ struct RedistributeOptions {
 PlanPtr plan_redistribute(const SpecPtr& from, const SpecPtr& to,
                           const RedistributeOptions& options = {});
 
-/// Plans by (from, to) for one set of options. Used by one thread. A hit costs a hash of two
-/// pointers: specs that come again should be the same objects; equal ones are found too, by value.
-/// Plans that were not asked for during the last few thousand new ones are forgotten, so a
-/// reference is for use at once.
+/// PlanCache keeps plans by (from, to) for one set of options. Used by one thread. A hit costs a
+/// hash of two pointers: specs that come again should be the same objects; equal ones are found
+/// too, by value. Plans that were not asked for during the last few thousand new ones are
+/// forgotten, so a reference is for use at once.
 class PlanCache {
  public:
   explicit PlanCache(RedistributeOptions options = {});

@@ -11,19 +11,20 @@
 
 namespace meshloom::planner {
 
-/// True if the greedy planner applies: both shard orders left to right, no dim orders.
+/// Returns true if the greedy planner applies: both shard orders left to right, no dim orders.
 bool greedy_applies(const SearchSpace&);
 
-/// The moves from start to goal, in order; same counts as `_redistribute.py`. First from the inner
-/// to the outer mesh dims: a mesh dim goes to its target, or is replicated if its target is
-/// S(d) and the outer mesh dims do not yet shard d as the target has it. Then outer to inner for
+/// Returns the moves from start to goal, in order; same counts as `_redistribute.py`. First from
+/// the inner to the outer mesh dims: a mesh dim goes to its target, or is replicated if its target
+/// is S(d) and the outer mesh dims do not yet shard d as the target has it. Then outer to inner for
 /// what is left.
 std::vector<Move> greedy_moves(const SearchSpace&);
 
-/// The cheapest moves in unit costs over one-step transitions; of equally cheap ones the shortest.
+/// Returns the cheapest moves in unit costs over one-step transitions; of equally cheap ones the
+/// shortest.
 std::vector<Move> cheapest_unit_moves(const SearchSpace&);
 
-/// The cheapest moves in seconds of all that `SearchMoves` has.
+/// Returns the cheapest moves in seconds of all that `SearchMoves` has.
 std::vector<Move> cheapest_byte_moves(const SearchSpace&, const StepCost&);
 
 }  // namespace meshloom::planner

@@ -11,11 +11,11 @@
 
 namespace meshloom::planner {
 
-/// The exact cost of a coarser problem (a pattern database: Culberson, Schaeffer, 1998). Of every
-/// mesh dim it knows only a class: replicated, as the goal has it, another shard, or another
-/// Partial. Shards are as large as if all shardings were even, and collectives merge wherever mesh
-/// dims hold the same kind. A move is at least as dear as one between these classes, and none gets
-/// nearer to the goal for nothing, so the bound is consistent.
+/// ByteBound is the exact cost of a coarser problem (a pattern database: Culberson, Schaeffer,
+/// 1998). Of every mesh dim it knows only a class: replicated, as the goal has it, another shard,
+/// or another Partial. Shards are as large as if all shardings were even, and collectives merge
+/// wherever mesh dims hold the same kind. A move is at least as dear as one between these classes,
+/// and none gets nearer to the goal for nothing, so the bound is consistent.
 class ByteBound {
  public:
   ByteBound(const SearchSpace& space, const StepCost& cost);
@@ -26,11 +26,11 @@ class ByteBound {
   double with_shards(const LayoutState& state, unsigned left) const;
 
  private:
-  // Two bits of a class for each mesh dim. kAtGoal: the goal's Partial, or the goal's shard behind
-  // the same shardings as there.
+  // There are two bits of a class for each mesh dim. kAtGoal: the goal's Partial, or the goal's
+  // shard behind the same shardings as there.
   enum Code : unsigned { kReplicated = 0, kAtGoal = 1, kShard = 2, kPartial = 3 };
 
-  /// A class as masks of mesh dims.
+  /// Masks is a class as masks of mesh dims.
   struct Masks {
     unsigned replicated = 0, at_goal = 0, shards = 0;
     unsigned movable = 0;  ///< shards that a move may have put there as the last shardings
@@ -41,7 +41,7 @@ class ByteBound {
   unsigned partials(unsigned mask) const;  ///< these mesh dims as Partials
 
   void solve();
-  /// Bounds of the classes from which a move leads to `code`.
+  /// Computes the bounds of the classes from which a move leads to `code`.
   void before_gathers(unsigned code, const Masks& masks);
   void before_reductions(unsigned code, const Masks& masks, unsigned kind);
   void before_exchanges(unsigned code, const Masks& masks);

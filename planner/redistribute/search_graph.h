@@ -16,12 +16,12 @@
 
 namespace meshloom::planner {
 
-/// Places by 64-bit key: open addressing, at most half full.
+/// KeyTable finds places by 64-bit key: open addressing, at most half full.
 class KeyTable {
  public:
   KeyTable() : slots_(256, Slot{}) {}
 
-  /// The place of `key`, or where it now will be: `next`.
+  /// Returns the place of `key`, or where it now will be: `next`.
   int find_or_add(std::uint64_t key, int next, bool& added) {
     if (static_cast<std::size_t>(used_) * 2 >= slots_.size()) grow();
     Slot& slot = slots_[probe(slots_, key)];

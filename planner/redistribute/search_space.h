@@ -18,7 +18,7 @@ namespace meshloom::planner {
 /// Most mesh dims larger than 1 that a planner takes: a state must fit 64 bits.
 inline constexpr int kMaxSearchDims = 7;
 
-/// What a mesh dim holds: R, one of four Partials, or a shard of a tensor dim.
+/// The code says what a mesh dim holds: R, one of four Partials, or a shard of a tensor dim.
 using HoldCode = std::uint8_t;
 inline constexpr HoldCode kHoldReplicate = 0;
 constexpr HoldCode hold_partial(PartialOp op) {
@@ -29,10 +29,10 @@ constexpr bool is_partial_code(HoldCode code) { return code >= 1 && code <= 4; }
 constexpr bool is_shard_code(HoldCode code) { return code >= 5; }
 constexpr int shard_dim_of(HoldCode code) { return code - 5; }
 
-/// Which dim order the first sharding of a tensor dim follows.
+/// DimOrderChoice says which dim order the first sharding of a tensor dim follows.
 enum class DimOrderChoice : std::uint8_t { kPlain, kFrom, kTo };
 
-/// A short list of mesh dims, held in place.
+/// DimList is a short list of mesh dims, held in place.
 class DimList {
  public:
   DimList() = default;
@@ -51,7 +51,7 @@ class DimList {
   std::uint8_t size_ = 0;
 };
 
-/// One layout. Equal states have equal keys.
+/// LayoutState is one layout. Equal states have equal keys.
 struct LayoutState {
   /// In `key`: 4 bits what a mesh dim holds, 3 its place among the mesh dims that shard its dim, 2
   /// the sharding order.
@@ -67,7 +67,7 @@ struct LayoutState {
   /// All of the above in 64 bits: kept up to date by the functions below.
   std::uint64_t key = 0;
 
-  /// The mesh dim that sharded `tensor_dim` last, or -1.
+  /// Returns the mesh dim that sharded `tensor_dim` last, or -1.
   int last_sharding_dim(int tensor_dim) const;
   bool is_last_sharding_dim(int mesh_dim) const;
   /// `mesh_dim`, which is no shard, holds R or a Partial from now on.
@@ -80,7 +80,7 @@ struct LayoutState {
   static LayoutState from_key(std::uint64_t key, int mesh_dims);
 };
 
-/// Everything that is fixed while a plan is searched.
+/// SearchSpace holds everything that is fixed while a plan is searched.
 class SearchSpace {
  public:
   /// Both on one mesh, of one shape. Throws InvalidArgument if more than kMaxSearchDims mesh
@@ -89,7 +89,7 @@ class SearchSpace {
 
   int dims() const { return dims_; }
   int size(int mesh_dim) const { return sizes_[static_cast<std::size_t>(mesh_dim)]; }
-  /// The index in the mesh.
+  /// Returns the index in the mesh.
   int mesh_dim(int dim) const { return mesh_dims_[static_cast<std::size_t>(dim)]; }
   const Shape& shape() const { return from_->shape(); }
   const MeshLayout& mesh() const { return from_->mesh(); }
@@ -98,19 +98,19 @@ class SearchSpace {
   const SpecPtr& from() const { return from_; }
   const SpecPtr& to() const { return to_; }
   bool has_dim_orders() const { return has_dim_orders_; }
-  /// True if `mesh_dim` may shard `tensor_dim`, unsharded so far, by this order.
+  /// Returns true if `mesh_dim` may shard `tensor_dim`, unsharded so far, by this order.
   bool offers(int mesh_dim, int tensor_dim, DimOrderChoice order) const;
   /// Tells whether `mesh_dim` may shard `tensor_dim` by this order beside the shardings of `state`,
   /// whose orders by rows may forbid it.
   bool offers(const LayoutState& state, int mesh_dim, int tensor_dim, DimOrderChoice order) const;
 
-  /// Elements of `tensor_dim` in the largest shard.
+  /// Returns the number of elements of `tensor_dim` in the largest shard.
   std::int64_t local_size(const LayoutState& state, int tensor_dim) const {
     const auto d = static_cast<std::size_t>(tensor_dim);
     return has_dim_orders_ ? ordered_size(state, tensor_dim)
                            : plain_sizes_[(d << dims_) + state.shard_mask[d]];
   }
-  /// Elements of the largest local tensor.
+  /// Returns the number of elements of the largest local tensor.
   double local_elements(const LayoutState&) const;
   SpecPtr spec_of(const LayoutState&) const;
 
@@ -119,7 +119,8 @@ class SearchSpace {
   void fill_plain_sizes();
   std::int64_t ordered_size(const LayoutState&, int tensor_dim) const;
   const DimOrderPtr& order_of(int mesh_dim, DimOrderChoice order) const;
-  /// Where the rows lie of the order by which a state shards `tensor_dim`; -1 if it has none.
+  /// Returns the dim in which the rows lie of the order by which a state shards `tensor_dim`; -1 if
+  /// it has none.
   int row_dim(const LayoutState& state, int tensor_dim) const;
   bool rows_meet(const LayoutState& state, int tensor_dim, const DimOrder& order) const;
 
@@ -133,7 +134,7 @@ class SearchSpace {
   std::vector<std::int64_t> plain_sizes_;
 };
 
-/// A step that could be taken: its dims are in the order in which their group is flattened.
+/// Move is a step that could be taken: its dims are in the order in which their group is flattened.
 struct Move {
   StepKind kind = StepKind::kSlice;
   DimList dims;

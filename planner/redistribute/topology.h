@@ -14,8 +14,8 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// Hosts of equal size, ranks in order of hosts. The defaults describe hosts of 8 ranks with
-/// NVLink-like links inside and a network between.
+/// Topology has hosts of equal size, ranks in order of hosts. The defaults describe hosts of 8
+/// ranks with NVLink-like links inside and a network between.
 struct Topology {
   int ranks_per_host = 8;
   Link intra_host{6.6e-6, 87.7e9};

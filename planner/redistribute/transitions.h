@@ -20,8 +20,8 @@ void check_partial_changes(const DTensorSpec& from, const DTensorSpec& to);
 /// AllowedShards has by mesh dim the tensor dims (a bit each) that it may shard on the way.
 using AllowedShards = std::array<std::uint8_t, kMaxSearchDims>;
 
-/// The kind of step that takes one mesh dim from a hold to another; none if there is no such
-/// step.
+/// Returns the kind of step that takes one mesh dim from a hold to another; none if there is no
+/// such step.
 std::optional<StepKind> step_between(HoldCode from, HoldCode to);
 
 /// Appends all one-step transitions from `state`. Into Partial only if the goal asks for it.

@@ -16,7 +16,7 @@
 
 namespace meshloom::planner {
 
-/// How one tensor shows an axis.
+/// A use says how one tensor shows an axis.
 struct AxisUse {
   int dim = -1;  ///< of the tensor; -1: it does not have the axis
   std::int64_t prefix = 1;
@@ -50,15 +50,15 @@ struct AxisSharding {
 
   bool listed() const { return order != nullptr && order->groups() == 0; }
   bool by_row() const { return order != nullptr && order->by_row(); }
-  /// Every part is one range of the axis.
+  /// Tells whether every part is one range of the axis.
   bool contiguous() const { return !listed() && (groups == 1 || chunk >= size); }
 };
 
-/// The sharding of `mesh_dims` in which `use.dim` of input `input` is held; the first of them takes
-/// the dim's order.
+/// Returns the sharding of `mesh_dims` in which `use.dim` of input `input` is held; the first of
+/// them takes the dim's order.
 AxisSharding read_sharding(const DTensorSpec& spec, const AxisUse& use, std::int64_t axis_size,
                            std::vector<int> mesh_dims, std::size_t input = 0);
-/// A sharding in whole units of each of `groups` stretches.
+/// Returns a sharding in whole units of each of `groups` stretches.
 AxisSharding unit_sharding(const MeshLayout& mesh, std::int64_t axis_size,
                            std::vector<int> mesh_dims, std::int64_t groups, std::int64_t unit);
 
@@ -66,9 +66,9 @@ struct DimSharding {
   bool fits = false;
   DimOrderPtr order;  ///< of the first mesh dim; null: the ceil rule
 };
-/// The sharding as the order of a tensor dim of `dim_size`; does not fit if a boundary falls
-/// inside an element of that dim. An order by rows fits a tensor that shows both the axis and the
-/// rows as the tensor it was read off does: its `row_dim`, else -1.
+/// Returns the sharding as the order of a tensor dim of `dim_size`; does not fit if a boundary
+/// falls inside an element of that dim. An order by rows fits a tensor that shows both the axis and
+/// the rows as the tensor it was read off does: its `row_dim`, else -1.
 DimSharding sharding_of_dim(const AxisSharding& sharding, const MeshLayout& mesh,
                             const AxisUse& use, std::int64_t dim_size, int row_dim = -1);
 

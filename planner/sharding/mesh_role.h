@@ -65,7 +65,7 @@ class RoleSet {
   unsigned bits_ = 0;
 };
 
-/// The mesh dims, ascending, that have one role in an op.
+/// RoleDims lists the mesh dims, ascending, that have one role in an op.
 struct RoleDims {
   MeshRole role;
   std::vector<int> mesh_dims;

@@ -74,8 +74,8 @@ struct OpAttributes {
   bool operator==(const OpAttributes&) const = default;
 };
 
-/// Where the dims of the local attributes of kAttention and kAttentionRows say which part of the
-/// call a rank has.
+/// The dims of the local attributes of kAttention and kAttentionRows say at these places which part
+/// of the call a rank has.
 enum AttentionDim : int {
   kFirstRow,      ///< of the batch
   kFirstHead,     ///< of the query heads
@@ -86,26 +86,26 @@ enum AttentionDim : int {
   kKeys,
 };
 
-/// What kLinearCrossEntropy gives: ints[0] of its attributes.
+/// kLinearCrossEntropy gives one of these, which ints[0] of its attributes names.
 enum LinearLossResults : std::int64_t {
   kLossSum = 0,      ///< [1], over all targets
   kWeightedSum = 1,  ///< [1], of losses times a fifth input of targets' shape; and the losses
   kTokenLosses = 2,  ///< of targets' shape, which may have one dim more than hidden has rows
 };
 
-/// Inputs in the order of the op; null for one that is left out. At least one is there, all on one
-/// mesh.
+/// The inputs are in the order of the op; null for one that is left out. At least one is there, all
+/// on one mesh.
 struct OpCall {
   OpId op = OpId::kUnary;
   std::vector<SpecPtr> inputs;
   OpAttributes attributes;
-  /// What the caller has a distributed implementation of this op for: no mesh dim gets another
-  /// role.
+  /// The caller has a distributed implementation of this op for these roles: no mesh dim gets
+  /// another role.
   RoleSet roles = RoleSet::all();
 };
 
-/// The roles that the distributed implementations which come with the ops take (daemon/tensor/ops);
-/// whoever decides without an engine counts on these.
+/// Returns the roles that the distributed implementations which come with the ops take
+/// (daemon/tensor/ops); whoever decides without an engine counts on these.
 constexpr RoleSet implemented_roles(OpId op) {
   using enum MeshRole;
   switch (op) {

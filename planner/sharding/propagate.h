@@ -9,7 +9,7 @@
 
 namespace meshloom::planner {
 
-/// How an op runs on the shards, for every rank alike.
+/// The decision says how an op runs on the shards, for every rank alike.
 ///
 /// Gradients: the gradient of an output has the output's layout with Partial replaced by Replicate.
 /// Given that, each rank's backward of its local op leaves the gradient of input i in
@@ -26,13 +26,13 @@ struct ShardingDecision {
   /// same op on local tensors.
   std::vector<RoleDims> roles;
 
-  /// The mesh dims of a role, ascending; empty if none has it.
+  /// Returns the mesh dims of a role, ascending; empty if none has it.
   const std::vector<int>& mesh_dims(MeshRole role) const;
   bool has(MeshRole role) const { return !mesh_dims(role).empty(); }
 };
 
-/// The cheapest strategy per mesh dim (rule.h). What needs no message is taken before all else,
-/// fewer changed placements first; if messages are needed, outputs that become Partial count
+/// Chooses the cheapest strategy per mesh dim (rule.h). What needs no message is taken before all
+/// else, fewer changed placements first; if messages are needed, outputs that become Partial count
 /// what reducing them will cost. Equal layouts come back as the same object as the input they
 /// equal.
 ///
@@ -41,7 +41,8 @@ struct ShardingDecision {
 ShardingDecision propagate(const OpCall& call, const RedistributeOptions& options = {},
                            PlanCache* plans = nullptr);
 
-/// The attributes that the rank at `coordinates` gives its local op. Those of the call, but for
+/// Returns the attributes that the rank at `coordinates` gives its local op. They are those of the
+/// call, but for
 ///   kReshape, kExpand  dims: the shape of the local output
 ///   kSlice             bounds of the same piece in the local dim, if that dim is sharded
 ///   kSplit             ints[0]: the size of a local piece (at least 1; a rank that holds nothing

@@ -40,8 +40,9 @@ struct OpRule {
   std::vector<PartialStrategy> partials;
 };
 
-/// The dim in which input (output) `index` shows dim `dim` of input `source` as it is, element by
-/// element; -1 if it does not: there the op mixes the dim's elements, drops or regroups them.
+/// Returns the dim in which input (output) `index` shows dim `dim` of input `source` as it is,
+/// element by element; -1 if it does not: there the op mixes the dim's elements, drops or regroups
+/// them.
 int same_dim_of_input(const OpRule& rule, std::size_t source, int dim, std::size_t index);
 int same_dim_of_output(const OpRule& rule, std::size_t source, int dim, std::size_t index);
 

@@ -14,7 +14,8 @@
 
 namespace meshloom::planner {
 
-/// One strategy per mesh dim: 0 replicate, then the rule's axes, then its partials.
+/// StrategyChoice has one strategy per mesh dim: 0 replicate, then the rule's axes, then its
+/// partials.
 struct StrategyChoice {
   std::vector<int> strategies;
   double cost = 0.0;     ///< estimated, with what is pending
@@ -27,16 +28,16 @@ class StrategySearch {
   /// All three outlive the search.
   StrategySearch(const OpCall& call, const OpRule& rule, const RedistributeOptions& options);
 
-  /// The best choices, cheapest first: by messages, then by fewer changes, then as listed. Only
-  /// the first if it needs no message.
+  /// Returns the best choices, cheapest first: by messages, then by fewer changes, then as listed.
+  /// Only the first if it needs no message.
   std::vector<StrategyChoice> best(std::size_t count);
 
   // --- What a choice means
   const ShardAxis* axis(int strategy) const;
   const PartialStrategy* partial(int strategy) const;
-  /// How the mesh dims that chose axis `index` shard it.
+  /// Returns how the mesh dims that chose axis `index` shard it.
   const AxisSharding& sharding(const StrategyChoice& choice, int index);
-  /// The sharding as the order of the dim in which a tensor shows the axis.
+  /// Returns the sharding as the order of the dim in which a tensor shows the axis.
   DimSharding sharding_of_input(const ShardAxis& axis, const AxisSharding& sharding,
                                 std::size_t input) const;
   DimSharding sharding_of_output(const ShardAxis& axis, const AxisSharding& sharding,
@@ -45,7 +46,7 @@ class StrategySearch {
   Placement output_placement(int strategy, std::size_t output) const;
 
  private:
-  /// What a strategy on one mesh dim costs at the least.
+  /// A strategy on one mesh dim costs this at the least.
   struct Scored {
     int strategy = 0;
     double cost = 0.0;
@@ -70,7 +71,8 @@ class StrategySearch {
   const SolvedAxis& solved_axis(int index, const std::vector<int>& mesh_dims);
   std::vector<AxisSharding> candidates(const ShardAxis& axis,
                                        const std::vector<int>& mesh_dims) const;
-  /// Cost of bringing the inputs into this sharding; none if some tensor cannot show it.
+  /// Returns the cost of bringing the inputs into this sharding; none if some tensor cannot show
+  /// it.
   std::optional<double> cost_of_sharding(const ShardAxis& axis, const AxisSharding& sharding) const;
   bool idles_ranks(const DTensorSpec& spec, const AxisUse& use, const AxisSharding& sharding) const;
   double reshard(std::size_t input, const AxisUse& use, const AxisSharding& sharding,

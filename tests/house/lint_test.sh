@@ -43,7 +43,9 @@ expect_status 0 "a comment of the base"
 expect_line "comments: no findings" "a comment of the base"
 
 write tree/daemon/old.h "${old[@]:0:3}" '/// Of a line that continues it.' 'int last();' 'int of();  ///< of a member' \
-  '/// Tells where a file lies.' '/// As a link does.' '/// Offers a file.' '/// Ashes of one.' 'int more();'
+  '/// Tells where a file lies.' '/// As a link does.' '/// Where it lies.' 'int more();' '/// Offers a file.' \
+  'int offer();' '/// Ashes of one.' 'int ashes();' '/// Whoever calls it waits.' 'int wait();' \
+  '/// Wherever it lies, it is found.' 'int find();' 'int how();  ///< How it is done'
 lint comments
 expect_status 0 "comments that begin with sentences"
 
@@ -55,6 +57,14 @@ expect_line "daemon/old.h:6:   // That of the file." "a new comment in an old fi
 expect_line "shell: no findings" "the part behind one that failed"
 expect_line "lint: FAILED: comments" "a new comment in an old file"
 write tree/daemon/old.h "${old[@]}"
+
+for clause in 'What it holds.' 'Whether it is there.' 'How it goes.' 'Where it lies.' 'Who calls it.' 'Why it ends.' \
+  'As a file.' 'Those of a file.' 'What: a file.' 'How'; do
+  write tree/daemon/new.h "/// $clause" 'int a();'
+  lint comments
+  expect_status 1 "a comment that begins with a clause: $clause"
+  expect_line "daemon/new.h:1: /// $clause" "a comment that begins with a clause: $clause"
+done
 
 write tree/daemon/new.h 'int a();' '// Ends a file.'
 write 'tree/tests/a new.cpp' '// As a file is.' 'int a;'

@@ -24,7 +24,7 @@ FieldSetting parse_setting(const std::string& text);
 /// part of one. Throws as parse_setting, and for fewer than two values.
 std::vector<FieldSetting> parse_sweep(const std::string& text);
 
-/// The field gets this value, in the place of any other; of a map (labels) the other keys stay.
+/// Gives the field this value, in the place of any other; of a map (labels) the other keys stay.
 void apply_setting(const FieldSetting& setting, v1::JobSpec* spec);
 
 }  // namespace meshloom::cli

@@ -19,7 +19,7 @@ struct LossOptions {
   std::optional<std::int64_t> seq_len;
   bool document_mask = false;
 
-  // What is given stands in the place of what the file has.
+  // Values that are given stand in the place of what the file has.
   std::string loss, reduction;
   std::vector<std::string> loss_config;  ///< KEY=VALUE
   std::optional<std::int64_t> tokens;
@@ -29,7 +29,7 @@ struct LossOptions {
   v1::LossBatch batch() const;
 };
 
-/// The options fill `options`, which outlives the parser.
+/// Adds the options, which fill `options`, which outlives the parser.
 void add_loss_options(CLI::App& command, LossOptions& options);
 
 }  // namespace meshloom::cli

@@ -25,8 +25,8 @@ class GeneratePrinter {
   GeneratePrinter(bool json, const std::vector<std::string>& prompts, bool unprompted = false);
 
   void print(const v1::GenerateResponse& response);
-  /// Called after the last response. What has not ended by then is shown as far as it came; says on
-  /// standard error if a sequence ended with the model's context, and if the weights changed
+  /// Is called after the last response. What has not ended by then is shown as far as it came; says
+  /// on standard error if a sequence ended with the model's context, and if the weights changed
   /// meanwhile.
   void end();
 

@@ -34,7 +34,7 @@ struct SamplingOptions {
 /// Says on standard error which seed draws the same again, if it is another one at each call.
 void tell_seed(const SamplingOptions& options);
 
-/// The options fill `options`, which outlives the parser.
+/// Adds the options, which fill `options`, which outlives the parser.
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 
 }  // namespace meshloom::cli

@@ -22,7 +22,7 @@ class TransferProgress {
   void begin(const std::string& name, std::int64_t size, std::int64_t there, Clock::time_point now);
   /// Returns what to print when `done` bytes are there; may be empty.
   std::string show(std::int64_t done, Clock::time_point now);
-  /// The file is whole.
+  /// Says that the file is whole.
   std::string end(Clock::time_point now);
 
  private:
@@ -51,7 +51,7 @@ class TransferDisplay {
   /// Begins a file of `size` bytes, of which `there` need not be transferred.
   void begin(const std::string& name, std::int64_t size, std::int64_t there);
   void show(std::int64_t done);
-  /// The file is whole.
+  /// Says that the file is whole.
   void end();
   /// Takes the bar of one that is not whole off the line.
   void clear();

@@ -8,7 +8,7 @@
 
 namespace meshloom::comm {
 
-/// What one rank was given, in words.
+/// A rank was given this, in words.
 struct Given {
   std::string text;   ///< compared as a whole
   std::string error;  ///< what is wrong with it; empty if nothing is

@@ -20,22 +20,22 @@ void agree(ProcessGroup& group, const std::exception_ptr& mine);
 /// Runs `body` and agrees on how it ended. `body` does no collectives.
 void run_agreed(ProcessGroup& group, const std::function<void()>& body);
 
-/// Whether it is an error of a collective or of a device that has failed (see agree).
+/// Returns whether it is an error of a collective or of a device that has failed (see agree).
 bool ends_the_group(const std::exception_ptr& error);
 /// Throws `error` again if it ends the group.
 void rethrow_comm_error(const std::exception_ptr& error);
 
-/// An exception (base::as_error) as text that rethrow_encoded() turns back into the same typed
-/// error.
+/// Writes an exception (base::as_error) as text that rethrow_encoded() turns back into the same
+/// typed error.
 std::string encode_error(const std::exception_ptr& error, int rank);
 [[noreturn]] void rethrow_encoded(const std::string& text);
 /// Throws as rethrow_encoded does an error that one rank of several met: text and metadata
 /// ("failed_rank") say which.
 [[noreturn]] void rethrow_failed_alone(const std::string& text, int rank);
 
-/// Whether the error was thrown by one of these, so that all ranks throw it.
+/// Returns whether one of these threw the error, so that all ranks throw it.
 bool is_agreed(const std::exception_ptr& error);
-/// Whether it was thrown by rethrow_failed_alone().
+/// Returns whether rethrow_failed_alone() threw it.
 bool is_failed_alone(const std::exception_ptr& error);
 
 }  // namespace meshloom::comm

@@ -10,9 +10,9 @@
 
 namespace meshloom::comm {
 
-/// `sockets`: on rank 0 one for each rank (the first is not used), elsewhere one to rank 0. Takes
-/// them over. Throws CommError naming the rank whose end was closed, DeadlineExceeded if nothing
-/// came in time.
+/// Makes a bootstrap over sockets. `sockets`: on rank 0 one for each rank (the first is not used),
+/// elsewhere one to rank 0. Takes them over. Throws CommError naming the rank whose end was closed,
+/// DeadlineExceeded if nothing came in time.
 std::unique_ptr<Bootstrap> make_socket_bootstrap(int rank, int world_size, std::vector<int> sockets,
                                                  std::chrono::milliseconds timeout);
 

@@ -14,7 +14,7 @@
 
 namespace meshloom::comm {
 
-/// Staging memory of collectives, kept so that a training step allocates nothing.
+/// ScratchPool is staging memory of collectives, kept so that a training step allocates nothing.
 ///
 /// Used by one thread. MPI may still write to blocks of transfers that were given up: abandon()
 /// before they return keeps them from being used again, and mapped as long as the process. Blocks
@@ -77,7 +77,7 @@ class ScratchPool {
 /// the user use the upper half.
 inline constexpr std::uint64_t kCollectiveTags = 1u << 28;
 
-/// What a state machine over a transport gets.
+/// A state machine over a transport gets these.
 struct CollectiveContext {
   Transport& transport;
   ScratchPool& scratch;

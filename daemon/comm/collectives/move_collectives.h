@@ -6,8 +6,8 @@
 
 namespace meshloom::comm {
 
-/// One round of sends and receives, one for each peer at most: all_gather, all_to_all, scatter,
-/// gather, send, recv.
+/// Exchange is one round of sends and receives, one for each peer at most: all_gather, all_to_all,
+/// scatter, gather, send, recv.
 class Exchange : public Collective {
  public:
   struct Piece {
@@ -32,15 +32,16 @@ inline Exchange::Piece piece(const TensorView& view, int peer) {
   return {memory_of(view), view.bytes(), peer};
 }
 
-/// Whom one of `size` members of a binomial tree hears from and tells, children that have most
-/// below them first. parent is -1 for the root.
+/// BinomialTree says whom one of `size` members of a binomial tree hears from and tells, children
+/// that have most below them first. parent is -1 for the root.
 struct BinomialTree {
   int parent = -1;
   std::vector<int> children{};
 };
 BinomialTree binomial_tree(int size, int member, int root);
 
-/// Down a binomial tree from the root, in slices, so that a rank passes on while it receives.
+/// Broadcast goes down a binomial tree from the root, in slices, so that a rank passes on while it
+/// receives.
 class Broadcast : public Collective {
  public:
   Broadcast(CollectiveContext context, std::byte* data, std::size_t bytes, int root);
@@ -62,8 +63,8 @@ class Broadcast : public Collective {
   Transfers neighbours_;  ///< signatures that go with no data
 };
 
-/// Dissemination barrier (Hensgen, Finkel, Manber 1988): in round k a rank tells the one 2^k after
-/// it and hears from the one 2^k before it.
+/// It is a dissemination barrier (Hensgen, Finkel, Manber 1988): in round k a rank tells the one
+/// 2^k after it and hears from the one 2^k before it.
 class Barrier : public Collective {
  public:
   explicit Barrier(CollectiveContext context);

@@ -46,7 +46,7 @@ class ReduceCollective : public Collective {
   void start_slice();
   void sum_slice(Slice& slice);
   void gather_slice(Slice& slice);
-  /// Elements of part r in the slice that starts at `begin`.
+  /// Returns the elements of part r in the slice that starts at `begin`.
   std::int64_t slice_size(int r, std::int64_t begin) const;
 
   CollectiveContext context_;
@@ -58,8 +58,8 @@ class ReduceCollective : public Collective {
   std::deque<Slice> slices_;
 };
 
-/// Small data: every rank sends all of it to all and sums by itself. One message time instead of
-/// two.
+/// It is for small data: every rank sends all of it to all and sums by itself. One message time
+/// instead of two.
 class OneShotAllReduce : public Collective {
  public:
   OneShotAllReduce(CollectiveContext context, std::byte* data, std::int64_t n, DType dtype,

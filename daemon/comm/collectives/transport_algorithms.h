@@ -10,8 +10,8 @@
 
 namespace meshloom::comm {
 
-/// Among all ranks of `transport`; `threads` are for local sums. Others may use tags of the
-/// transport that it does not.
+/// Makes algorithms among all ranks of `transport`; `threads` are for local sums. Others may use
+/// tags of the transport that it does not.
 std::unique_ptr<Algorithms> make_transport_algorithms(std::shared_ptr<Transport> transport,
                                                       Threads threads);
 

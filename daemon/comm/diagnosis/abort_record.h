@@ -14,7 +14,7 @@
 
 namespace meshloom::comm {
 
-/// Written by the first rank of the host that detects it.
+/// It is written by the first rank of the host that detects it.
 struct AbortRecord {
   int rank = -1;  ///< of the world: who wrote it
   ErrorKind kind = ErrorKind::kDeadlineExceeded;
@@ -28,8 +28,9 @@ struct AbortRecord {
   std::string text;            ///< all of it, for people
 };
 
-/// Where the record lies: zeroed memory that the ranks share, without pointers. There is one record
-/// in each epoch (recoveries so far); a later epoch's takes the place of the one before.
+/// The board is the place of the record: zeroed memory that the ranks share, without pointers.
+/// There is one record in each epoch (recoveries so far); a later epoch's takes the place of the
+/// one before.
 class AbortBoard {
  public:
   /// Puts `mine` there unless the epoch has a record; true if it was put. What does not fit is
@@ -40,11 +41,11 @@ class AbortBoard {
   void tell(std::uint64_t epoch) { told_.store(epoch + 1, std::memory_order_release); }
   /// Waits until the record was told, for `longest` at most, since its writer may have died.
   void wait_until_told(std::uint64_t epoch, std::chrono::milliseconds longest) const;
-  /// Whether the epoch has a record: one load.
+  /// Tells whether the epoch has a record; it costs one load.
   bool written(std::uint64_t epoch) const {
     return written_.load(std::memory_order_acquire) == epoch + 1;
   }
-  /// Any thread or process: the record of an epoch, or the newest.
+  /// Any thread or process may call it, and gets the record of an epoch, or the newest.
   std::optional<AbortRecord> read(std::uint64_t epoch) const;
   std::optional<AbortRecord> newest() const;
 

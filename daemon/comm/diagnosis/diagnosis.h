@@ -12,7 +12,7 @@
 
 namespace meshloom::comm {
 
-/// What is seen of a rank.
+/// A report sees this of a rank.
 struct RankFlight {
   int rank = -1;
   std::string unreadable;  ///< why its log cannot be read; empty: it was
@@ -24,7 +24,8 @@ struct RankFlight {
   }
 };
 
-/// A collective that some rank is in, or a send or receive. Ranks are those of the world.
+/// OpenCollective is a collective that some rank is in, or a send or receive. Ranks are those of
+/// the world.
 struct OpenCollective {
   std::string group;
   std::uint64_t group_id = 0;
@@ -51,15 +52,15 @@ struct FlightReport {
 /// Reads memory and /proc alone: no rank has to answer, none is disturbed.
 FlightReport read_flight_report(const FlightField& field);
 
-/// The open collective of a group under a number of the group's collectives, as `rank` sees it;
-/// null if it has none.
+/// Returns the open collective of a group under a number of the group's collectives, as `rank` sees
+/// it; null if it has none.
 const OpenCollective* find_open(const FlightReport& report, std::uint64_t group_id,
                                 std::int64_t number, int rank);
 
 /// Writes for people the abort record, open collectives, and the last `entries` calls of each rank.
 std::string to_text(const FlightReport& report, std::size_t entries);
 
-/// "all_reduce #12 of group 'dp' (float32, sum, 4096 bytes)".
+/// Returns "all_reduce #12 of group 'dp' (float32, sum, 4096 bytes)".
 std::string describe(const FlightEntry& entry, const std::string& group);
 
 }  // namespace meshloom::comm

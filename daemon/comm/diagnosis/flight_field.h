@@ -31,7 +31,8 @@ struct FlightField {
   }
 };
 
-/// A field in which a rank sees itself alone, in private memory; `why_not` is said of the others.
+/// Makes a field in which a rank sees itself alone, in private memory; `why_not` is said of the
+/// others.
 std::shared_ptr<const FlightField> make_private_flight_field(int rank, int world_size,
                                                              const std::string& why_not);
 

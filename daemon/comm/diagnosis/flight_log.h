@@ -19,10 +19,10 @@
 namespace meshloom::comm {
 
 enum class FlightState : std::uint8_t { kIssued, kStarted, kDone, kFailed };
-/// "issued", "started" (something has moved), "done" or "failed".
+/// Returns "issued", "started" (something has moved), "done" or "failed".
 const char* to_string(FlightState state);
 
-/// One call of a rank.
+/// FlightEntry is one call of a rank.
 struct FlightEntry {
   std::uint32_t group = 0;     ///< FlightGroup::number
   std::uint64_t sequence = 0;  ///< of the group's calls, sends and receives included
@@ -39,7 +39,7 @@ struct FlightEntry {
   bool open() const { return state == FlightState::kIssued || state == FlightState::kStarted; }
 };
 
-/// A group of a rank.
+/// FlightGroup is a group of a rank.
 struct FlightGroup {
   std::uint32_t number = 0;  ///< counts the groups of the rank, from 1
   std::string name;          ///< at most 63 bytes
@@ -48,7 +48,7 @@ struct FlightGroup {
   std::vector<int> members;  ///< ranks of the world; empty where they are too many to be recorded
 };
 
-/// What a log holds at one moment, entries oldest first.
+/// A snapshot has what a log holds at one moment, entries oldest first.
 struct FlightSnapshot {
   int rank = -1;
   std::int64_t pid = 0;
@@ -59,10 +59,10 @@ struct FlightSnapshot {
   const FlightGroup* group(std::uint32_t number) const;
 };
 
-/// A view of the memory of one rank's log, without pointers. The rank's training thread writes;
-/// anyone who maps the memory reads at any time, also when the rank is stopped or dead. Nobody
-/// waits for anybody: an entry that is being written is left out of a snapshot. Recording never
-/// allocates and costs a few stores to one line.
+/// FlightLog is a view of the memory of one rank's log, without pointers. The rank's training
+/// thread writes; anyone who maps the memory reads at any time, also when the rank is stopped or
+/// dead. Nobody waits for anybody: an entry that is being written is left out of a snapshot.
+/// Recording never allocates and costs a few stores to one line.
 class FlightLog {
  public:
   static constexpr std::size_t kEntries = 1024;
@@ -91,7 +91,7 @@ class FlightLog {
     entry.words[2].store(packed(state, now), std::memory_order_release);
   }
 
-  /// Any thread or process. None before begin().
+  /// Returns what the log holds. Any thread or process may call it. None before begin().
   std::optional<FlightSnapshot> read() const;
   /// The record that the ranks of a world agree on lies in one of their logs.
   AbortBoard& abort_board() const { return memory_->board; }
@@ -100,7 +100,7 @@ class FlightLog {
   using Word = std::atomic<std::uint64_t>;
   static_assert(Word::is_always_lock_free, "a lock would not be shared between processes");
 
-  /// Stamp, issued, state and when, number, sequence, bytes, elements, the rest.
+  /// The words are stamp, issued, state and when, number, sequence, bytes, elements, the rest.
   struct alignas(64) Entry {
     std::array<Word, 8> words;
   };

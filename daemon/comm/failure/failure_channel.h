@@ -11,7 +11,7 @@
 
 namespace meshloom::comm {
 
-/// One per rank; used by its training thread. Over shared memory, or over MPI.
+/// There is one per rank; used by its training thread. Over shared memory, or over MPI.
 class FailureChannel {
  public:
   static constexpr std::size_t kLongestText = 1536;  ///< of a Failure; longer ones are shortened
@@ -20,14 +20,14 @@ class FailureChannel {
 
   virtual ~FailureChannel() = default;
   virtual int rank() const = 0;
-  /// Whether a rank failed in `epoch`, in `verb` or before. Asked in every round of a wait that
-  /// moved nothing.
+  /// Tells whether a rank failed in `epoch`, in `verb` or before. Asked in every round of a wait
+  /// that moved nothing.
   virtual bool raised(std::uint64_t epoch, std::uint64_t verb, Clock::time_point now) = 0;
-  /// The first failure of `epoch`, once raised() is true.
+  /// Returns the first failure of `epoch`, once raised() is true.
   virtual Failure first(std::uint64_t epoch) = 0;
   virtual void raise(std::uint64_t epoch, std::uint64_t verb, const std::string& text) = 0;
 
-  /// Whether transfers that were cancelled may still touch their buffers.
+  /// Tells whether transfers that were cancelled may still touch their buffers.
   virtual bool has_leftovers() const = 0;
   /// Every rank calls it, with all of its transfers cancelled: on return none touches a buffer.
   virtual void quiesce() = 0;
@@ -36,7 +36,7 @@ class FailureChannel {
   virtual void let_receives_end() = 0;
   /// Every rank gives one string and gets everyone's. Throws DeadlineExceeded.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
-  /// Between two exchanges, on every rank: forgets all that was sent.
+  /// Is called between two exchanges, on every rank: forgets all that was sent.
   virtual void drain() = 0;
 
  protected:

@@ -4,9 +4,9 @@
 
 namespace meshloom::comm {
 
-/// One per rank, shared by all of its groups and its RankGroups. Over symmetric memory a rank
-/// copies from and to the memory of its peers whenever it polls, so a collective that one rank has
-/// given up ends on the others only when they meet.
+/// There is one per rank, shared by all of its groups and its RankGroups. Over symmetric memory a
+/// rank copies from and to the memory of its peers whenever it polls, so a collective that one rank
+/// has given up ends on the others only when they meet.
 struct PeerAccess {
   bool open = false;
 };

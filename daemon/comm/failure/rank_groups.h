@@ -16,7 +16,7 @@
 
 namespace meshloom::comm {
 
-/// How far this rank is in a group, which group_id() names.
+/// The struct says how far this rank is in a group, which group_id() names.
 struct GroupStanding {
   std::uint64_t id = 0;
   int size = 0;
@@ -26,7 +26,7 @@ struct GroupStanding {
   std::int64_t unmatched = 0;  ///< sends less receives: 0 over all members
 };
 
-/// What RankGroups asks of a group.
+/// RankGroups asks this of a group.
 class RecoverableGroup {
  public:
   struct LastIssued {
@@ -37,7 +37,7 @@ class RecoverableGroup {
   /// Moves all that is in flight as far as it goes without waiting.
   virtual void poll() = 0;
   virtual GroupStanding standing() const = 0;
-  /// The collective that was issued last, if there was one.
+  /// Returns the collective that was issued last, if there was one.
   virtual std::optional<LastIssued> last_issued() const = 0;
   /// All that is in flight fails with PeerFailed, but for what has an error of its own.
   virtual void give_up() = 0;
@@ -50,15 +50,15 @@ class RecoverableGroup {
   ~RecoverableGroup() = default;
 };
 
-/// Shared by all groups that come from the world groups of one rank, in the order in which they
-/// were made.
+/// It is shared by all groups that come from the world groups of one rank, in the order in which
+/// they were made.
 class RankGroups final : public FailureDomain {
  public:
   /// `flight`: the logs of all ranks; groups write to this rank's. `pulse`: where the groups tell
   /// what they do; may be null.
   RankGroups(std::unique_ptr<FailureChannel> channel, std::shared_ptr<const FlightField> flight,
              TrainingPulse* pulse = nullptr);
-  /// What the groups of this rank tell of memory that peers may still touch.
+  /// Through this the groups of this rank tell of memory that peers may still touch.
   const std::shared_ptr<PeerAccess>& peer_access() const { return peer_access_; }
   ~RankGroups() override;
 
@@ -68,21 +68,21 @@ class RankGroups final : public FailureDomain {
   /// Returns the key of the world group that is made next; every rank makes world groups in the
   /// same order.
   GroupKey next_world_key() { return world_key(++worlds_); }
-  /// The highest number that a group had which was split from one of this rank's.
+  /// Returns the highest number that a group had which was split from one of this rank's.
   std::uint64_t parts_so_far() const { return parts_; }
   void note_part(std::uint64_t number) { parts_ = number; }
 
   TrainingPulse* pulse() const { return pulse_; }
   const FlightField& flight() const { return *flight_; }
 
-  /// The abort record of this epoch; none as long as no rank of the host has written it.
+  /// Returns the abort record of this epoch; none as long as no rank of the host has written it.
   std::optional<AbortRecord> aborted() const {
     AbortBoard& board = flight_->abort_board();
     return board.written(epoch_) ? board.read(epoch_) : std::nullopt;
   }
   /// `mine` becomes the record unless there is one; gives the record that stands.
   AbortRecord abort(const AbortRecord& mine);
-  /// Called on the rank whose record stands, before its waits throw.
+  /// Sets what is called on the rank whose record stands, before its waits throw.
   void on_abort(std::function<void(const AbortRecord&)> callback) {
     on_abort_ = std::move(callback);
   }
@@ -90,7 +90,7 @@ class RankGroups final : public FailureDomain {
   /// Moves all that is in flight in all groups: a peer may wait for another one first.
   void poll_all();
   bool raised(Clock::time_point now) { return channel_->raised(epoch_, verb_, now); }
-  /// The failure that this rank has noticed and not recovered from; null if there is none.
+  /// Returns the failure that this rank has noticed and not recovered from; null if there is none.
   const Failure* noticed() const { return noticed_ ? &*noticed_ : nullptr; }
   /// If a failure was raised and noticed: gives up all that is in flight and waits until no
   /// transfer touches a buffer, for which every rank is needed.
@@ -105,7 +105,7 @@ class RankGroups final : public FailureDomain {
   /// A collective failed by itself (a deadline, a lost peer), and its group has ended all that it
   /// had in flight: no rank is waited for any more.
   void after_break() noexcept;
-  /// Whether MPI or peers may still touch buffers of collectives that were given up.
+  /// Tells whether MPI or peers may still touch buffers of collectives that were given up.
   bool has_leftovers() const { return peer_access_->open || channel_->has_leftovers(); }
   /// The ranks are in different collectives: this rank fails, and whatever verb the others are in,
   /// their waits end.

@@ -13,7 +13,7 @@
 
 namespace meshloom::comm {
 
-/// Lives in zeroed memory that all ranks share, without pointers.
+/// It lives in zeroed memory that all ranks share, without pointers.
 struct FailureBoard {
   /// The highest urgency of a failure: what waits look at.
   alignas(64) std::atomic<std::uint64_t> raised;
@@ -28,7 +28,7 @@ struct FailureBoard {
   Text texts[2];  ///< of even and odd epochs: all have read one before the next but one is written
 };
 
-/// Where a rank puts its part of an exchange. Rounds count from 1.
+/// A rank puts its part of an exchange into its seat. Rounds count from 1.
 struct Seat {
   static constexpr std::size_t kBytes = 8192;
   static constexpr std::uint64_t kLeft = ~std::uint64_t{0};
@@ -40,15 +40,16 @@ struct Seat {
   char text[kBytes];
 };
 
-/// The board and the seats of all ranks.
+/// FailureField holds the board and the seats of all ranks.
 struct FailureField {
   FailureBoard* board = nullptr;
   Seat* seats = nullptr;
   int world_size = 0;
 };
 
-/// `endpoint` is this rank's. `timeout` is for each wait for all ranks after a failure. `quiesces`,
-/// the same on all ranks: they meet before waits end, since they touch each other's buffers.
+/// Makes the channel. `endpoint` is this rank's. `timeout` is for each wait for all ranks after a
+/// failure. `quiesces`, the same on all ranks: they meet before waits end, since they touch each
+/// other's buffers.
 std::unique_ptr<FailureChannel> make_shared_memory_failure_channel(
     std::shared_ptr<const FailureField> field, std::shared_ptr<RingEndpoint> endpoint,
     std::chrono::milliseconds timeout, bool quiesces);

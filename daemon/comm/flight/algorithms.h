@@ -17,7 +17,7 @@
 
 namespace meshloom::comm {
 
-/// One call of a collective: its arguments, which were checked, and what its group adds.
+/// Call is one call of a collective: its arguments, which were checked, and what its group adds.
 struct Call {
   /// Kind, dtype, reduction and root of the call, and what the ranks have to agree on.
   Signature signature;
@@ -50,8 +50,8 @@ struct Call {
   }
 };
 
-/// A collective in flight: a state machine that never waits. Destroying one that is not done gives
-/// it up.
+/// Collective is a collective in flight: a state machine that never waits. Destroying one that is
+/// not done gives it up.
 class Collective {
  public:
   virtual ~Collective() = default;
@@ -61,18 +61,19 @@ class Collective {
   virtual bool advance() = 0;
   /// Grows whenever something arrived or left.
   virtual std::uint64_t progress() const = 0;
-  /// Ranks of the group it waits for.
+  /// Returns the ranks of the group it waits for.
   virtual std::vector<int> missing() const = 0;
-  /// False while it is this rank's turn: then time does not count for the deadline.
+  /// Returns false while it is this rank's turn: then time does not count for the deadline.
   virtual bool waits() const { return true; }
-  /// What else is known of a rank that it waits for: "whose process 123 is stopped".
+  /// Returns what else is known of a rank that it waits for, such as "whose process 123 is
+  /// stopped"; empty if nothing is.
   virtual std::string about(int /*rank*/) const { return {}; }
 };
 
-/// What a group needs in order to offer every collective. GroupState does the rest for each
-/// implementation alike: it numbers and records calls, polls, ends waits at the deadline, poisons
-/// the group after an error, counts, and takes part in recoveries. Used by the rank's training
-/// thread alone.
+/// A group needs an implementation of this in order to offer every collective. GroupState does the
+/// rest for each implementation alike: it numbers and records calls, polls, ends waits at the
+/// deadline, poisons the group after an error, counts, and takes part in recoveries. Used by the
+/// rank's training thread alone.
 class Algorithms {
  public:
   virtual ~Algorithms() = default;
@@ -83,18 +84,19 @@ class Algorithms {
   /// Returns what ProcessGroup::hosts is to return.
   virtual std::string hosts() const { return {}; }
 
-  /// Whether it carries out exposures of so many views; the same answer on all members.
+  /// Tells whether it carries out exposures of so many views; the same answer on all members.
   virtual bool exposes(std::size_t /*views*/) const { return false; }
 
-  /// The state machine of a call. Every member starts the same collectives in the same order, sends
-  /// and receives aside; each compares the signature with a peer's before it uses the peer's data.
+  /// Makes the state machine of a call. Every member starts the same collectives in the same order,
+  /// sends and receives aside; each compares the signature with a peer's before it uses the peer's
+  /// data.
   virtual std::unique_ptr<Collective> start(const Call& call) = 0;
-  /// Once before a round in which collectives advance: moves what they share.
+  /// Is called once before a round in which collectives advance: moves what they share.
   virtual void progress() = 0;
 
-  /// Algorithms among some of these ranks, which cannot mix up their data with these; arguments as
-  /// in ProcessGroup::split. `key` is the same on all members of a part and differs from call to
-  /// call. Every rank calls it, right after a barrier.
+  /// Makes algorithms among some of these ranks, which cannot mix up their data with these;
+  /// arguments as in ProcessGroup::split. `key` is the same on all members of a part and differs
+  /// from call to call. Every rank calls it, right after a barrier.
   virtual std::unique_ptr<Algorithms> split(const std::vector<std::vector<int>>& parts,
                                             std::uint64_t key) = 0;
   /// Begins anew after a recovery, with no collective left: nothing that was sent before arrives

@@ -12,8 +12,9 @@
 
 namespace meshloom::comm {
 
-/// A world group: all ranks of `algorithms`, which are the ranks of the world. `groups` belongs to
-/// the rank and is given to every group that is split from this one; `key` is its next_world_key().
+/// Makes a world group: all ranks of `algorithms`, which are the ranks of the world. `groups`
+/// belongs to the rank and is given to every group that is split from this one; `key` is its
+/// next_world_key().
 std::unique_ptr<ProcessGroup> make_collective_group(std::unique_ptr<Algorithms> algorithms,
                                                     const GroupOptions& options,
                                                     std::shared_ptr<RankGroups> groups,

@@ -23,7 +23,8 @@ class FlightRecorder {
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  /// The number of a call among all calls of the group, counted from 0, and its entry in the log.
+  /// Issued holds the number of a call among all calls of the group, counted from 0, and its entry
+  /// in the log.
   struct Issued {
     std::uint64_t sequence;
     FlightLog::Ticket ticket;
@@ -41,8 +42,8 @@ class FlightRecorder {
   Clock::time_point last_issue() const { return last_issue_; }
   /// The next one gets this number, which is not below next_sequence().
   void skip_to(std::uint64_t sequence) { next_ = sequence; }
-  /// The last calls of the group that the log still holds, one line each, oldest first; times in
-  /// seconds since the recorder was made.
+  /// Returns the last calls of the group that the log still holds, one line each, oldest first;
+  /// times in seconds since the recorder was made.
   std::string text() const;
 
  private:

@@ -19,7 +19,7 @@
 
 namespace meshloom::comm {
 
-/// Where a group stands among the groups of its world.
+/// The place says where a group stands among the groups of its world.
 struct GroupPlace {
   std::vector<int> world_ranks;  ///< of each member
   GroupKey key = 0;
@@ -75,24 +75,26 @@ class GroupState final : public RecoverableGroup {
   void check_deadline(InFlight& one, Clock::time_point now);
   /// Poisons the group and ends all that is in flight: `one` with `error`, the rest because of it.
   void fail(const InFlight& one, const std::exception_ptr& error, const std::string& why);
-  /// A deadline or a death, which all ranks of the host are to show alike: this rank's becomes
-  /// their abort record, or that which stands becomes this rank's.
+  /// Fails by a deadline or a death, which all ranks of the host are to show alike: this rank's
+  /// becomes their abort record, or that which stands becomes this rank's.
   void fail_as_recorded(const InFlight& one, const Error& error);
   AbortRecord record_of(const InFlight& one, const Error& error) const;
-  /// What this rank throws of a record, whoever wrote it; `own` is what it found itself, if it did.
+  /// Returns the error that this rank throws of a record, whoever wrote it; `own` is what it found
+  /// itself, if it did.
   std::exception_ptr error_of(const InFlight& one, const AbortRecord& record,
                               const Error* own) const;
   /// Ends `one` with an error that names both sides, and everyone's waits.
   void fail_for_all(InFlight& one, const SignatureDiffers& difference);
-  /// Newest first: a message that still comes must not go to a younger receive (MpiTransport).
+  /// Ends the newest first: a message that still comes must not go to a younger receive
+  /// (MpiTransport).
   void end_all(const std::function<std::exception_ptr(const InFlight&)>& error_of);
 
   PeerFailed peer_failed(const std::string& what) const;
-  /// Why `call`, whose group is poisoned, ends.
+  /// Returns the error that ends `call`, whose group is poisoned.
   std::exception_ptr poisoned(const std::string& call) const;
-  /// "all_reduce #12 of group 'dp' on rank 1 of 4".
+  /// Returns "all_reduce #12 of group 'dp' on rank 1 of 4".
   std::string describe(const InFlight& one) const;
-  /// "2", or "2 (world rank 6)".
+  /// Returns "2", or "2 (world rank 6)".
   std::string rank_text(int rank) const;
   std::uint64_t id() const { return group_id(place_.key, place_.world_ranks); }
   std::string ranks_text(const std::vector<int>& ranks) const;

@@ -14,11 +14,11 @@ namespace meshloom::comm {
 
 using CollectivePtr = std::unique_ptr<Collective>;
 
-/// A step among some ranks of a group, or with some, as the whole group speaks of it.
+/// NamedStep is a step among some ranks of a group, or with some, as the whole group speaks of it.
 class NamedStep final : public Collective {
  public:
-  /// Ranks of the group that a rank of the group may be waiting for itself before it can take its
-  /// part; nothing: nobody.
+  /// Behind gives ranks of the group that a rank of the group may be waiting for itself before it
+  /// can take its part; nothing: nobody.
   using Behind = std::function<std::vector<int>(int)>;
 
   /// `names` are the ranks of the group by rank of the step; empty: they are the same.
@@ -79,7 +79,7 @@ class Together final : public Collective {
   void add(CollectivePtr one) { running_.push_back(std::move(one)); }
   std::size_t running() const { return running_.size(); }
 
-  /// True when all that were added are done.
+  /// Returns true when all that were added are done.
   bool advance() override;
   std::uint64_t progress() const override;
   std::vector<int> missing() const override;

@@ -33,7 +33,7 @@ class HierarchicalCollective : public Collective {
   using Piece = Exchange::Piece;
   using Behind = NamedStep::Behind;
 
-  /// How many local steps and exchanges a slice has at most; the former alike on the ranks of a
+  /// A slice has at most so many local steps and exchanges; the former alike on the ranks of a
   /// host, the latter on all ranks of the group, as the number of slices is.
   struct Steps {
     int local = 0;
@@ -48,20 +48,21 @@ class HierarchicalCollective : public Collective {
   HierarchicalCollective(HierarchicalContext& context, const Call& call, Slicing slicing,
                          Steps steps);
 
-  /// What slice number `index` has of a part.
+  /// Returns the elements of a part that belong to slice number `index`, as a view of the part.
   TensorView slice_of(const TensorView& part, std::size_t index) const;
 
-  /// The stripe of each member of this host, of `stripes` of a contiguous view; empty for members
-  /// behind these.
+  /// Returns the stripe of each member of this host, of `stripes` of a contiguous view; empty for
+  /// members behind these.
   std::vector<TensorView> stripes_by_member(const TensorView& view, int stripes) const;
 
-  /// Called once for each slice, in order. Every local step of it has to be made in the end.
+  /// Makes a slice. Called once for each slice, in order. Every local step of it has to be made in
+  /// the end.
   virtual CollectivePtr slice(std::size_t index) = 0;
 
-  /// A collective among the ranks of this host. `root` is a place among them.
+  /// Makes a collective among the ranks of this host. `root` is a place among them.
   CollectivePtr local_step(std::size_t slice, int step, CollectiveKind kind, Views outputs,
                            Views inputs, int root = -1, Behind behind = {});
-  /// One message for each piece, with ranks of the group.
+  /// Sends one message for each piece, with ranks of the group.
   CollectivePtr exchange(std::size_t slice, int step, const std::vector<Piece>& receives,
                          const std::vector<Piece>& sends, Behind behind = {});
 
@@ -94,7 +95,7 @@ class HierarchicalCollective : public Collective {
   Together running_{{}};
 };
 
-/// Elements [begin, begin + n) of a contiguous view; fewer where it ends before.
+/// Returns elements [begin, begin + n) of a contiguous view; fewer where it ends before.
 TensorView elements_of(const TensorView& view, std::int64_t begin, std::int64_t n);
 inline std::int64_t elements_in(std::size_t bytes, DType dtype) {
   return static_cast<std::int64_t>(bytes / dtype_size(dtype));

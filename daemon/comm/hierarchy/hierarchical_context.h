@@ -13,7 +13,7 @@
 
 namespace meshloom::comm {
 
-/// One per rank and group, used by the rank's training thread.
+/// There is one per rank and group, used by the rank's training thread.
 ///
 /// A collective takes all numbers of its local steps and all tags of its exchanges when it begins,
 /// which every rank does in the same order; when a step starts is then each rank's own matter.
@@ -28,7 +28,7 @@ class HierarchicalContext {
         threads_(threads),
         choice_(choice) {}
 
-  /// Among all ranks of the group.
+  /// Returns the transport among all ranks of the group.
   Transport& transport() { return *transport_; }
   Algorithms& local() { return *local_; }
   const Algorithms& local() const { return *local_; }
@@ -37,7 +37,7 @@ class HierarchicalContext {
   ScratchPool& scratch() { return scratch_; }
   HierarchyChoice choice() const { return choice_; }
 
-  /// The first of `count` numbers of steps on this host, and of tags.
+  /// Returns the first of `count` numbers of steps on this host, and of tags.
   std::uint64_t take_numbers(std::uint64_t count) {
     return std::exchange(numbers_, numbers_ + count);
   }

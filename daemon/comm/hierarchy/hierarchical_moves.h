@@ -25,10 +25,10 @@ class HierarchicalAllGather final : public HierarchicalCollective {
   TensorView input_;
 };
 
-/// Down a binomial tree of hosts. By leaders: from the root to the leaders of the other hosts, and
-/// from each of these to its host. Striped: the root's host gets all first; member c of every host
-/// then passes stripe c on to member c of the next hosts, and the members of a host give each other
-/// their stripes.
+/// It goes down a binomial tree of hosts. By leaders: from the root to the leaders of the other
+/// hosts, and from each of these to its host. Striped: the root's host gets all first; member c of
+/// every host then passes stripe c on to member c of the next hosts, and the members of a host give
+/// each other their stripes.
 class HierarchicalBroadcast final : public HierarchicalCollective {
  public:
   HierarchicalBroadcast(HierarchicalContext& context, const Call& call);
@@ -42,7 +42,7 @@ class HierarchicalBroadcast final : public HierarchicalCollective {
   CollectivePtr send_on(std::size_t index, const TensorView& part);
   bool holds() const { return layout().local_rank() < stripes_; }
   int root_host() const { return layout().host_of(signature().root); }
-  /// The rank of a host that has this rank's part of the data first.
+  /// Returns the rank of a host that has this rank's part of the data first.
   int first_of(int host) const {
     if (way_ == HierarchyWay::kStriped)
       return layout().members(host)[static_cast<std::size_t>(layout().local_rank())];
@@ -69,7 +69,8 @@ class HierarchicalBarrier final : public HierarchicalCollective {
   CollectivePtr slice(std::size_t index) override;
 };
 
-/// What every two ranks have for each other goes directly: all_to_all, send_recv, gather, scatter.
+/// The data that every two ranks have for each other goes directly: all_to_all, send_recv, gather,
+/// scatter.
 class HierarchicalExchange final : public HierarchicalCollective {
  public:
   HierarchicalExchange(HierarchicalContext& context, const Call& call);

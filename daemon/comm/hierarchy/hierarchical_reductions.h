@@ -15,10 +15,10 @@
 
 namespace meshloom::comm {
 
-/// Stripe by stripe: member c of every host holds stripe c. Inside a host stripes are reduced to
-/// their holders; the holders of a stripe, one on each host, reduce it together; then every holder
-/// gives its stripe to its host. Leaders alone: there is one stripe, and its holders send it to
-/// each other whole.
+/// It goes stripe by stripe: member c of every host holds stripe c. Inside a host stripes are
+/// reduced to their holders; the holders of a stripe, one on each host, reduce it together; then
+/// every holder gives its stripe to its host. Leaders alone: there is one stripe, and its holders
+/// send it to each other whole.
 class HierarchicalAllReduce final : public HierarchicalCollective {
  public:
   HierarchicalAllReduce(HierarchicalContext& context, const Call& call);
@@ -31,9 +31,9 @@ class HierarchicalAllReduce final : public HierarchicalCollective {
   CollectivePtr exchange_partials(Slice& slice);
   CollectivePtr exchange_results(const Slice& slice);
   CollectivePtr gather_in_host(const Slice& slice);
-  /// The part of a stripe that its holder on `host` reduces.
+  /// Returns the part of a stripe that its holder on `host` reduces.
   TensorView share_of(const TensorView& stripe, int host) const;
-  /// The holder on `host` of what this rank holds.
+  /// Returns the holder on `host` of what this rank holds.
   int holder(int host) const {
     return layout().members(host)[static_cast<std::size_t>(layout().local_rank())];
   }

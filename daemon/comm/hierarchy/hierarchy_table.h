@@ -16,13 +16,13 @@ namespace meshloom::comm {
 /// changes times and nothing else.
 inline constexpr int kHierarchyTableVersion = 2;
 
-/// How data passes between hosts.
+/// Data passes between hosts by one of these ways.
 enum class HierarchyWay : std::uint8_t {
   kLeaders,  ///< through one rank of each host: the fewest messages
   kStriped,  ///< through all ranks that every host has, each with a stripe of it
 };
 
-/// What a group over several hosts may do. The same on all ranks.
+/// A group over several hosts may do this. The choice is the same on all ranks.
 enum class HierarchyChoice : std::uint8_t {
   kTable,
   kLeaders,
@@ -37,14 +37,14 @@ struct HierarchyOptions {
   std::vector<int> hosts{};
 };
 
-/// The options with `found` where they name no hosts. Throws InvalidArgument if they name others
-/// than one for each rank.
+/// Returns the options with `found` where they name no hosts. Throws InvalidArgument if they name
+/// others than one for each rank.
 HierarchyOptions with_hosts(HierarchyOptions, const std::vector<int>& found);
 
 /// Chooses the way of a collective of so many bytes in a group on such hosts. Kinds that have one
 /// way take it.
 HierarchyWay choose_way(HierarchyChoice, CollectiveKind, std::size_t bytes, const HostLayout&);
-/// Parts of the data that take the way between hosts side by side.
+/// Returns the number of parts of the data that take the way between hosts side by side.
 int stripes_of(HierarchyWay, const HostLayout&);
 
 }  // namespace meshloom::comm

@@ -7,8 +7,8 @@
 
 namespace meshloom::comm {
 
-/// A value, the same on all ranks of the group but for whose it is. Hosts are numbered from 0 by
-/// their lowest rank, whatever numbers they have elsewhere.
+/// HostLayout is a value, the same on all ranks of the group but for whose it is. Hosts are
+/// numbered from 0 by their lowest rank, whatever numbers they have elsewhere.
 class HostLayout {
  public:
   /// Ranks r and s share a host where hosts[r] == hosts[s]. `rank` is the one that asks.
@@ -21,28 +21,28 @@ class HostLayout {
   int own_host() const { return host_of(rank_); }
   bool is_near(int rank) const { return host_of(rank) == own_host(); }
 
-  /// The ranks of a host, in rank order.
+  /// Returns the ranks of a host, in rank order.
   const std::vector<int>& members(int host) const {
     return members_[static_cast<std::size_t>(host)];
   }
   const std::vector<int>& own_members() const { return members(own_host()); }
-  /// The place of a rank among those of its host.
+  /// Returns the place of a rank among those of its host.
   int local_rank(int rank) const { return local_rank_[static_cast<std::size_t>(rank)]; }
   int local_rank() const { return local_rank(rank_); }
   int local_size() const { return static_cast<int>(own_members().size()); }
-  /// The lowest rank of a host.
+  /// Returns the lowest rank of a host.
   int leader(int host) const { return members(host).front(); }
   bool leads() const { return leader(own_host()) == rank_; }
-  /// All other hosts, from the next one on: if every host begins with its successor, not all send
-  /// to host 0 first.
+  /// Returns all other hosts, from the next one on: if every host begins with its successor, not
+  /// all send to host 0 first.
   std::vector<int> other_hosts() const;
-  /// The ranks of all other hosts, in rank order.
+  /// Returns the ranks of all other hosts, in rank order.
   std::vector<int> far_ranks() const;
-  /// Ranks of the host that has the fewest.
+  /// Returns how many ranks are on the host that has the fewest.
   int smallest_host() const { return smallest_host_; }
 
-  /// The member of `host` through which data passes between that host and a rank of another one.
-  /// The ranks of other hosts are dealt out among the members in turn.
+  /// Returns the member of `host` through which data passes between that host and a rank of another
+  /// one. The ranks of other hosts are dealt out among the members in turn.
   int carrier(int host, int rank) const;
   /// Returns, by place on this host, the ranks whose data that member handles, itself first, then
   /// those of other hosts in rank order.
@@ -50,7 +50,7 @@ class HostLayout {
   const std::vector<int>& handled_here() const {
     return handled_[static_cast<std::size_t>(local_rank())];
   }
-  /// The most ranks that a member of this host handles.
+  /// Returns the most ranks that a member of this host handles.
   int rounds() const { return rounds_; }
 
  private:
@@ -62,7 +62,7 @@ class HostLayout {
   int rounds_ = 0;
 };
 
-/// "0,0,1,1": the host of each rank, as HostLayout numbers them.
+/// Returns "0,0,1,1": the host of each rank, as HostLayout numbers them.
 std::string to_string(const HostLayout&);
 
 }  // namespace meshloom::comm

@@ -8,14 +8,14 @@
 
 namespace meshloom::comm {
 
-/// MESHLOOM_HIERARCHY: "auto" (the default), "leaders" or "striped", the one way that data takes
-/// between hosts, or "off": groups over several hosts send all over messages. Throws
+/// Reads MESHLOOM_HIERARCHY: "auto" (the default), "leaders" or "striped", the one way that data
+/// takes between hosts, or "off": groups over several hosts send all over messages. Throws
 /// InvalidArgument naming another value.
 HierarchyOptions hierarchy_from_environment(const EnvironmentLookup& = process_environment());
 
-/// MESHLOOM_SYMMETRIC_MEMORY: "auto" (the default), "fd_folder" or "socket", by which way alone
-/// descriptors are handed over, or "off": collectives inside a host go over messages too. Throws
-/// InvalidArgument naming another value.
+/// Reads MESHLOOM_SYMMETRIC_MEMORY: "auto" (the default), "fd_folder" or "socket", by which way
+/// alone descriptors are handed over, or "off": collectives inside a host go over messages too.
+/// Throws InvalidArgument naming another value.
 SymmetricOptions symmetric_from_environment(const EnvironmentLookup& = process_environment());
 
 }  // namespace meshloom::comm

@@ -10,17 +10,18 @@
 
 namespace meshloom::comm {
 
-/// The value of an environment variable, if it is set.
+/// EnvironmentLookup gives the value of an environment variable, if it is set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 EnvironmentLookup process_environment();
 
-/// Whether mpirun or another launcher (srun, prterun; PMI or PMIx) says that it started this
+/// Tells whether mpirun or another launcher (srun, prterun; PMI or PMIx) says that it started this
 /// process. Used for the warning about a lone rank, to decide whether `--local-ranks` makes sense
 /// and for the default below; never for locality.
 bool launched_by_mpirun(const EnvironmentLookup& = process_environment());
 
-/// The Open MPI parameters (OMPI_MCA_...) to set, without those that the user has set: variables,
-/// also by `mpirun --mca` and `--omca`, win over these, and these win over files of parameters.
+/// Returns the Open MPI parameters (OMPI_MCA_...) to set, without those that the user has set:
+/// variables, also by `mpirun --mca` and `--omca`, win over these, and these win over files of
+/// parameters.
 ///
 /// Open MPI's tcp transport listens on every interface of each rank, from port 1024 up, and
 /// believes whoever connects. If the launcher says that all ranks are on one host, or if
@@ -32,8 +33,8 @@ bool launched_by_mpirun(const EnvironmentLookup& = process_environment());
 std::map<std::string, std::string> mpi_defaults(const EnvironmentLookup&,
                                                 const std::string& interface);
 
-/// The variable by which mpirun is told to be quiet; empty if there is none. It hides also why
-/// MPI_Init, which ends the process when it fails, could not start MPI.
+/// Returns the variable by which mpirun is told to be quiet; empty if there is none. It hides also
+/// why MPI_Init, which ends the process when it fails, could not start MPI.
 std::string quiet_variable(const EnvironmentLookup&);
 
 }  // namespace meshloom::comm

@@ -23,16 +23,17 @@ struct MpiRuntimeOptions {
   /// Signal that this process gets when its parent (mpirun) dies, however it dies; 0: none. Only
   /// if mpirun started it.
   int parent_death_signal = 9;
-  /// How long a rank waits for the others during bootstrap.
+  /// A rank waits so long for the others during bootstrap.
   std::chrono::milliseconds bootstrap_timeout{100'000};
-  /// What MPI's traffic between hosts takes; see mpi_defaults().
+  /// MPI's traffic between hosts takes this network interface; see mpi_defaults().
   std::string interface {};
   SymmetricOptions symmetric = symmetric_from_environment();  ///< the same on all ranks
   HierarchyOptions hierarchy = hierarchy_from_environment();  ///< the same on all ranks
 };
 
-/// One per process, made before other threads start and before gRPC, and used by that thread alone
-/// (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as CommError.
+/// There is one per process, made before other threads start and before gRPC, and used by that
+/// thread alone (MPI_THREAD_FUNNELED). Every MPI call is nonblocking and polled; MPI errors come as
+/// CommError.
 class MpiRuntime : public RankRuntime {
  public:
   /// Throws CommError if MPI cannot start, ResourceExhausted if there is no room for its
@@ -48,14 +49,15 @@ class MpiRuntime : public RankRuntime {
 
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
-  /// False if the process was started by hand: then it is alone, which deserves a warning.
+  /// Returns false if the process was started by hand: then it is alone, which deserves a warning.
   bool launched_by_mpirun() const { return launched_by_mpirun_; }
 
-  /// What all groups of this rank tell of their collectives; others may add to it.
+  /// Returns the pulse by which all groups of this rank tell of their collectives; others may add
+  /// to it.
   TrainingPulse& pulse() { return pulse_; }
 
   Bootstrap& bootstrap() override { return *bootstrap_; }
-  /// Why MPI's own shared-memory files are not in shared memory; empty if they are.
+  /// Returns why MPI's own shared-memory files are not in shared memory; empty if they are.
   const std::string& segment_note() const;
   /// Returns the topology as it was probed at the start.
   const Topology& topology() const { return topology_; }
@@ -65,13 +67,14 @@ class MpiRuntime : public RankRuntime {
   /// ways.
   std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions&, HierarchyChoice choice);
 
-  /// The flight logs of all ranks, for any thread.
+  /// Returns the flight logs of all ranks, for any thread.
   const std::shared_ptr<const FlightField>& flight() const { return flight_; }
-  /// Called on this rank's training thread when the abort record of the host is this rank's, before
-  /// its waits throw.
+  /// Sets what is called on this rank's training thread when the abort record of the host is this
+  /// rank's, before its waits throw.
   void on_abort(std::function<void(const AbortRecord&)> callback);
 
-  /// Why collectives inside a host go over messages; empty: they go through symmetric memory.
+  /// Returns why collectives inside a host go over messages; empty: they go through symmetric
+  /// memory.
   const std::string& symmetric_refusal() const { return memory_->refusal(); }
 
   /// Says that all went well: every rank gets here, so that the destructor may finalise.

@@ -12,7 +12,7 @@
 
 namespace meshloom::comm {
 
-/// What Open MPI's shared-memory files of this host take at most, and how much room a folder has.
+/// Open MPI's shared-memory files of this host take at most so much room.
 struct SegmentRoom {
   int ranks = 1;                    ///< that this host has, as the launcher tells; 1 if it does not
   std::uint64_t segment_bytes = 0;  ///< that the file of each rank takes

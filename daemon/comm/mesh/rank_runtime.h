@@ -9,16 +9,17 @@
 
 namespace meshloom::comm {
 
-/// A process under mpirun (MpiRuntime), a forked process (run_local_ranks) or a thread
-/// (run_thread_ranks).
+/// RankRuntime is a process under mpirun (MpiRuntime), a forked process (run_local_ranks) or a
+/// thread (run_thread_ranks).
 class RankRuntime {
  public:
   virtual ~RankRuntime() = default;
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
-  /// Exchange, broadcast and barrier over all ranks; lives as long as the runtime.
+  /// Gives exchange, broadcast and barrier over all ranks; lives as long as the runtime.
   virtual Bootstrap& bootstrap() = 0;
-  /// A new group of all ranks. Every rank calls it in the same order. It ends before the runtime.
+  /// Makes a new group of all ranks. Every rank calls it in the same order. It ends before the
+  /// runtime.
   virtual std::unique_ptr<ProcessGroup> make_world_group(const GroupOptions& = {}) = 0;
 };
 

@@ -17,8 +17,8 @@
 
 namespace meshloom::comm {
 
-/// The rings, the flight logs and what failures need, in an anonymous mapping that forked children
-/// share.
+/// SharedMemoryWorld holds the rings, the flight logs and what failures need, in an anonymous
+/// mapping that forked children share.
 class SharedMemoryWorld {
  public:
   /// Throws ResourceExhausted naming the size.
@@ -38,7 +38,8 @@ class SharedMemoryWorld {
   std::byte* flight_logs_ = nullptr;
 };
 
-/// One rank's messages and groups; made once for each rank, and used by its training thread.
+/// SharedMemoryRank holds one rank's messages and groups; made once for each rank, and used by its
+/// training thread.
 class SharedMemoryRank {
  public:
   /// `timeout` is for each wait for all ranks after a failure. `symmetric` and `hierarchy` are the

@@ -10,7 +10,7 @@
 
 namespace meshloom::comm {
 
-/// Where one rank runs.
+/// One rank runs at this place.
 struct RankPlace {
   int host = 0;        ///< hosts are numbered by their lowest rank
   int local_rank = 0;  ///< position among the ranks of its host, in rank order

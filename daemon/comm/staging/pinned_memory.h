@@ -15,16 +15,16 @@
 
 namespace meshloom::comm {
 
-/// Memory of kind kHost for the calls of all groups of a rank on one device, by size classes at
-/// most a quarter apart. Steady steps take the same blocks again and ask the system for nothing.
-/// Used by the rank's training thread alone.
+/// PinnedMemory is memory of kind kHost for the calls of all groups of a rank on one device, by
+/// size classes at most a quarter apart. Steady steps take the same blocks again and ask the system
+/// for nothing. Used by the rank's training thread alone.
 class PinnedMemory {
  public:
   struct Block {
     std::byte* data = nullptr;
     std::size_t bytes = 0;  ///< of its size class; 0: no memory
   };
-  /// A place in the device's stream, behind all that it was given before.
+  /// Mark is a place in the device's stream, behind all that it was given before.
   struct Mark {
     std::unique_ptr<Event> event;
     std::uint64_t number = 0;  ///< of the marks of this memory
@@ -37,7 +37,7 @@ class PinnedMemory {
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  /// A block of at least `bytes`, aligned to 64; without memory for 0.
+  /// Takes a block of at least `bytes`, aligned to 64; without memory for 0.
   Block take(std::size_t bytes);
   /// The block is used no more but for copies that the device's stream was given before: it is free
   /// once a later mark has come.

@@ -19,18 +19,18 @@ class StagedCall {
  public:
   StagedCall(const Call& call, int rank);
 
-  /// The size of the block that it needs; 0 for a call on host memory.
+  /// Returns the size of the block that it needs; 0 for a call on host memory.
   std::size_t block_bytes() const { return block_bytes_; }
   /// Gives the device what is to be copied before the call, to a block that stays until
   /// copy_back's copies are done. Returns the bytes.
   std::uint64_t copy_out(const GroupDevice& device, Threads threads, std::byte* block);
   /// Gives the device what is to be copied after the call. Returns the bytes.
   std::uint64_t copy_back(const GroupDevice& device, Threads threads) const;
-  /// The call on host memory, after copy_out; valid as long as this.
+  /// Returns the call on host memory, after copy_out; valid as long as this.
   Call host_call() const;
 
  private:
-  /// Neighbouring elements in both memories.
+  /// Piece holds neighbouring elements in both memories.
   struct Piece {
     TensorView device;   ///< of one dim
     std::size_t at = 0;  ///< in the block
@@ -38,8 +38,8 @@ class StagedCall {
 
   bool reads_inputs(int rank) const;
   bool writes_outputs(int rank) const;
-  /// The output that is the same memory as this input, or the input that is the same as this
-  /// output: of the same number, the first, or this rank's. Null if there is none.
+  /// Returns the output that is the same memory as this input, or the input that is the same as
+  /// this output: of the same number, the first, or this rank's. Null if there is none.
   static const TensorView* find_same(const TensorView& view, std::size_t number, int rank,
                                      const std::vector<TensorView>& others);
   void lay_out(int rank);

@@ -10,8 +10,8 @@
 
 namespace meshloom::comm {
 
-/// `inner`, which takes host memory, where the options name no device; else algorithms that take
-/// both. A call on device memory is copied to pinned host memory behind all that the device's
+/// Returns `inner`, which takes host memory, where the options name no device; else algorithms that
+/// take both. A call on device memory is copied to pinned host memory behind all that the device's
 /// stream was given before, carried out there by `inner`, and copied back. The host waits for the
 /// first copy alone, and never in advance(). Calls are begun on all ranks in the order in which
 /// they were issued, those on host memory too. Such a group has no symmetric memory and no

@@ -13,7 +13,7 @@
 
 namespace meshloom::comm {
 
-/// Where the data lies that a rank has for one peer.
+/// A share says where the data lies that a rank has for one peer.
 struct Share {
   /// This says that the data lies in the inline memory of the slot, which is read without an
   /// answer.
@@ -37,17 +37,18 @@ struct FlagValue {
                                     std::uint64_t slices) {
     return (generation << (kSliceBits + kNumberBits)) | (number << kSliceBits) | slices;
   }
-  /// Collectives in a value of `generation`; 0 in one of an earlier generation.
+  /// Returns the number of collectives in a value of `generation`; 0 in one of an earlier
+  /// generation.
   static constexpr std::uint64_t number(std::uint64_t value, std::uint64_t generation) {
     const std::uint64_t first = of(generation, 0, 0);
     return value < first ? 0 : (value - first) >> kSliceBits;
   }
 };
 
-/// The memory of one rank in one group, mapped by all: written by its owner alone and read by the
-/// others. A collective uses the slot of its number; a slot is used again once every rank has
-/// finished the collective before. Flags are published by a release store on themselves and read by
-/// an acquire load, each on a line of its own.
+/// CollectivePad is the memory of one rank in one group, mapped by all: written by its owner alone
+/// and read by the others. A collective uses the slot of its number; a slot is used again once
+/// every rank has finished the collective before. Flags are published by a release store on
+/// themselves and read by an acquire load, each on a line of its own.
 class CollectivePad {
  public:
   using Flag = std::atomic<std::uint64_t>;
@@ -70,14 +71,14 @@ class CollectivePad {
 
   static std::size_t bytes(int ranks) { return kLine + kTableBytes + kSlots * slot_bytes(ranks); }
 
-  /// Collectives that the owner has finished, without a gap.
+  /// Returns how many collectives the owner has finished, without a gap.
   Flag& finished() const { return at<Flag>(0); }
-  /// Segments of the owner that shares point to.
+  /// Returns the segments of the owner that shares point to.
   SegmentName* table() const { return &at<SegmentName>(kLine); }
 
   Head& head(std::uint64_t number) const { return at<Head>(slot(number)); }
   std::byte* inline_data(std::uint64_t number) const { return memory_ + slot(number) + kLine; }
-  /// Slices of the peers' data that the owner needs no more.
+  /// Returns how many slices of the peers' data the owner needs no more.
   Flag& consumed(std::uint64_t number) const {
     return at<Flag>(slot(number) + kLine + kInlineBytes);
   }

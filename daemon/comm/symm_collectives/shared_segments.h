@@ -25,9 +25,9 @@ class SharedSegments {
   /// Returns nothing where the bytes do not lie in one segment of this rank's symmetric memory, or
   /// the table is full. `data` may be null for no bytes.
   std::optional<Share> share(const void* data, std::size_t bytes);
-  /// The memory of a peer's share, which is not inline, and of which `bytes` are used. Null: its
-  /// descriptor is still on its way. Throws CommError (SYMM_MEM_UNAVAILABLE) where the segment
-  /// cannot be mapped.
+  /// Returns the memory of a peer's share, which is not inline, and of which `bytes` are used.
+  /// Null: its descriptor is still on its way. Throws CommError (SYMM_MEM_UNAVAILABLE) where the
+  /// segment cannot be mapped.
   std::byte* resolve(int peer, const Share& share, std::size_t bytes);
 
  private:

@@ -14,13 +14,13 @@
 
 namespace meshloom::comm {
 
-/// What all groups of a rank share.
+/// All groups of a rank share this setup.
 struct SymmetricSetup {
   std::shared_ptr<HostSymmetricMemory> memory;
   std::shared_ptr<PeerAccess> access;
   Threads threads;
   std::chrono::milliseconds timeout{100'000};  ///< for the ranks to meet when a group is made
-  /// What errors call the members; empty: their ranks.
+  /// Errors call the members by these names; empty: by their ranks.
   std::vector<int> names{};
 };
 

@@ -32,7 +32,7 @@ class SymmetricCollective : public Collective {
   std::string about(int rank) const final { return context_.about(rank); }
 
  protected:
-  /// Memory of this rank that peers read.
+  /// Piece is memory of this rank that peers read.
   struct Piece {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
@@ -41,30 +41,31 @@ class SymmetricCollective : public Collective {
   /// `pieces` is how many differ from peer to peer: the size of the group, or 1.
   SymmetricCollective(SymmetricContext& context, const Call& call, int pieces);
 
-  /// What this rank has for a peer, which takes all of it.
+  /// Returns the data that this rank has for a peer, which takes all of it.
   virtual Piece piece(int peer) const = 0;
-  /// Bytes that a peer has for this rank.
+  /// Returns the bytes that a peer has for this rank.
   virtual std::size_t expected(int peer) const = 0;
   /// Takes `count` slices from `first` on, of all peers.
   virtual void take(std::uint64_t first, std::uint64_t count) = 0;
-  /// Peers write an answer over what they take.
+  /// Tells whether peers write an answer over what they take.
   virtual bool answered() const { return false; }
   /// Copies the answers of a slice from staging memory.
   virtual void take_answers(std::uint64_t /*slice*/) {}
   /// Counts bytes that were copied to or from staging memory.
   void count_staged(std::size_t bytes) { *bytes_staged_ += bytes; }
-  /// Whether the pieces may be read in place while this rank takes.
+  /// Tells whether the pieces may be read in place while this rank takes.
   virtual bool readable_in_place() const { return true; }
-  /// Peers touch memory of this rank until they say that they have taken all, however it is shown.
+  /// Tells whether peers touch memory of this rank until they say that they have taken all, however
+  /// it is shown.
   virtual bool lends() const { return false; }
-  /// Asked again and again, from when the first peer has come, until this rank may take. All peers
-  /// have to have come besides.
+  /// Tells whether this rank may take. Asked again and again, from when the first peer has come,
+  /// until this rank may take. All peers have to have come besides.
   virtual bool may_take() { return true; }
-  /// Whether the peer is in the same collective, and its share is mapped.
+  /// Tells whether the peer is in the same collective, and its share is mapped.
   bool has_come(int peer) const {
     return context_.peers(number_)[static_cast<std::size_t>(peer)].data != nullptr;
   }
-  /// The memory of a share; null while its descriptor is on its way.
+  /// Returns the memory of a share; null while its descriptor is on its way.
   std::byte* resolve(int peer, const Share& share, std::size_t used);
   [[noreturn]] static void throw_no_entry();
 
@@ -73,18 +74,18 @@ class SymmetricCollective : public Collective {
   std::uint64_t slices(std::size_t bytes) const {
     return divide_up<std::uint64_t>(bytes, slice_bytes_);
   }
-  /// Bytes of a piece that lie in `count` slices from `first` on.
+  /// Returns the bytes of a piece that lie in `count` slices from `first` on.
   std::size_t bytes_in(std::size_t bytes, std::uint64_t first, std::uint64_t count = 1) const {
     const std::size_t begin = std::min(bytes, static_cast<std::size_t>(first) * slice_bytes_);
     return std::min(bytes - begin, static_cast<std::size_t>(count) * slice_bytes_);
   }
-  /// Where a slice of what the peer has for this rank lies.
+  /// Returns where a slice of what the peer has for this rank lies.
   std::byte* at(int peer, std::uint64_t slice) const;
-  /// Where a slice of this rank's piece for `peer` is staged.
+  /// Returns where a slice of this rank's piece for `peer` is staged.
   std::byte* staged(int peer, std::uint64_t slice) const;
 
  private:
-  /// Bytes of a slice of all pieces in staging memory.
+  /// Returns the bytes of a slice of all pieces in staging memory.
   std::size_t stride() const { return slice_bytes_ * static_cast<std::size_t>(pieces_); }
   /// Shows what this rank has; false while the slot is in use.
   bool show();
@@ -103,7 +104,7 @@ class SymmetricCollective : public Collective {
   bool consumed_by_all(std::uint64_t slice) const;
   bool step();
   bool is_done() const;
-  /// Whether the peer keeps this rank waiting.
+  /// Tells whether the peer keeps this rank waiting.
   bool lags(int peer) const;
   [[noreturn]] void throw_gone(int peer) const;
 

@@ -12,7 +12,7 @@
 
 namespace meshloom::comm {
 
-/// What a rank saw last of a peer in the collective that a slot is used for.
+/// A rank saw this last of a peer in the collective that a slot is used for.
 struct PeerView {
   bool arrived = false;
   std::uint64_t ready = 0;     ///< slices that can be read
@@ -21,7 +21,7 @@ struct PeerView {
   std::size_t ring = 0, stride = 0;
 };
 
-/// One per rank and group, used by the rank's training thread.
+/// There is one per rank and group, used by the rank's training thread.
 class SymmetricContext {
  public:
   /// Slices of 512 KiB keep what a rank stages and sums in its second-level cache, and what it
@@ -38,41 +38,41 @@ class SymmetricContext {
   SharedSegments& segments() { return segments_; }
   const CollectivePad& pad(int rank) const { return pads_[static_cast<std::size_t>(rank)]; }
   const CollectivePad& own_pad() const { return pad(rank_); }
-  /// What errors call a rank.
+  /// Returns the number that errors call a rank by.
   int name(int rank) const { return names_[static_cast<std::size_t>(rank)]; }
 
   std::uint64_t value(std::uint64_t number, std::uint64_t slices) const {
     return FlagValue::of(generation_, number, slices);
   }
-  /// Whether all ranks have finished what the slot of this collective was used for before.
+  /// Tells whether all ranks have finished what the slot of this collective was used for before.
   bool admits(std::uint64_t number);
-  /// Whether a rank has finished what the slot of this collective was used for before.
+  /// Tells whether a rank has finished what the slot of this collective was used for before.
   bool has_left(int rank, std::uint64_t number) const {
     const CollectivePad::Flag& finished = pad(rank).finished();
     return number < FlagValue::number(finished.load(std::memory_order_acquire), generation_) +
                         CollectivePad::kSlots;
   }
-  /// What is known of the peers in an admitted collective, by rank.
+  /// Returns what is known of the peers in an admitted collective, by rank.
   std::vector<PeerView>& peers(std::uint64_t number) {
     return peers_[static_cast<std::size_t>(number % CollectivePad::kSlots)];
   }
   /// This rank has read all that it reads in this collective.
   void finish(std::uint64_t number);
 
-  /// kRing * stride bytes of symmetric memory; give_back() when all peers have read them.
+  /// Takes kRing * stride bytes of symmetric memory; give_back() when all peers have read them.
   std::shared_ptr<Segment> take_staging(std::size_t stride);
   void give_back(std::shared_ptr<Segment> staging) { staging_.push_back(std::move(staging)); }
 
   /// Peers may touch memory of a collective that was given up, until all ranks have met.
   void note_peer_access() { access_->open = true; }
-  /// A rank among `ranks` whose process has ended; -1: none, or not asked again so soon.
+  /// Returns a rank among `ranks` whose process has ended; -1: none, or not asked again so soon.
   int find_gone(const std::vector<int>& ranks);
   bool is_gone(int rank) const {
     const auto& process = processes_[static_cast<std::size_t>(rank)];
     return process && process->gone();
   }
   std::int64_t pid(int rank) const;
-  /// "its process 123 is stopped (SIGSTOP or a debugger)".
+  /// Returns "its process 123 is stopped (SIGSTOP or a debugger)".
   std::string about(int rank) const;
 
   /// Moves descriptors that wait to be sent or taken.

@@ -10,14 +10,14 @@
 
 namespace meshloom::comm {
 
-/// What goes through the slot of the collective is a table: where each view of a rank lies. A rank
+/// A table goes through the slot of the collective, and says where each view of a rank lies. A rank
 /// has consumed the tables of its peers when it reads nothing of what they name any more.
 class SymmetricExposure final : public SymmetricCollective {
  public:
   SymmetricExposure(SymmetricContext& context, const Call& call);
   ~SymmetricExposure() override;
 
-  /// Whether a table of so many views fits.
+  /// Tells whether a table of so many views fits.
   static bool fits(std::size_t views) {
     return views > 0 && views * sizeof(Entry) <= CollectivePad::kInlineBytes;
   }

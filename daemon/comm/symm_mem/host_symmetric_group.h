@@ -15,8 +15,8 @@
 
 namespace meshloom::comm {
 
-/// What HostSymmetricMemory::enable makes; a group has one. Every group has a pad of its own. What
-/// ends waits: signal_watch.h.
+/// HostSymmetricMemory::enable makes one for a group. Every group has a pad of its own. What ends
+/// waits: signal_watch.h.
 class HostSymmetricGroup final : public SymmetricGroup {
  public:
   /// Every rank of the group calls it. `memory` outlives it.
@@ -30,12 +30,12 @@ class HostSymmetricGroup final : public SymmetricGroup {
   std::shared_ptr<SymmetricBuffer> rendezvous(const TensorView& mine) override;
   std::shared_ptr<SymmetricBuffer> workspace(std::size_t bytes) override;
 
-  /// How this rank reaches the memory of another one; kNone for itself.
+  /// Returns the way by which this rank reaches the memory of another one; kNone for itself.
   Sharing sharing(int rank) const;
-  /// A further segment of `rank`, which has told its name, in memory that is shared already for
-  /// instance; mapped when it is first asked for, without help of its owner, and not again as long
-  /// as somebody holds it. The owner holds it meanwhile. Where descriptors go over sockets it
-  /// waits, as signals do, for one that is still on its way; else throws CommError
+  /// Attaches a further segment of `rank`, which has told its name, in memory that is shared
+  /// already for instance; mapped when it is first asked for, without help of its owner, and not
+  /// again as long as somebody holds it. The owner holds it meanwhile. Where descriptors go over
+  /// sockets it waits, as signals do, for one that is still on its way; else throws CommError
   /// (SYMM_MEM_UNAVAILABLE) where it cannot be opened.
   std::shared_ptr<Segment> attach(int rank, const SegmentName& name, Timeout timeout = {});
 

@@ -31,10 +31,10 @@ class HostSymmetricMemory final : public SymmetricMemory {
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   bool holds(const void* data, std::size_t bytes) override { return find(data, bytes) != nullptr; }
 
-  /// What allocate() makes, as Segment::create: peers hear of it by its name too
+  /// Makes the segment of an allocate(), and throws as that does. Peers hear of it by its name too
   /// (HostSymmetricGroup::attach).
   std::shared_ptr<Segment> make_segment(std::size_t bytes);
-  /// The segment of this rank that holds `bytes` at `data`; null if there is none.
+  /// Returns the segment of this rank that holds `bytes` at `data`; null if there is none.
   std::shared_ptr<Segment> find(const void* data, std::size_t bytes);
 
  private:

@@ -13,10 +13,10 @@ struct MemoryRoom {
   std::string source;  ///< "MemAvailable", or the folder of the cgroup that is narrowest
 };
 
-/// The least of MemAvailable and of what the memory cgroups (v2 and v1) of this process and all
-/// above them leave: their limit less what is used and cannot be dropped. Pages of shared memory
-/// that do not fit in a cgroup end in its OOM killer, not in ENOSPC, so whoever makes them asks
-/// here first. Other processes may take the room in the meantime.
+/// Returns the least of MemAvailable and of what the memory cgroups (v2 and v1) of this process and
+/// all above them leave: their limit less what is used and cannot be dropped. Pages of shared
+/// memory that do not fit in a cgroup end in its OOM killer, not in ENOSPC, so whoever makes them
+/// asks here first. Other processes may take the room in the meantime.
 MemoryRoom memory_room(const std::filesystem::path& proc = "/proc",
                        const std::filesystem::path& cgroups = "/sys/fs/cgroup");
 

@@ -9,14 +9,14 @@
 
 namespace meshloom::comm {
 
-/// When this process was started, in clock ticks since boot (field 22 of /proc/self/stat): with the
-/// pid it names a process for good. 0 where /proc is closed. Read anew in every call, since a
-/// forked child has another one.
+/// Returns when this process was started, in clock ticks since boot (field 22 of /proc/self/stat):
+/// with the pid it names a process for good. 0 where /proc is closed. Read anew in every call,
+/// since a forked child has another one.
 std::uint64_t own_start_time();
 /// Names the PID namespace of this process (inode of /proc/self/ns/pid); 0 where /proc is closed.
 std::uint64_t own_pid_namespace();
 
-/// Another process of the host. Used by one thread.
+/// PeerProcess is another process of the host. Used by one thread.
 class PeerProcess {
  public:
   enum class State : std::uint8_t { kRunning, kStopped, kGone, kUnknown };
@@ -33,11 +33,11 @@ class PeerProcess {
               Watch watch = Watch::kAuto);
 
   std::int64_t pid() const { return pid_; }
-  /// Whether it has ended; one system call with a pidfd, a few otherwise.
+  /// Tells whether it has ended; one system call with a pidfd, a few otherwise.
   bool gone() const;
   /// Reads /proc too: for messages.
   State state() const;
-  /// "pidfd", "/proc start time" or "nothing".
+  /// Returns "pidfd", "/proc start time" or "nothing".
   const char* watched_by() const;
 
  private:
@@ -49,7 +49,7 @@ class PeerProcess {
   bool ended_before_ = false;  ///< before this object was made
 };
 
-/// "running", "stopped (SIGSTOP or a debugger)", "gone" or "not visible".
+/// Returns "running", "stopped (SIGSTOP or a debugger)", "gone" or "not visible".
 const char* to_string(PeerProcess::State state);
 
 }  // namespace meshloom::comm

@@ -15,7 +15,7 @@
 
 namespace meshloom::comm {
 
-/// How a rank reaches the memory of another one.
+/// A rank reaches the memory of another one by one of these ways.
 enum class Sharing : std::uint8_t {
   kNone,
   kSameProcess,  ///< both are threads of one process and use one mapping
@@ -23,10 +23,10 @@ enum class Sharing : std::uint8_t {
   kSocket,       ///< descriptors by SCM_RIGHTS over a Unix socket
 };
 
-/// "none", "same process", "fd folder" or "socket".
+/// Returns "none", "same process", "fd folder" or "socket".
 const char* to_string(Sharing sharing);
 
-/// Which ways are tried.
+/// SharingMode says which ways are tried.
 enum class SharingMode : std::uint8_t {
   kAuto,      ///< the first that works, in the order of Sharing
   kFdFolder,  ///< this one alone, also between threads
@@ -34,8 +34,8 @@ enum class SharingMode : std::uint8_t {
   kNone,
 };
 
-/// What one gather() gave. `why_not` is the same text on all ranks of the group, and empty where
-/// every rank sees every segment; else there are no segments.
+/// One gather() gave these segments. `why_not` is the same text on all ranks of the group, and
+/// empty where every rank sees every segment; else there are no segments.
 struct GatheredSegments {
   std::vector<std::shared_ptr<Segment>> segments;  ///< by rank; a rank that brought none: null
   std::vector<std::uint64_t> offsets, bytes;       ///< by rank, as they were given
@@ -43,17 +43,19 @@ struct GatheredSegments {
   std::string why_not;
 };
 
-/// What one reach() gave.
+/// One reach() gave these segments.
 struct ReachedSegments {
   GatheredSegments memory;           ///< a rank whose segment cannot be reached: null
   std::vector<std::string> why_not;  ///< by rank; empty: it was reached, or brought none
 };
 
-/// The processes of the ranks, by rank; null for `rank` itself and for threads of its process.
+/// Returns the processes of the ranks, by rank; null for `rank` itself and for threads of its
+/// process.
 std::vector<std::unique_ptr<PeerProcess>> processes_of(const GatheredSegments& all, int rank,
                                                        PeerProcess::Watch watch);
 
-/// What this rank brings to gather(): a piece of a segment that it owns, or why there is none.
+/// This rank brings such a piece to gather(): a part of a segment that it owns, or why there is
+/// none.
 struct SegmentPiece {
   std::shared_ptr<Segment> segment;
   std::uint64_t offset = 0;
@@ -61,8 +63,8 @@ struct SegmentPiece {
   std::string trouble;
 };
 
-/// One per rank, used by its training thread. A peer's segment is mapped once, whatever the number
-/// of groups and pieces, and stays mapped as long as one of them is held.
+/// There is one per rank, used by its training thread. A peer's segment is mapped once, whatever
+/// the number of groups and pieces, and stays mapped as long as one of them is held.
 class SegmentDirectory {
  public:
   explicit SegmentDirectory(SharingMode mode);
@@ -100,7 +102,7 @@ class SegmentDirectory {
   std::shared_ptr<Segment> open_by_folder(const SegmentName& name, std::string& why);
   std::shared_ptr<Segment> open_arrived(const SegmentName& name, std::string& why);
   std::string agree(PeerExchange& group, const std::string& trouble);
-  /// Bytes of the same number from each rank, in rank order.
+  /// Exchanges bytes of the same number from each rank, in rank order.
   std::vector<std::uint8_t> exchange(PeerExchange& group, const void* mine, std::size_t bytes);
 
   SharingMode mode_;

@@ -12,16 +12,16 @@
 
 namespace meshloom::comm {
 
-/// Where a mailbox takes messages; plain data that peers are told.
+/// A mailbox takes messages at this address; it is plain data that peers are told.
 struct MailboxAddress {
   Nonce secret{};      ///< messages without it are thrown away: any local user can send one
   char name[16] = {};  ///< of an abstract Unix socket, which is gone with the process
   std::uint32_t name_bytes = 0;  ///< 0: there is no mailbox
 };
 
-/// A datagram socket. A message arrives in the moment in which it is sent, so the owner need not
-/// serve anybody later; what a full queue refuses waits here for the next pump(). Used by one
-/// thread.
+/// SegmentMailbox is a datagram socket. A message arrives in the moment in which it is sent, so the
+/// owner need not serve anybody later; what a full queue refuses waits here for the next pump().
+/// Used by one thread.
 class SegmentMailbox {
  public:
   /// Throws IoError where sockets are refused.
@@ -35,9 +35,9 @@ class SegmentMailbox {
   void post(const MailboxAddress& to, std::shared_ptr<const Segment> segment);
   /// Sends what waits and takes in what came; never blocks.
   void pump();
-  /// Whether a message still waits for room in a peer's queue.
+  /// Tells whether a message still waits for room in a peer's queue.
   bool pending() const { return !waiting_.empty(); }
-  /// The descriptor of the segment with this nonce; none if none came.
+  /// Returns the descriptor of the segment with this nonce; none if none came.
   base::UniqueFd take(const Nonce& nonce);
 
  private:

@@ -8,10 +8,10 @@
 
 namespace meshloom::comm {
 
-/// For every channel and peer three lines of 64 bytes, so that no two ranks write to one. Each has
-/// one writer and only grows: nothing is ever cleared, so no reset can race with the next signal.
-/// A flag is published by a release store on itself and read by an acquire load, which orders the
-/// data that was written before it (and which ThreadSanitizer sees).
+/// It has for every channel and peer three lines of 64 bytes, so that no two ranks write to one.
+/// Each has one writer and only grows: nothing is ever cleared, so no reset can race with the next
+/// signal. A flag is published by a release store on itself and read by an acquire load, which
+/// orders the data that was written before it (and which ThreadSanitizer sees).
 class SignalPad {
  public:
   using Flag = std::atomic<std::uint64_t>;
@@ -28,12 +28,13 @@ class SignalPad {
 
   /// Puts of `peer` to the owner of this pad; written by the peer.
   Flag& put(int channel, int peer) const { return flag(channel, peer, 0); }
-  /// How many of them the owner took; written by the owner.
+  /// Returns the count of puts by `peer` that the owner took; written by the owner.
   Flag& taken(int channel, int peer) const { return flag(channel, peer, 1); }
-  /// The barrier to which `peer` has come; written by the peer.
+  /// Returns the barrier to which `peer` has come; written by the peer.
   Flag& met(int channel, int peer) const { return flag(channel, peer, 2); }
 
-  /// The value of a count in a generation: later generations are greater than all of earlier ones.
+  /// Returns the value of a count in a generation: later generations are greater than all of
+  /// earlier ones.
   static std::uint64_t value(std::uint64_t generation, std::uint64_t count) {
     return (generation << 40) | count;
   }

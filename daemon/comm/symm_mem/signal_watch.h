@@ -15,7 +15,7 @@
 
 namespace meshloom::comm {
 
-/// One per group and rank; used by the rank's training thread.
+/// There is one per group and rank; used by the rank's training thread.
 class SignalWatch {
  public:
   struct Call {
@@ -56,7 +56,7 @@ class SignalWatch {
   const PeerProcess* process(int rank) const {
     return processes_[static_cast<std::size_t>(rank)].get();
   }
-  /// "wait_signal on channel 3 of group 'dp' on rank 1 of 4"
+  /// Returns "wait_signal on channel 3 of group 'dp' on rank 1 of 4"
   std::string describe(const Call& call) const;
 
  private:

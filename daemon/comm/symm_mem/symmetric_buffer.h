@@ -10,10 +10,10 @@
 
 namespace meshloom::comm {
 
-/// What SymmetricGroup::rendezvous gives. It keeps the memory of all ranks mapped, also after a
-/// peer has let go of its own. Ranks may have pieces of different sizes. Nothing here waits or
-/// tells anyone: the group's signals order reads and writes. InvalidArgument (SYMM_MEM_RANK for
-/// ranks, SYMM_MEM_BOUNDS for the rest) before any memory is touched.
+/// SymmetricGroup::rendezvous gives such a buffer. It keeps the memory of all ranks mapped, also
+/// after a peer has let go of its own. Ranks may have pieces of different sizes. Nothing here waits
+/// or tells anyone: the group's signals order reads and writes. Calls throw InvalidArgument
+/// (SYMM_MEM_RANK for ranks, SYMM_MEM_BOUNDS for the rest) before any memory is touched.
 class SymmetricBuffer {
  public:
   virtual ~SymmetricBuffer() = default;
@@ -22,15 +22,15 @@ class SymmetricBuffer {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(bytes_.size()); }
-  /// Bytes of the piece of `rank`.
+  /// Returns the bytes of the piece of `rank`.
   std::size_t bytes(int rank) const;
 
-  /// A row-major window on the memory of `rank`, `offset` elements of `dtype` behind its begin. It
-  /// lives as long as this buffer.
+  /// Returns a row-major window on the memory of `rank`, `offset` elements of `dtype` behind its
+  /// begin. It lives as long as this buffer.
   TensorView view(int rank, const Shape& shape, DType dtype, std::int64_t offset = 0) const;
-  /// A window on the memory of all ranks at once: what is stored there is stored on each, and a
-  /// load gives the sum over them. Throws Unimplemented (SYMM_MEM_NO_MULTICAST) where the group has
-  /// no such address, SymmetricGroup::has_multicast().
+  /// Returns a window on the memory of all ranks at once: what is stored there is stored on each,
+  /// and a load gives the sum over them. Throws Unimplemented (SYMM_MEM_NO_MULTICAST) where the
+  /// group has no such address, SymmetricGroup::has_multicast().
   virtual TensorView multicast_view(const Shape& shape, DType dtype,
                                     std::int64_t offset = 0) const = 0;
   /// Copies from the memory of `rank`, `offset` elements behind its begin, to a contiguous view,
@@ -44,9 +44,9 @@ class SymmetricBuffer {
   SymmetricBuffer(int rank, std::vector<std::uint64_t> bytes, Device device)
       : rank_(rank), bytes_(std::move(bytes)), device_(device) {}
 
-  /// Where the piece of `rank` begins, in this process.
+  /// Returns where the piece of `rank` begins, in this process.
   virtual std::byte* begin(int rank) const = 0;
-  /// Contiguous views of one size on the device, which may overlap.
+  /// Copies contiguous views of one size on the device, which may overlap.
   virtual void copy(const TensorView& destination, const TensorView& source) const = 0;
 
  private:

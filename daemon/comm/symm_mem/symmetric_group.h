@@ -13,9 +13,9 @@
 
 namespace meshloom::comm {
 
-/// Comes from SymmetricMemory::enable. Every group has signals of its own, so channels of several
-/// groups, also overlapping ones, never meet. Ranks are those of the group. Used by the rank's
-/// training thread; it ends before the ProcessGroup.
+/// It comes from SymmetricMemory::enable. Every group has signals of its own, so channels of
+/// several groups, also overlapping ones, never meet. Ranks are those of the group. Used by the
+/// rank's training thread; it ends before the ProcessGroup.
 ///
 /// Signals, barriers, rendezvous and workspaces throw FailedPrecondition (SYMM_MEM_UNAVAILABLE)
 /// with why_not() where the group is not enabled, and InvalidArgument (SYMM_MEM_RANK,
@@ -35,14 +35,14 @@ class SymmetricGroup {
 
   /// Gives the same answer on all ranks of the group.
   bool enabled() const { return why_not_.empty(); }
-  /// Which rank cannot do what; empty where the group is enabled.
+  /// Tells which rank cannot do what; empty where the group is enabled.
   const std::string& why_not() const { return why_not_; }
-  /// Whether one address reaches the memory of all ranks at once (SymmetricBuffer::multicast_view);
-  /// the same answer on all ranks.
+  /// Tells whether one address reaches the memory of all ranks at once
+  /// (SymmetricBuffer::multicast_view); the same answer on all ranks.
   bool has_multicast() const { return why_no_multicast().empty(); }
   /// Returns why no one address reaches the memory of all ranks; empty where one does.
   virtual std::string why_no_multicast() const = 0;
-  /// One line for people: each peer, how it is reached and what tells that it has ended.
+  /// Returns one line for people: each peer, how it is reached and what tells that it has ended.
   virtual std::string summary() const = 0;
 
   /// Tells `destination` that all that this rank wrote before is there. Waits until the signal

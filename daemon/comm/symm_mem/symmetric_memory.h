@@ -14,29 +14,30 @@
 
 namespace meshloom::comm {
 
-/// One per rank, for all of its groups; used by the rank's training thread. It outlives its groups'
-/// use and ends before the ProcessGroups. Derived classes say what memory it is and how peers reach
-/// it: HostSymmetricMemory that of a host.
+/// There is one per rank, for all of its groups; used by the rank's training thread. It outlives
+/// its groups' use and ends before the ProcessGroups. Derived classes say what memory it is and how
+/// peers reach it: HostSymmetricMemory that of a host.
 class SymmetricMemory {
  public:
   virtual ~SymmetricMemory();
   SymmetricMemory(const SymmetricMemory&) = delete;
   SymmetricMemory& operator=(const SymmetricMemory&) = delete;
 
-  /// Where the memory lies.
+  /// Returns the device that the memory lies in.
   virtual Device device() const = 0;
 
-  /// Why the ranks of a group do not share memory, told by whoever made the group; empty: all that
-  /// were made do.
+  /// Returns why the ranks of a group do not share memory, told by whoever made the group; empty:
+  /// all that were made do.
   const std::string& refusal() const { return refusal_; }
   void note_refusal(std::string why) { refusal_ = std::move(why); }
 
-  /// New memory of this rank alone, at least `bytes`, zero, touched, aligned to 2 MiB where at
-  /// least that large; peers hear of it by a rendezvous. It is given back when the caller and all
-  /// buffers of all ranks have let go of it. Throws ResourceExhausted naming the sizes, IoError if
-  /// the system refuses.
+  /// Allocates new memory of this rank alone, at least `bytes`, zero, touched, aligned to 2 MiB
+  /// where at least that large; peers hear of it by a rendezvous. It is given back when the caller
+  /// and all buffers of all ranks have let go of it. Throws ResourceExhausted naming the sizes,
+  /// IoError if the system refuses.
   virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) = 0;
-  /// Whether `bytes` at `data` lie in one piece of what this rank has allocated and somebody holds.
+  /// Tells whether `bytes` at `data` lie in one piece of what this rank has allocated and somebody
+  /// holds.
   virtual bool holds(const void* data, std::size_t bytes) = 0;
 
   /// Makes the signals of a group. Every rank of the group calls it; again, it gives the same one

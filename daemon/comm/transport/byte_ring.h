@@ -10,9 +10,9 @@
 
 namespace meshloom::comm {
 
-/// One writer, one reader, no locks. Lives in zeroed memory that is shared between threads, or
-/// between processes by a mapping; it holds no pointers. Positions only grow; their difference is
-/// what is in the ring.
+/// It has one writer, one reader, no locks. Lives in zeroed memory that is shared between threads,
+/// or between processes by a mapping; it holds no pointers. Positions only grow; their difference
+/// is what is in the ring.
 class ByteRing {
  public:
   static constexpr std::size_t kCapacity = 256 * 1024;
@@ -62,7 +62,7 @@ class ByteRing {
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// One ring for every ordered pair of ranks, in memory that all of them share.
+/// RingField has one ring for every ordered pair of ranks, in memory that all of them share.
 struct RingField {
   ByteRing* rings = nullptr;
   int world_size = 0;

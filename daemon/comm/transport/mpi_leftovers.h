@@ -9,13 +9,13 @@
 
 namespace meshloom::comm {
 
-/// Shared by all transports of a rank. Giving up is local as long as no peer takes part yet: a
-/// receive without a message is cancelled, a message without a receive just stays unread. What was
-/// matched has to run to its end, while both buffers live.
+/// They are shared by all transports of a rank. Giving up is local as long as no peer takes part
+/// yet: a receive without a message is cancelled, a message without a receive just stays unread.
+/// What was matched has to run to its end, while both buffers live.
 class MpiLeftovers {
  public:
   MpiLeftovers() = default;
-  /// What MPI still holds stays mapped until the process ends.
+  /// Memory that MPI still holds stays mapped until the process ends.
   ~MpiLeftovers();
   MpiLeftovers(const MpiLeftovers&) = delete;
   MpiLeftovers& operator=(const MpiLeftovers&) = delete;
@@ -23,9 +23,10 @@ class MpiLeftovers {
   /// `memory` is the request's buffer if that is not the user's.
   void give_up(MPI_Request request, bool receive, std::shared_ptr<void> memory);
   bool empty() const { return receives_.empty() && sends_.empty(); }
-  /// Whether MPI may write to a user's buffer as soon as it is called: then only the recovery may.
+  /// Tells whether MPI may write to a user's buffer as soon as it is called: then only the recovery
+  /// may.
   bool holds_receives() const { return !receives_.empty(); }
-  /// True if every receive has ended.
+  /// Returns true if every receive has ended.
   bool receives_ended();
   /// Forgets sends: by now every rank's receives have ended, so no one reads them.
   void forget_sends();

@@ -16,8 +16,8 @@
 
 namespace meshloom::comm {
 
-/// One rank's messages over the rings, matched by sender, channel and tag. Shared by all transports
-/// of the rank. Every message is a header and its bytes. A message whose
+/// RingEndpoint keeps one rank's messages over the rings, matched by sender, channel and tag.
+/// Shared by all transports of the rank. Every message is a header and its bytes. A message whose
 /// receive was not posted yet is kept aside, so that the ring never blocks on the order in which
 /// receives are posted.
 class RingEndpoint {
@@ -61,14 +61,14 @@ class RingEndpoint {
     Request request;
     Signature signature;
   };
-  /// A message that came before its receive.
+  /// Early is a message that came before its receive.
   struct Early {
     Header header;
     std::vector<std::byte> bytes;
   };
   using Key = std::tuple<int, std::uint64_t, int>;  ///< sender, channel, tag
 
-  /// What a sender's ring is in the middle of.
+  /// A sender's ring is in the middle of this message.
   struct Incoming {
     Header header{};
     std::size_t header_bytes = 0;
@@ -86,9 +86,9 @@ class RingEndpoint {
   void pull(int peer);
   void begin_message(int peer, Incoming& in);
   void end_message(int peer, Incoming& in);
-  /// The oldest receive of `key`, if there is one.
+  /// Returns the oldest receive of `key`, if there is one.
   std::optional<Receive> take_posted(const Key& key);
-  /// False if the message is of another collective; the test of the receive then tells.
+  /// Returns false if the message is of another collective; the test of the receive then tells.
   bool fits(const Receive& receive, const Header& header, int peer);
 
   std::shared_ptr<const RingField> field_;
@@ -103,7 +103,8 @@ class RingEndpoint {
   std::map<Key, std::deque<Early>> early_;
 };
 
-/// All ranks of the endpoint's field, seen from its rank. Groups of some ranks come by split.
+/// Makes a transport of all ranks of the endpoint's field, seen from its rank. Groups of some ranks
+/// come by split.
 std::unique_ptr<Transport> make_shared_memory_transport(std::shared_ptr<RingEndpoint> endpoint);
 
 }  // namespace meshloom::comm

@@ -31,9 +31,9 @@ class Transfers {
   bool done();
   /// Grows with every transfer that got done: how a waiter sees progress.
   std::uint64_t completed() const { return completed_; }
-  /// Peers whose data has not come; if all came, peers that have not taken ours.
+  /// Returns the peers whose data has not come; if all came, peers that have not taken ours.
   std::vector<int> missing() const;
-  /// The newest first: see Transport::cancel.
+  /// Cancels the newest first: see Transport::cancel.
   void cancel();
 
  private:

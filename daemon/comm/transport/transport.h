@@ -12,9 +12,9 @@
 
 namespace meshloom::comm {
 
-/// Nonblocking and used by one thread. Messages between two ranks with one tag arrive in the order
-/// in which they were sent; the size of a receive equals that of its send, and if the one has a
-/// signature, so does the other. Throws CommError for what the layer below refuses.
+/// It is nonblocking and used by one thread. Messages between two ranks with one tag arrive in the
+/// order in which they were sent; the size of a receive equals that of its send, and if the one has
+/// a signature, so does the other. Throws CommError for what the layer below refuses.
 class Transport {
  public:
   /// Names a send or receive until `test` said true or it was cancelled.
@@ -32,14 +32,14 @@ class Transport {
                        const Signature* signature) = 0;
   /// Moves what can be moved for all requests; called before a round of tests.
   virtual void progress() = 0;
-  /// True once done; the request is then gone. Throws SignatureDiffers if the message has
+  /// Returns true once done; the request is then gone. Throws SignatureDiffers if the message has
   /// another signature than the receive, which is then given up.
   virtual bool test(Request) = 0;
   /// Gives a request up: the group is broken. Shared memory then leaves the buffer alone; MPI may
   /// still touch it until FailureChannel::quiesce().
   virtual void cancel(Request) = 0;
 
-  /// A transport among some of these ranks that cannot mix up its messages with this one's;
+  /// Makes a transport among some of these ranks that cannot mix up its messages with this one's;
   /// arguments as in ProcessGroup::split. `key` is the same on all its members and differs from
   /// call to call. Every rank calls it.
   virtual std::unique_ptr<Transport> split(const std::vector<std::vector<int>>& parts,

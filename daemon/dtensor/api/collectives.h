@@ -19,15 +19,16 @@ namespace meshloom::dtensor {
 /// kAvg takes floating dtypes, kMax and kMin record no gradient and refuse a tensor that needs one.
 enum class Reduction { kSum, kAvg, kMax, kMin };
 
-/// Sizes along a dim, one per rank of the group. Empty if nothing is said: see each call.
+/// RankSizes are sizes along a dim, one per rank of the group. Empty if nothing is said: see each
+/// call.
 using RankSizes = std::vector<std::int64_t>;
 
-/// x, of one shape on all ranks, reduced over the ranks. Backward: the same sum or average.
+/// Returns x, of one shape on all ranks, reduced over the ranks. Backward: the same sum or average.
 Tensor all_reduce(const Tensor& x, comm::ProcessGroup& group,
                   Reduction reduction = Reduction::kSum);
 
-/// The ranks' x one after the other along `dim`, in which their sizes may differ. `sizes` empty:
-/// they are asked for with one more small all_gather. Backward: a reduce_scatter.
+/// Returns the ranks' x one after the other along `dim`, in which their sizes may differ. `sizes`
+/// empty: they are asked for with one more small all_gather. Backward: a reduce_scatter.
 Tensor all_gather(const Tensor& x, std::int64_t dim, comm::ProcessGroup& group,
                   const RankSizes& sizes = {});
 
@@ -42,8 +43,8 @@ Tensor reduce_scatter(const Tensor& x, std::int64_t dim, comm::ProcessGroup& gro
 Tensor all_to_all(const Tensor& x, std::int64_t dim, comm::ProcessGroup& group,
                   const RankSizes& send = {});
 
-/// The root's x on every rank; the others give a tensor of that shape and get no gradient. Backward
-/// adds the ranks' gradients on the root (one all_reduce).
+/// Returns the root's x on every rank; the others give a tensor of that shape and get no gradient.
+/// Backward adds the ranks' gradients on the root (one all_reduce).
 Tensor broadcast(const Tensor& x, int root, comm::ProcessGroup& group);
 
 }  // namespace meshloom::dtensor

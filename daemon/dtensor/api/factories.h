@@ -7,7 +7,7 @@
 
 namespace meshloom::dtensor {
 
-/// What all factories take. Partial placements are refused with InvalidArgument, as is another
+/// All factories take these. Partial placements are refused with InvalidArgument, as is another
 /// number of placements than mesh dims. Ranks outside the mesh hold empty parts.
 struct FactoryOptions {
   ExecutionContext& context;

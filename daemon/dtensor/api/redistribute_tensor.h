@@ -6,27 +6,27 @@
 
 namespace meshloom::dtensor {
 
-/// x in another layout on its mesh, x itself if it has that layout; every rank of the mesh calls
-/// it. The gradient of the result is held in `grad_of_result`, or if that is null in the result's
-/// layout with Partial replaced by Replicate; it goes back to x's layout, Partial replaced by
-/// Replicate. Into Partial lead S and R to P(sum), P(sum) and P(avg) to each other, and every P to
-/// itself. All else throws InvalidArgument on all ranks before any collective, and the group serves
-/// on.
+/// Returns x in another layout on its mesh, x itself if it has that layout; every rank of the mesh
+/// calls it. The gradient of the result is held in `grad_of_result`, or if that is null in the
+/// result's layout with Partial replaced by Replicate; it goes back to x's layout, Partial replaced
+/// by Replicate. Into Partial lead S and R to P(sum), P(sum) and P(avg) to each other, and every P
+/// to itself. All else throws InvalidArgument on all ranks before any collective, and the group
+/// serves on.
 Tensor redistribute(const Tensor& x, const planner::Placements& placements,
                     const RedistributeDtypes& dtypes = {});
 Tensor redistribute(const Tensor& x, const planner::SpecPtr& to,
                     const RedistributeDtypes& dtypes = {},
                     const planner::SpecPtr& grad_of_result = nullptr);
 
-/// x on another mesh (recipes_across says which, and who calls it; ranks outside a mesh hold an
-/// empty part there). The gradient comes back to x's layout. On a sub-mesh x is replicated over the
-/// mesh dims that the sub-mesh leaves out, and so is its gradient.
+/// Returns x on another mesh (recipes_across says which, and who calls it; ranks outside a mesh
+/// hold an empty part there). The gradient comes back to x's layout. On a sub-mesh x is replicated
+/// over the mesh dims that the sub-mesh leaves out, and so is its gradient.
 Tensor redistribute(const Tensor& x, DistributedEngine& target,
                     const planner::Placements& placements, const RedistributeDtypes& dtypes = {});
 Tensor redistribute(const Tensor& x, DistributedEngine& target, const planner::SpecPtr& to,
                     const RedistributeDtypes& dtypes = {});
 
-/// A tensor with a layout whose first collective is in flight.
+/// TensorWork is a tensor with a layout whose first collective is in flight.
 class TensorWork {
  public:
   TensorWork(RedistributeWork work, RedistributeSpecs specs, DistributedEngine& engine)

@@ -15,8 +15,8 @@ namespace meshloom::dtensor {
 Tensor to_local(const Tensor& x,
                 const std::optional<planner::Placements>& grad_placements = std::nullopt);
 
-/// The global tensor on every rank of the mesh (which all call it); gradients as in to_local. A
-/// rank outside the mesh gets an empty one.
+/// Returns the global tensor on every rank of the mesh (which all call it); gradients as in
+/// to_local. A rank outside the mesh gets an empty one.
 Tensor full_tensor(const Tensor& x,
                    const std::optional<planner::Placements>& grad_placements = std::nullopt);
 

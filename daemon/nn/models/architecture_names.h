@@ -18,14 +18,14 @@ struct ArchitectureName {
 };
 
 const ArchitectureName& architecture_name(const ModelConfig& config);
-/// nullptr: not offered.
+/// Returns the names of the architecture; nullptr: not offered.
 const ArchitectureName* find_model_type(const std::string& name);
 const ArchitectureName* find_class_name(const std::string& name);
 const ArchitectureName* find_headless_class(const std::string& name);
-/// Whether a config.json that parse_hf_config takes is of a class without an output head, such as
-/// BertModel: neither have the files beside it then. The model that is made of it has one.
+/// Tells whether a config.json that parse_hf_config takes is of a class without an output head,
+/// such as BertModel: neither have the files beside it then. The model that is made of it has one.
 bool is_headless(const std::string& config_text);
-/// "GPT2LMHeadModel, ... and BertForMaskedLM are supported", for messages.
+/// Returns "GPT2LMHeadModel, ... and BertForMaskedLM are supported", for messages.
 std::string offered_classes();
 
 /// Returns the names of all architectures as `model_type` spells them: "gpt2", "llama", ...

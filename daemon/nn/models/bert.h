@@ -17,14 +17,15 @@
 
 namespace meshloom::nn {
 
-/// What every block of one forward pass is told.
+/// Every block of one forward pass is told this.
 struct BertPass {
   DropoutState dropout;
   BatchDocuments documents;
   Tensor bias;  ///< of attention_mask (mask_bias)
 };
 
-/// Queries, keys, values and attention, without the projection that follows.
+/// BertSelfAttention computes queries, keys, values and attention, without the projection that
+/// follows.
 class BertSelfAttention : public Module {
  public:
   BertSelfAttention(ExecutionContext& context, const ModelConfig& config, std::int64_t layer,
@@ -39,7 +40,7 @@ class BertSelfAttention : public Module {
   Linear query_, key_, value_;
 };
 
-/// norm(x + attention(x)), then norm(x + mlp(x)).
+/// BertBlock computes norm(x + attention(x)), then norm(x + mlp(x)).
 class BertBlock : public Module {
  public:
   BertBlock(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);
@@ -70,7 +71,7 @@ class Bert : public Model {
 
  private:
   Tensor embed(const Batch& batch, const DropoutState& dropout) const;
-  /// Output of the head's transform [B,S,C].
+  /// Returns the output of the head's transform [B,S,C].
   Tensor hidden(const Batch& batch, const ForwardOptions& options) const;
 
   ModelConfig config_;

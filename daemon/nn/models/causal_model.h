@@ -22,8 +22,8 @@ class CausalModel : public Model {
   Tensor compute_hidden(const Batch& batch, const ForwardOptions& options) override;
   const OutputProjection& output_projection() const override { return lm_head(); }
   Tensor compute_decode(const Batch& batch, KvCaches caches) override;
-  /// The normed output [B,S,C] of the last block. With caches the ids of each row follow the
-  /// positions of its cache.
+  /// Returns the normed output [B,S,C] of the last block. With caches the ids of each row follow
+  /// the positions of its cache.
   virtual Tensor hidden(const Batch& batch, const ForwardOptions& options, KvCaches caches) = 0;
   virtual const OutputProjection& lm_head() const = 0;
 

@@ -9,7 +9,7 @@ namespace meshloom::nn {
 
 /// Throws Unimplemented for an activation that is not offered.
 ActivationKind parse_activation(const JsonReader& json, const char* key, const char* fallback);
-/// The name as transformers writes it.
+/// Returns the name as transformers writes it.
 const char* activation_name(ActivationKind activation);
 
 }  // namespace meshloom::nn

@@ -15,7 +15,7 @@
 
 namespace meshloom::nn {
 
-/// What every block of one forward pass is told.
+/// Every block of one forward pass is told this.
 struct Gpt2Pass {
   DropoutState dropout;
   BatchDocuments documents;
@@ -49,7 +49,7 @@ class Gpt2Mlp : public Module {
   Linear out_;
 };
 
-/// x + attention(norm(x)), then x + mlp(norm(x)).
+/// Gpt2Block computes x + attention(norm(x)), then x + mlp(norm(x)).
 class Gpt2Block : public Module {
  public:
   Gpt2Block(ExecutionContext& context, const ModelConfig& config, std::int64_t layer, DType dtype);

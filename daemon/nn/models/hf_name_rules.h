@@ -11,8 +11,8 @@
 
 namespace meshloom::nn {
 
-/// Two tensors of a model that hold the same values where they are tied. The model has no parameter
-/// `tied` then.
+/// HfTiedNames names two tensors of a model that hold the same values where they are tied. The
+/// model has no parameter `tied` then.
 struct HfTiedNames {
   std::string parameter;
   std::string tied;
@@ -31,7 +31,8 @@ struct HfNameRules {
   /// Begins of names that are of the head, which headless files lack. Empty: such files are not
   /// offered.
   std::string head_prefix = {};
-  /// Buffers that older versions stored and heads that the model does not have.
+  /// Tells whether a name is that of a buffer that older versions stored or of a head that the
+  /// model does not have.
   bool (*is_ignored)(const std::string& name);
 };
 

@@ -14,8 +14,8 @@ namespace meshloom::nn {
 
 struct Batch;
 
-/// A plain value, made alike by whoever feeds a model: nothing of it depends on a mesh. Lists are
-/// row-major; an empty one means "not given", as an undefined tensor of a Batch.
+/// HostBatch is a plain value, made alike by whoever feeds a model: nothing of it depends on a
+/// mesh. Lists are row-major; an empty one means "not given", as an undefined tensor of a Batch.
 struct HostBatch {
   std::int64_t rows = 0;                     ///< B; may be 0
   std::int64_t length = 0;                   ///< T
@@ -27,9 +27,9 @@ struct HostBatch {
   std::vector<std::int64_t> positions = {};  ///< [B,T]
 };
 
-/// The tensors of a batch that has rows, plain: labels are [B,T] where each token has one.
+/// Returns the tensors of a batch that has rows, plain: labels are [B,T] where each token has one.
 Batch to_batch(HostUploads& uploads, const HostBatch& host);
-/// The tokens at `places` of [B,T], row-major and as many of each row, in their order.
+/// Returns the tokens at `places` of [B,T], row-major and as many of each row, in their order.
 HostBatch some_tokens(const HostBatch& host, std::span<const std::int64_t> places);
 
 }  // namespace meshloom::nn

@@ -12,9 +12,9 @@
 
 namespace meshloom::nn {
 
-/// A JSON object that is read key by key, and knows which keys it was asked for. null counts as
-/// missing, but where transformers would compute with it, and fail: there it is refused. Every
-/// error is an InvalidArgument "config.json: KEY ..." with metadata "key".
+/// JsonReader is a JSON object that is read key by key, and knows which keys it was asked for. null
+/// counts as missing, but where transformers would compute with it, and fail: there it is refused.
+/// Every error is an InvalidArgument "config.json: KEY ..." with metadata "key".
 class JsonReader {
  public:
   /// `prefix` goes before keys in messages ("rope_parameters.").
@@ -24,29 +24,30 @@ class JsonReader {
   bool written(const char* key) const;  ///< null too
   /// `alias` where the object has that, else `key`: transformers lets an alias count first.
   const char* either(const char* key, const char* alias) const;
-  /// An integer from 1 to `most`; null is refused.
+  /// Reads an integer from 1 to `most`; null is refused.
   std::int64_t size(const char* key, std::int64_t fallback,
                     std::int64_t most = std::numeric_limits<std::int32_t>::max()) const;
   /// Reads as size() does a key where transformers has null for "as the others say".
   std::int64_t size_or_null(const char* key, std::int64_t fallback, std::int64_t most) const {
     return has(key) ? size(key, fallback, most) : fallback;
   }
-  /// An integer from 0 on; null is refused.
+  /// Reads an integer from 0 on; null is refused.
   std::int64_t count(const char* key, std::int64_t fallback) const;
   /// Here null means "none", and only a missing key takes the fallback.
   std::optional<std::int64_t> token_id(const char* key, std::optional<std::int64_t> fallback) const;
   double number(const char* key, double fallback) const;
   /// Reads a number, where null is refused.
   double given_number(const char* key, double fallback) const;
-  /// A number in [0, 1); null is refused.
+  /// Reads a number in [0, 1); null is refused.
   double probability(const char* key, double fallback) const;
   bool boolean(const char* key, bool fallback) const;
   std::string string(const char* key, const std::string& fallback) const;
   const nlohmann::json& at(const char* key) const { return object_.at(key); }
 
-  /// The keys that were asked for, there or not, in order.
+  /// Returns the keys that were asked for, there or not, in order.
   std::vector<std::string> asked() const { return {asked_.begin(), asked_.end()}; }
-  /// The object's keys that were not asked for and are not null, in order, without the prefix.
+  /// Returns the object's keys that were not asked for and are not null, in order, without the
+  /// prefix.
   std::vector<std::string> not_asked() const;
   const std::string& prefix() const { return prefix_; }
 

@@ -19,7 +19,7 @@
 
 namespace meshloom::nn {
 
-/// What every block of one forward pass is told.
+/// Every block of one forward pass is told this.
 struct LlamaPass {
   DropoutState dropout;
   BatchDocuments documents;
@@ -80,7 +80,7 @@ class Llama : public CausalModel {
   Embedding token_embedding_;
   std::vector<std::unique_ptr<LlamaBlock>> blocks_;
   RmsNorm final_norm_;
-  /// Where the queries and keys of a pass stand, and the table for it.
+  /// The rotation says where the queries and keys of a pass stand, and holds the table for it.
   struct Rotation {
     RopeRows rows;
     Tensor position_ids;  ///< undefined: position_offset + s

@@ -15,7 +15,7 @@
 
 namespace meshloom::nn {
 
-/// Tokens of one micro batch on this rank. Undefined tensors mean "not given".
+/// Batch holds tokens of one micro batch on this rank. Undefined tensors mean "not given".
 struct Batch {
   Tensor input_ids;            ///< int64 [B,S]
   Tensor labels;               ///< int64 [B,S], -100 is not counted; token_losses: or [B,S,K]
@@ -25,11 +25,11 @@ struct Batch {
   Tensor position_ids;         ///< int64 [B,S]
   Tensor document_ids;         ///< int64 [B,S]: attention stays inside a document
   Tensor label_weights;        ///< float32 [B,S] (weighted_loss alone)
-  /// What document_ids say, from the host; null: not known.
+  /// The rows say on the host what document_ids say; null: not known.
   std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
 };
 
-/// The places of a batch's tensors among what the hooks of a model are given.
+/// BatchInput lists the places of a batch's tensors among what the hooks of a model are given.
 struct BatchInput {
   enum Place : std::size_t {
     kInputIds,
@@ -43,7 +43,7 @@ struct BatchInput {
   };
 };
 
-/// The documents that attention of a batch stays in.
+/// BatchDocuments names the documents that attention of a batch stays in.
 struct BatchDocuments {
   Tensor ids;
   std::shared_ptr<const planner::DocumentRows> rows;
@@ -75,21 +75,21 @@ class Model : public Module {
   using Module::Module;
   virtual const ModelConfig& config() const = 0;
 
-  /// float32 [1]: sum of token losses * grad_scale, the output projection fused with the loss.
-  /// While recording, backward with gradient 1 must follow.
+  /// Returns float32 [1]: sum of token losses * grad_scale, the output projection fused with the
+  /// loss. While recording, backward with gradient 1 must follow.
   Tensor loss(const Batch& batch, float grad_scale, const ForwardOptions& options);
   /// Computes what loss() does with each token's loss times its label_weights in the sum; labels
   /// come shifted.
   ops::WeightedLoss weighted_loss(const Batch& batch, float grad_scale,
                                   const ForwardOptions& options);
-  /// float32, of labels' shape: -log p of each label, which come shifted
+  /// Returns float32, of labels' shape: -log p of each label, which come shifted
   /// (ops::linear_token_losses); the bits of weighted_loss's losses.
   Tensor token_losses(const Batch& batch, const ForwardOptions& options);
-  /// [B,S,V], compute dtype.
+  /// Returns [B,S,V], compute dtype.
   Tensor logits(const Batch& batch, const ForwardOptions& options);
 
-  /// Room for `max_length` positions of one sequence, at most the model's context, over the ranks
-  /// of share_caches. Causal models only; BERT throws Unimplemented.
+  /// Makes room for `max_length` positions of one sequence, at most the model's context, over the
+  /// ranks of share_caches. Causal models only; BERT throws Unimplemented.
   virtual std::unique_ptr<KvCache> make_cache(std::int64_t max_length) = 0;
   /// Appends input_ids [1,S] to the cache and returns the logits of the last position [1,V],
   /// float32. Records no gradient. Throws InvalidArgument if the cache has no room for S more.
@@ -110,7 +110,7 @@ class Model : public Module {
   const CacheRanks& cache_ranks() const { return cache_ranks_; }
   virtual Tensor compute_loss(const Batch& batch, float grad_scale,
                               const ForwardOptions& options) = 0;
-  /// What the output projection takes, [B,S,C], of a batch that was checked.
+  /// Returns the input of the output projection, [B,S,C], for a batch that was checked.
   virtual Tensor compute_hidden(const Batch& batch, const ForwardOptions& options) = 0;
   virtual const OutputProjection& output_projection() const = 0;
   virtual Tensor compute_decode(const Batch& batch, KvCaches caches) = 0;
@@ -122,7 +122,8 @@ class Model : public Module {
   CacheRanks cache_ranks_;
 };
 
-/// Parameters in `dtype`, not initialised (nn::initialize_parameters, or load_hf_weights).
+/// Makes the model with parameters in `dtype`, not initialised (nn::initialize_parameters, or
+/// load_hf_weights).
 std::unique_ptr<Model> make_model(ExecutionContext&, const ModelConfig&, DType dtype);
 
 }  // namespace meshloom::nn

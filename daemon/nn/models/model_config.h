@@ -13,12 +13,13 @@
 namespace meshloom::nn {
 
 enum class Architecture { kGpt2, kLlama, kGemma3, kBert };
-/// Whose config.json a decoder of Architecture::kLlama comes from. What is computed differs in the
-/// switches of ModelConfig alone.
+/// DecoderFamily says whose config.json a decoder of Architecture::kLlama comes from. What is
+/// computed differs in the switches of ModelConfig alone.
 enum class DecoderFamily { kLlama, kMistral, kQwen2, kQwen3 };
 enum class ActivationKind { kGelu, kGeluTanh, kSilu, kRelu };
 
-/// A key of a config.json that nothing reads: misspelt, or of a feature that is not known.
+/// UnreadKey is a key of a config.json that nothing reads: misspelt, or of a feature that is not
+/// known.
 struct UnreadKey {
   std::string name;
   std::string nearest;  ///< the name that may be meant; empty: none is near
@@ -45,7 +46,7 @@ struct ModelConfig {
   bool attention_output_bias = false;  ///< of the o projection
   bool mlp_bias = false;
   bool qk_norm = false;  ///< RMS norms of each head's queries and keys, before the rotation
-  /// How many positions a query of a windowed layer sees, its own included; 0: no layer has one.
+  /// A query of a windowed layer sees so many positions, its own included; 0: no layer has one.
   std::int64_t sliding_window = 0;
   std::vector<bool> windowed_layers;  ///< one each; empty: all, if sliding_window is not 0
   double rope_theta = 10000.0;
@@ -60,19 +61,19 @@ struct ModelConfig {
   std::optional<std::int64_t> bos_token_id, eos_token_id, pad_token_id;
   /// If eos_token_id is a list: all but the first.
   std::vector<std::int64_t> more_eos_token_ids;
-  // What a reader of the config.json should know; nothing that is computed depends on it.
+  // A reader of the config.json should know these; nothing that is computed depends on them.
   std::vector<UnreadKey> unread_keys;
   std::vector<std::string> notes;
 
   /// Returns whether a position sees itself and those before it alone, so that the model generates.
   bool is_causal() const;
-  /// Positions that the model is made for: max_position_embeddings, or what the scaling of its RoPE
-  /// makes of it.
+  /// Returns the number of positions that the model is made for: max_position_embeddings, or what
+  /// the scaling of its RoPE makes of it.
   std::int64_t context_length() const;
-  /// The longest sequence that is computed. Where RoPE is scaled its formulas go on behind the
-  /// context.
+  /// Returns the longest sequence that is computed. Where RoPE is scaled its formulas go on behind
+  /// the context.
   std::int64_t longest_sequence() const;
-  /// The window of a layer; 0: it sees all positions before.
+  /// Returns the window of a layer; 0: it sees all positions before.
   std::int64_t window_of(std::int64_t layer) const;
   std::int64_t windowed_layer_count() const;
 };
@@ -81,29 +82,29 @@ struct ModelConfig {
 /// the key for what is missing, wrong or not supported (an unsupported feature is never ignored).
 /// Keys that are not known are in unread_keys.
 ModelConfig parse_hf_config(const std::string& json);
-/// What is to be told where a model has weights, whose shapes speak: its notes, and which keys of
-/// its config.json nothing reads.
+/// Returns what is to be told where a model has weights, whose shapes speak: its notes, and which
+/// keys of its config.json nothing reads.
 std::vector<std::string> config_notes(const ModelConfig&);
 /// Guards a model that is made of its config alone. Throws InvalidArgument naming the first of
 /// unread_keys, and what may be meant.
 void refuse_unread_keys(const ModelConfig&);
-/// A config.json that transformers 4 and 5 load. `dtype` is that of the weights beside it.
+/// Returns a config.json that transformers 4 and 5 load. `dtype` is that of the weights beside it.
 std::string to_hf_config(const ModelConfig&, DType dtype = DType::kFloat32);
-/// A generation_config.json with the special tokens.
+/// Returns a generation_config.json with the special tokens.
 std::string to_hf_generation_config(const ModelConfig&);
 
-/// Parameters in all, a tied weight once.
+/// Returns the number of parameters in all, a tied weight once.
 std::int64_t parameter_count(const ModelConfig&);
-/// Flops of forward and backward, attention apart from the rest.
+/// ModelFlops counts flops of forward and backward, attention apart from the rest.
 struct ModelFlops {
   double per_token = 0.0;  ///< 6 N: N without look-up tables (positions, token types, an input
                            ///< embedding that the output does not share)
   double per_pair = 0.0;   ///< 12 L C: of a query and a key, in all layers
 };
 ModelFlops model_flops(const ModelConfig&);
-/// Pairs of a query and a key that see each other among `length` tokens that see nothing else, mean
-/// over the layers. A token and itself are half a pair where keys behind it are not seen: T^2 / 2,
-/// in a layer with a window W < T: T W - W^2 / 2. BERT: T^2.
+/// Returns how many pairs of a query and a key see each other among `length` tokens that see
+/// nothing else, mean over the layers. A token and itself are half a pair where keys behind it are
+/// not seen: T^2 / 2, in a layer with a window W < T: T W - W^2 / 2. BERT: T^2.
 double attention_pairs(const ModelConfig&, std::int64_t length);
 /// Returns the flops of both parts per token of a sequence of one document: 6 N + 6 L C T (BERT: 12
 /// L C T; a layer with a window W < T: 6 C (2 W - W^2 / T)).

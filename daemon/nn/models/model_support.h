@@ -17,25 +17,25 @@ namespace meshloom::nn {
 /// Throws InvalidArgument unless input_ids is int64 [B,S] with 0 < S <= context and everything else
 /// that is given has its shape.
 void check_batch(const Batch& batch, std::int64_t context_length);
-/// The label of each position: labels moved one to the left, the last -100, unless they come
-/// shifted.
+/// Returns the label of each position: labels moved one to the left, the last -100, unless they
+/// come shifted.
 Tensor next_token_labels(const Batch& batch);
 
-/// The positions of input_ids [B,1] behind what several caches hold: int64 [B,1].
+/// Returns the positions of input_ids [B,1] behind what several caches hold: int64 [B,1].
 Tensor cached_positions(const Tensor& input_ids, KvCaches caches);
-/// float32 [B,1,1,S] to add to attention scores: 0, and -inf for keys whose mask is 0, so that a
-/// query that sees no other gets 0. Undefined if there is no mask.
+/// Returns float32 [B,1,1,S] to add to attention scores: 0, and -inf for keys whose mask is 0, so
+/// that a query that sees no other gets 0. Undefined if there is no mask.
 Tensor mask_bias(const Tensor& attention_mask);
-/// [B,S,H*D] -> [B,S,H,D], a view.
+/// Turns [B,S,H*D] into [B,S,H,D], a view.
 Tensor split_features(const Tensor& x, std::int64_t heads);
-/// [B,S,H,D] -> [B,H,S,D], a view.
+/// Turns [B,S,H,D] into [B,H,S,D], a view.
 Tensor heads_first(const Tensor& x);
-/// [B,S,H*D] -> [B,H,S,D], a view.
+/// Turns [B,S,H*D] into [B,H,S,D], a view.
 Tensor split_heads(const Tensor& x, std::int64_t heads);
-/// [B,H,S,D] -> [B,S,H*D]
+/// Turns [B,H,S,D] into [B,S,H*D].
 Tensor merge_heads(const Tensor& x);
 
-/// The output projection that a causal model's config describes.
+/// Returns the output projection that a causal model's config describes.
 OutputProjection::Options projection_options(const ModelConfig& config, const Embedding& embedding);
 
 /// Applies an activation and then the layer; GELU is computed again in backward instead of being
@@ -43,23 +43,23 @@ OutputProjection::Options projection_options(const ModelConfig& config, const Em
 Tensor activated_linear(const Linear& linear, const Tensor& x, ActivationKind activation);
 
 DropoutState dropout_state(const ExecutionContext& context, const ForwardOptions& options);
-/// The attention options that come from dropout and documents; [B,H,S,D] has `heads` heads.
+/// Returns the attention options that come from dropout and documents; [B,H,S,D] has `heads` heads.
 ops::SdpaOptions attention_options(const DropoutState& dropout, double p, std::int64_t layer,
                                    std::int64_t heads, const BatchDocuments& documents);
 
-/// Where keys and values of x [B,S,C] are to be made: if its sequence lies on several ranks, where
-/// these can read them. Caches copy them into memory of their own.
+/// Returns the kind of memory that keys and values of x [B,S,C] are to be made in: if its sequence
+/// lies on several ranks, where these can read them. Caches copy them into memory of their own.
 MemoryKind memory_of_keys(const Tensor& x, KvCaches caches = {});
 
-/// Attention of queries [B,Hq,S,D] over keys and values [B,Hkv,S,D], [B,Hq,S,D]. With caches these
-/// are appended to layer `layer` of the cache of each row, and its queries see all that it holds
-/// (and that `options` lets them see). Several rows take one query each, and a row's result is that
-/// of its sequence alone.
+/// Computes attention of queries [B,Hq,S,D] over keys and values [B,Hkv,S,D], [B,Hq,S,D]. With
+/// caches these are appended to layer `layer` of the cache of each row, and its queries see all
+/// that it holds (and that `options` lets them see). Several rows take one query each, and a row's
+/// result is that of its sequence alone.
 Tensor cached_attention(const Tensor& q, const KvCache::KeyValue& next, KvCaches caches,
                         std::int64_t layer, ops::SdpaOptions options);
 
-/// The residual stream between pre-norm sublayers: its value is x + residual, added by the next
-/// norm. x is undefined at the start.
+/// ResidualStream is the residual stream between pre-norm sublayers: its value is x + residual,
+/// added by the next norm. x is undefined at the start.
 struct ResidualStream {
   Tensor x;
   Tensor residual;

@@ -9,9 +9,9 @@
 
 namespace meshloom::nn {
 
-/// Sorted: "bert_base", "byte_gpt_10m", "gpt2_124m", ...
+/// Returns the names, sorted: "bert_base", "byte_gpt_10m", "gpt2_124m", ...
 std::vector<std::string> preset_names();
-/// The text of configs/models/NAME.json. Throws NotFound that lists the names.
+/// Returns the text of configs/models/NAME.json. Throws NotFound that lists the names.
 const std::string& preset_text(const std::string& name);
 /// Returns the config that preset_text spells, and throws as that does.
 ModelConfig preset_config(const std::string& name);

@@ -10,7 +10,7 @@ namespace meshloom::nn {
 
 enum class RopeType { kLinear, kDynamic, kYarn, kLlama3 };
 
-/// Values of one type; those of the others keep their defaults.
+/// RopeScaling holds values of one type; those of the others keep their defaults.
 struct RopeScaling {
   RopeType type = RopeType::kLinear;
   double factor = 1.0;

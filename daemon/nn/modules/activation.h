@@ -7,7 +7,7 @@
 
 namespace meshloom::nn {
 
-/// The function alone.
+/// Computes the function alone.
 Tensor activate(const Tensor& x, ActivationKind activation);
 
 class Activation : public Module {

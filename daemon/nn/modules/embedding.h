@@ -17,18 +17,18 @@ class Embedding : public Module {
                                    {Init::Kind::kNormal, std, padding_idx})),
         padding_idx_(padding_idx) {}
 
-  /// ids int64 of any shape -> [ids.., width].
+  /// Looks up ids, int64 of any shape, and gives [ids.., width].
   Tensor operator()(const Tensor& ids) const {
     return call(ids,
                 [&](const Tensor& in) { return ops::embedding(weight_.value, in, padding_idx_); });
   }
   const Tensor& weight() const { return weight_.value; }
 
-  /// Shards by width; every rank looks up all ids.
+  /// Tells how it shards by width; every rank looks up all ids.
   std::optional<FeatureSharding> column_sharding() const override {
     return FeatureSharding{.parameters = {{"weight", 1}}, .shards_output = true};
   }
-  /// Shards by rows: every rank looks up the ids that it has, the others are zero.
+  /// Tells how it shards by rows: every rank looks up the ids that it has, the others are zero.
   std::optional<FeatureSharding> row_sharding() const override {
     return FeatureSharding{.parameters = {{"weight", 0}}};
   }

@@ -21,7 +21,7 @@ class Linear : public Module {
   Linear(ExecutionContext& context, std::int64_t in, std::int64_t out, DType dtype,
          const Options& options);
 
-  /// x [.., in] -> [.., out]. The activation is applied to x first (ops::LinearOptions).
+  /// Maps x [.., in] to [.., out]. The activation is applied to x first (ops::LinearOptions).
   Tensor operator()(const Tensor& x,
                     ops::Activation input_activation = ops::Activation::kNone) const;
 
@@ -34,12 +34,12 @@ class Linear : public Module {
 
   bool weight_is_in_out() const { return weight_is_in_out_; }
   const Tensor& weight() const { return weight_.value; }
-  /// Undefined without one.
+  /// Returns the bias; undefined without one.
   Tensor bias() const { return bias_ ? bias_->value : Tensor(); }
 
-  /// Weight and bias by output features; x is whole.
+  /// Shards weight and bias by output features; x is whole.
   std::optional<FeatureSharding> column_sharding() const override;
-  /// The weight by input features, as x is; the bias is whole and counts once.
+  /// Shards the weight by input features, as x is; the bias is whole and counts once.
   std::optional<FeatureSharding> row_sharding() const override;
   bool positionwise() const override { return true; }
 

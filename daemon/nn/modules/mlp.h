@@ -7,7 +7,7 @@
 
 namespace meshloom::nn {
 
-/// Children "net1", "act" and "net2".
+/// It has the children "net1", "act" and "net2".
 class Mlp : public Module {
  public:
   struct Sizes {

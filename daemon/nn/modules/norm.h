@@ -20,7 +20,7 @@ class LayerNorm : public Module {
     return call(
         x, [&](const Tensor& in) { return ops::layer_norm(in, weight_.value, bias_.value, eps_); });
   }
-  /// norm(x + residual) and the sum. An undefined x stands for zero.
+  /// Returns norm(x + residual) and the sum. An undefined x stands for zero.
   ops::NormedSum operator()(const Tensor& x, const Tensor& residual) const {
     const auto out = call(std::array{x, residual}, [&](const std::array<Tensor, 2>& in) {
       if (!in[0])
@@ -32,7 +32,7 @@ class LayerNorm : public Module {
     return {out[0], out[1]};
   }
   bool positionwise() const override { return true; }
-  /// The second is undefined if the norm is called without.
+  /// Names the inputs, of which the second is undefined if the norm is called without.
   std::span<const std::string_view> input_names() const override { return kStreamInputs; }
 
  private:
@@ -55,7 +55,7 @@ class RmsNorm : public Module {
   Tensor operator()(const Tensor& x) const {
     return call(x, [&](const Tensor& in) { return ops::rms_norm(in, factor(), eps_); });
   }
-  /// norm(x + residual) and the sum. An undefined x stands for zero.
+  /// Returns norm(x + residual) and the sum. An undefined x stands for zero.
   ops::NormedSum operator()(const Tensor& x, const Tensor& residual) const {
     const auto out = call(std::array{x, residual}, [&](const std::array<Tensor, 2>& in) {
       if (!in[0]) return std::array{ops::rms_norm(in[1], factor(), eps_), in[1]};

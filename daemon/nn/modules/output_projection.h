@@ -22,24 +22,25 @@ class OutputProjection : public Module {
   OutputProjection(ExecutionContext& context, std::int64_t in, std::int64_t vocabulary, DType dtype,
                    const Options& options);
 
-  /// hidden [.., C] -> logits [.., V].
+  /// Maps hidden [.., C] to logits [.., V].
   Tensor operator()(const Tensor& hidden) const;
   /// Returns the logits not rounded to hidden's dtype: float32, or float64 of such. Records no
   /// gradient.
   Tensor unrounded(const Tensor& hidden) const;
-  /// float32 [1]: sum of the losses of counted labels * grad_scale (ops::linear_cross_entropy).
+  /// Returns float32 [1]: sum of the losses of counted labels * grad_scale
+  /// (ops::linear_cross_entropy).
   Tensor loss(const Tensor& hidden, const Tensor& labels, float grad_scale) const;
-  /// ops::weighted_linear_cross_entropy: weights [..] as labels.
+  /// Computes ops::weighted_linear_cross_entropy: weights [..] as labels.
   ops::WeightedLoss weighted_loss(const Tensor& hidden, const Tensor& labels, const Tensor& weights,
                                   float grad_scale) const;
-  /// ops::linear_token_losses: labels [..] or [.., K].
+  /// Computes ops::linear_token_losses: labels [..] or [.., K].
   Tensor token_losses(const Tensor& hidden, const Tensor& labels) const;
 
-  /// Shards by vocabulary: each rank has the logits of its tokens.
+  /// Tells how it shards by vocabulary: each rank has the logits of its tokens.
   std::optional<FeatureSharding> column_sharding() const override;
 
  private:
-  /// No logits come out of a forward that ends in losses: hooks see its input alone.
+  /// Says that no logits come out of a forward that ends in losses: hooks see its input alone.
   template <typename Loss>
   void call_for_loss(const Tensor& hidden, Loss&& loss) const;
   const Tensor& weight() const { return weight_ ? weight_->value : tied_->weight(); }

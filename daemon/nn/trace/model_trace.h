@@ -19,8 +19,8 @@ class ModelTrace {
   ~ModelTrace();
 
   const planner::ModelModules& modules() const { return modules_; }
-  /// The loss of a training batch of input ids and labels [rows, tokens], all steps in order and no
-  /// runs. Throws InvalidArgument for more tokens than the model takes.
+  /// Records the loss of a training batch of input ids and labels [rows, tokens], all steps in
+  /// order and no runs. Throws InvalidArgument for more tokens than the model takes.
   planner::ModelGraph loss(std::int64_t rows, std::int64_t tokens);
 
  private:

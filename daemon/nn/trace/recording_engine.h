@@ -19,7 +19,7 @@ class RecordingEngine final : public LayoutEngine {
  public:
   explicit RecordingEngine(ExecutionContext& context);
 
-  /// A tensor of this engine that is there before what is recorded: a batch's.
+  /// Returns a tensor of this engine that is there before what is recorded: a batch's.
   Tensor input(const Shape& shape, DType dtype);
   /// Makes a tensor that stands for the parameter of a module, by the numbers of
   /// planner::ModelModules; it takes part in all recordings.
@@ -29,7 +29,7 @@ class RecordingEngine final : public LayoutEngine {
   void enter(int module, int layer, std::span<Tensor> inputs);
   void leave(std::span<Tensor> outputs);
 
-  /// What was recorded since the last call, with no runs.
+  /// Returns what was recorded since the last call, with no runs.
   planner::ModelGraph take();
 
   std::vector<Tensor> run(planner::OpId op, std::span<const Tensor* const> inputs,
@@ -53,7 +53,7 @@ class RecordingEngine final : public LayoutEngine {
   };
 
   Tensor make(const planner::SpecPtr& spec, DType dtype);
-  /// The graph's name of a tensor: known, or a new one.
+  /// Returns the graph's name of a tensor: known, or a new one.
   int name_of(const Tensor& x);
   int add(const Tensor& x, planner::GraphTensor tensor);
   /// Notes which tensors nobody holds any more.

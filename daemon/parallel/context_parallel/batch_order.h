@@ -13,7 +13,7 @@
 
 namespace meshloom::parallel {
 
-/// Which ranks share the sequences of a model, and how they are dealt.
+/// BatchSharding says which ranks share the sequences of a model, and how they are dealt.
 struct BatchSharding {
   dtensor::DistributedEngine& engine;
   int mesh_dim;
@@ -32,10 +32,10 @@ struct BatchSharding {
 nn::Batch shard_batch(const BatchSharding& sharding, HostUploads& uploads,
                       const nn::HostBatch& host);
 
-/// The same for a batch that came as tensors. `in`: the tensors of the batch by nn::BatchInput,
-/// replicated, as an nn::ForwardHook has them. Labels, which may have to be shifted first, weights,
-/// the mask and documents stay whole. `documents` reads the ids. A batch without labels, and one
-/// whose ids are sharded along the sequence already, stays as it is.
+/// Does the same for a batch that came as tensors. `in`: the tensors of the batch by
+/// nn::BatchInput, replicated, as an nn::ForwardHook has them. Labels, which may have to be shifted
+/// first, weights, the mask and documents stay whole. `documents` reads the ids. A batch without
+/// labels, and one whose ids are sharded along the sequence already, stays as it is.
 void shard_batch(const BatchSharding& sharding, std::span<Tensor> in, DocumentReader& documents);
 
 }  // namespace meshloom::parallel

@@ -10,8 +10,8 @@
 
 namespace meshloom::parallel {
 
-/// The queries, keys and values of one call after heads were exchanged, and what the kernel is told
-/// of them. Tensors have dense rows and no gradient.
+/// BlockCall holds the queries, keys and values of one call after heads were exchanged, and what
+/// the kernel is told of them. Tensors have dense rows and no gradient.
 struct BlockCall {
   std::shared_ptr<const SequencePlan> plan;
   planner::Rotate rotate = planner::Rotate::kPull;
@@ -20,8 +20,8 @@ struct BlockCall {
   ops::AttentionPart part;
 };
 
-/// o [B,H,n,Dv] in q's dtype and lse [B,H,n] in float32. All members call it; the keys of others
-/// arrive while those before are attended to.
+/// Returns o [B,H,n,Dv] in q's dtype and lse [B,H,n] in float32. All members call it; the keys of
+/// others arrive while those before are attended to.
 ops::SdpaResult attend_blocks(const BlockCall& call);
 
 struct BlockGrads {

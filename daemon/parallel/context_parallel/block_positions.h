@@ -14,7 +14,7 @@
 
 namespace meshloom::parallel {
 
-/// Made once with a plan, by one copy from the host, for all layers and passes that share it.
+/// It is made once with a plan, by one copy from the host, for all layers and passes that share it.
 class BlockPositions {
  public:
   BlockPositions() = default;
@@ -29,7 +29,7 @@ class BlockPositions {
   void tell(kernels::AttentionOptions& options, std::size_t group, int first, int end) const;
 
  private:
-  /// Queries, then the keys of each step.
+  /// Places holds queries, then the keys of each step.
   struct Places {
     std::int64_t begin = 0;
     std::vector<std::int64_t> keys;  ///< where those of each step begin, and those of the last end

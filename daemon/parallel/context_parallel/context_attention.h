@@ -13,7 +13,7 @@
 
 namespace meshloom::parallel {
 
-/// Who makes the orders of the sequences of calls.
+/// The dealer makes the orders of the sequences of calls.
 enum class SequenceDealer : std::uint8_t {
   kAnyone,    ///< models: caches of generation have an order of their own
   kBalancer,  ///< the balancer of the plan alone

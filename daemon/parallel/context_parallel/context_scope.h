@@ -16,7 +16,7 @@
 
 namespace meshloom::parallel {
 
-/// A tensor with a sequence. Other handles of the same tensor stay as they are.
+/// SequenceBuffer is a tensor with a sequence. Other handles of the same tensor stay as they are.
 struct SequenceBuffer {
   Tensor* tensor;       ///< outlives the scope; no leaf that requires a gradient
   int sequence_dim;     ///< negative: from the end
@@ -40,7 +40,7 @@ class ContextParallelScope {
   ContextParallelScope(const ContextParallelScope&) = delete;
   ContextParallelScope& operator=(const ContextParallelScope&) = delete;
 
-  /// The plans that attention in the scope shares.
+  /// Returns the plans that attention in the scope shares.
   const SequencePlanCache& plans() const { return *plans_; }
 
  private:
@@ -50,14 +50,14 @@ class ContextParallelScope {
   std::shared_ptr<SequencePlanCache> plans_;
 };
 
-/// How the module that computes attention is spread over the ranks of a sequence.
+/// A style says how the module that computes attention is spread over the ranks of a sequence.
 struct ContextParallelStyle {
   SequenceSharding sharding;
   /// The sequence dims of its inputs by name (nn::Module::input_names); others are left alone. One
   /// that is sharded over the mesh dim already stays as it is.
   std::map<std::string, int> sequence_dims = {{"query", 2}, {"key", 2}, {"value", 2}};
   int output_sequence_dim = 2;
-  /// Whether outputs are whole again (an all_gather each); else each rank has its part.
+  /// If true, outputs are whole again (an all_gather each); else each rank has its part.
   bool gathers_output = false;
 };
 

@@ -19,7 +19,7 @@ class DocumentReader {
   /// the device; tensors with the same memory get the same rows for as long as its storage lives,
   /// so ids must not be written to after that: other documents are another tensor.
   std::shared_ptr<const planner::DocumentRows> rows(const Tensor& ids);
-  /// How often the device was read.
+  /// Returns how often the device was read.
   std::int64_t reads() const { return reads_; }
 
  private:

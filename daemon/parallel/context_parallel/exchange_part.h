@@ -12,8 +12,8 @@
 
 namespace meshloom::parallel {
 
-/// The calls among the members of a plan, who are some of the ranks along its mesh dims. Plan and
-/// collectives outlive this.
+/// Members makes the calls among the members of a plan, who are some of the ranks along its mesh
+/// dims. Plan and collectives outlive this.
 class Members {
  public:
   Members(const SequencePlan& plan, Collectives& collectives)
@@ -22,13 +22,13 @@ class Members {
   int count() const { return static_cast<int>(plan_.members.size()); }
   int self() const { return plan_.member; }
   int rank_of(int member) const { return plan_.members[static_cast<std::size_t>(member)]; }
-  /// `places` before this member in the ring, or behind it if negative.
+  /// Returns the member that is `places` before this member in the ring, or behind it if negative.
   int before(int places) const { return ((self() - places) % count() + count()) % count(); }
 
-  /// Pieces of x for each member, one after the other, and of each member to here.
+  /// Sends pieces of x to each member, one after the other, and gets those of each member.
   PendingTensorPtr exchange(const Tensor& x, const std::vector<std::int64_t>& sent,
                             const std::vector<std::int64_t>& received) const;
-  /// All of x to the next member; the previous one sends `received` elements.
+  /// Sends all of x to the next member; the previous one sends `received` elements.
   PendingTensorPtr pass_on(const Tensor& x, std::int64_t received) const;
   PendingTensorPtr all_gather(const Tensor& x) const {
     return collectives_.all_gather(x, plan_.mesh_dims);
@@ -46,7 +46,8 @@ class Members {
   Collectives& collectives_;
 };
 
-/// One attention call as its exchanges see it. Sizes are in elements of keys and values together.
+/// ExchangePart is one attention call as its exchanges see it. Sizes are in elements of keys and
+/// values together.
 struct ExchangePart {
   const SequencePlan& plan;
   Members members;
@@ -57,19 +58,19 @@ struct ExchangePart {
                const Tensor& values)
       : plan(p), members(p, collectives), k(keys), v(values), sizes(keys, values) {}
 
-  /// The source of a step of the schedule.
+  /// Returns the source of a step of the schedule.
   int source(int step) const { return members.before(step); }
-  /// All keys of a member.
+  /// Returns all keys of a member.
   KeyBundle bundle_of(int member) const;
-  /// The keys of a step that queries here see.
+  /// Returns the keys of a step that queries here see.
   KeyBundle seen_in(int step) const;
   /// Returns those of this member's keys that the queries of `member` see.
   KeyBundle requested_by(int member) const;
-  /// The sizes of what the other members want of this one, by member.
+  /// Returns the sizes of what the other members want of this one, by member.
   std::vector<std::int64_t> requested_sizes() const;
-  /// The most that a member has.
+  /// Returns the most elements that a member has.
   std::int64_t longest() const;
-  /// Memory that peers can read.
+  /// Returns memory that peers can read.
   Tensor flat(std::int64_t numel, DType dtype) const;
   /// This member's own keys in a flat tensor of at least `numel` elements.
   Tensor packed(std::int64_t numel) const;
@@ -78,8 +79,8 @@ struct ExchangePart {
   KeyBundle bundle(const std::function<planner::IndexRanges(const RowGroup&)>& keys_of) const;
 };
 
-/// Where the bundles of the steps lie in one flat tensor: by source, in rank order. The own one is
-/// empty.
+/// The bundles of the steps lie at these places in one flat tensor: by source, in rank order. The
+/// own one is empty.
 class StepPlaces {
  public:
   explicit StepPlaces(const ExchangePart& part);

@@ -19,11 +19,11 @@ struct KeyGrads {
 class GradientReturn {
  public:
   virtual ~GradientReturn() = default;
-  /// Zeros in float32 with the shapes of the blocks of step `step`, to add to.
+  /// Returns zeros in float32 with the shapes of the blocks of step `step`, to add to.
   virtual std::vector<KeyBlock> open(int step) = 0;
-  /// What was opened last is complete.
+  /// Says that the step that was opened last is complete.
   virtual void close() = 0;
-  /// Waits; the gradients of this rank's keys and values.
+  /// Waits, and returns the gradients of this rank's keys and values.
   virtual KeyGrads finish() = 0;
 };
 

@@ -23,17 +23,17 @@ class HeadExchange {
   HeadExchange(const SequencePlan& plan, Collectives& collectives)
       : plan_(plan), collectives_(collectives) {}
 
-  /// From x [B,H,n,E], this rank's places, to [B,h,N,E]: the heads of this rank, h of them, at the
-  /// places of all neighbours in rank order. `places`: n of every rank.
+  /// Goes from x [B,H,n,E], this rank's places, to [B,h,N,E]: the heads of this rank, h of them, at
+  /// the places of all neighbours in rank order. `places`: n of every rank.
   Tensor to_heads(const Tensor& x, const HeadLists& lists,
                   const std::vector<std::int64_t>& places) const;
-  /// The way back, to [B,heads,n,E]: where several ranks have a head, their values are added in
-  /// rank order.
+  /// Goes the way back, to [B,heads,n,E]: where several ranks have a head, their values are added
+  /// in rank order.
   Tensor to_places(const Tensor& y, const HeadLists& lists, const std::vector<std::int64_t>& places,
                    std::int64_t heads) const;
 
  private:
-  /// The place of this rank among its neighbours.
+  /// Returns the place of this rank among its neighbours.
   std::size_t own() const { return static_cast<std::size_t>(plan_.rank % plan_.neighbours); }
 
   const SequencePlan& plan_;

@@ -12,11 +12,11 @@
 
 namespace meshloom::parallel {
 
-/// Positions in device memory, made once for the layers of a pass, which ask for the same ones.
-/// Used by the thread of one engine.
+/// KeptPositions holds positions in device memory, made once for the layers of a pass, which ask
+/// for the same ones. Used by the thread of one engine.
 class KeptPositions {
  public:
-  /// int64 [n]: the elements of the ranges.
+  /// Returns int64 [n]: the elements of the ranges.
   Tensor of(ExecutionContext& context, const planner::IndexRanges& ranges);
 
  private:
@@ -27,13 +27,13 @@ class KeptPositions {
   std::vector<Entry> entries_;  ///< the latest last
 };
 
-/// kAttention with the role kKeys, without a gradient: o [B,H,n,Dv] in q's dtype and lse [B,H,n] in
-/// float32, the same on all ranks. Each attends to its own keys, which may be none; its result and
-/// lse, in float32, go to all others in one all_gather and are merged in rank order. Queries need
-/// not travel, since every rank has them.
+/// Computes kAttention with the role kKeys, without a gradient: o [B,H,n,Dv] in q's dtype and lse
+/// [B,H,n] in float32, the same on all ranks. Each attends to its own keys, which may be none; its
+/// result and lse, in float32, go to all others in one all_gather and are merged in rank order.
+/// Queries need not travel, since every rank has them.
 std::vector<Tensor> attend_to_kept_keys(const LocalCall& call, KeptPositions& positions);
-/// kAttentionRows with the role kKeys: the same for one query of each row and the keys of that row,
-/// with one all_gather for all rows, each of which has the bits that it has alone.
+/// Computes kAttentionRows with the role kKeys: the same for one query of each row and the keys of
+/// that row, with one all_gather for all rows, each of which has the bits that it has alone.
 std::vector<Tensor> attend_rows_to_kept_keys(const LocalCall& call);
 
 }  // namespace meshloom::parallel

@@ -9,14 +9,14 @@
 
 namespace meshloom::parallel {
 
-/// Keys and values (or their gradients) for the rows of one group: [count,Hkv,n,D] and
-/// [count,Hkv,n,Dv]. The positions of the keys are `keys`; n may be 0.
+/// KeyBlock holds keys and values (or their gradients) for the rows of one group: [count,Hkv,n,D]
+/// and [count,Hkv,n,Dv]. The positions of the keys are `keys`; n may be 0.
 struct KeyBlock {
   Tensor k, v;
   planner::IndexRanges keys;
 };
 
-/// The sizes of keys and values that do not depend on the rank.
+/// KeySizes holds the sizes of keys and values that do not depend on the rank.
 struct KeySizes {
   std::int64_t heads, dims, dims_v;
 
@@ -24,7 +24,7 @@ struct KeySizes {
       : heads(k.size(1)), dims(k.size(3)), dims_v(v.size(3)) {}
 };
 
-/// For each group its keys, then its values, one group after the other.
+/// A KeyBundle has for each group its keys, then its values, one group after the other.
 class KeyBundle {
  public:
   /// `keys`: positions by group.
@@ -32,7 +32,7 @@ class KeyBundle {
             std::vector<planner::IndexRanges> keys);
 
   std::int64_t numel() const { return numel_; }
-  /// The blocks of a bundle that begins at element `base` of a flat tensor: views.
+  /// Returns the blocks of a bundle that begins at element `base` of a flat tensor: views.
   std::vector<KeyBlock> blocks(const Tensor& flat, std::int64_t base) const;
 
  private:
@@ -43,17 +43,18 @@ class KeyBundle {
   std::int64_t numel_ = 0;
 };
 
-/// Views of all of a rank's own keys k [B,Hkv,n,D] and values v [B,Hkv,n,Dv], by group.
+/// Returns views of all of a rank's own keys k [B,Hkv,n,D] and values v [B,Hkv,n,Dv], by group.
 std::vector<KeyBlock> own_blocks(const SequencePlan& plan, const Tensor& k, const Tensor& v);
-/// The keys of `all` at positions `keys`: a view if they lie there in one piece, else a copy.
+/// Returns the keys of `all` at positions `keys`: a view if they lie there in one piece, else a
+/// copy.
 KeyBlock some_keys(const KeyBlock& all, const planner::IndexRanges& keys);
-/// One behind the other; they have the same rows. A block alone stays what it is.
+/// Joins bundles one behind the other; they have the same rows. A block alone stays what it is.
 KeyBlock join_keys(const std::vector<KeyBlock>& blocks);
 /// Copies into `some` those keys of `all` that it names, group by group; they have the same rows.
 void copy_keys(const std::vector<KeyBlock>& some, const std::vector<KeyBlock>& all);
 /// Adds `some` to those keys of `all` that it names.
 void add_keys(const std::vector<KeyBlock>& all, const std::vector<KeyBlock>& some);
-/// y += x, element by element.
+/// Computes y += x, element by element.
 void add_into(const Tensor& y, const Tensor& x);
 
 }  // namespace meshloom::parallel

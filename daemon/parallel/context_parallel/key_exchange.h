@@ -18,7 +18,7 @@ class KeyExchange {
   virtual ~KeyExchange() = default;
   /// Waits for the keys of step `step` of the schedule: one block per row group.
   virtual std::vector<KeyBlock> take(int step) = 0;
-  /// Nothing that was taken is read any more.
+  /// Says that nothing that was taken is read any more.
   virtual void release() {}
   /// Waits until nobody reads this rank's keys any more.
   virtual void close() {}

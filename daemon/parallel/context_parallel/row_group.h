@@ -11,8 +11,8 @@
 
 namespace meshloom::parallel {
 
-/// Rows [first, first + count) of the local batch, which are attended to by one call of the kernel:
-/// all of them, or one if rows differ in their order or in their documents.
+/// RowGroup names rows [first, first + count) of the local batch, which are attended to by one call
+/// of the kernel: all of them, or one if rows differ in their order or in their documents.
 struct RowGroup {
   std::int64_t first = 0, count = 0;
   std::vector<planner::SequencePart> parts;     ///< by member
@@ -21,9 +21,10 @@ struct RowGroup {
   std::shared_ptr<const planner::DocumentRow> documents;  ///< of the whole sequence; null: none
 };
 
-/// The elements of the ranges, one by one.
+/// Returns the elements of the ranges, one by one.
 std::vector<std::int64_t> elements(const planner::IndexRanges& ranges);
-/// The rows of a group of x [B,...]: a view. A dim of size 1 that stands for all rows stays.
+/// Returns the rows of a group of x [B,...]: a view. A dim of size 1 that stands for all rows
+/// stays.
 Tensor rows_of(const Tensor& x, const RowGroup& group);
 
 }  // namespace meshloom::parallel

@@ -34,8 +34,9 @@ struct SequencePlan {
   bool bias_by_query = false;  ///< a rank has the rows of a bias that belong to its queries
 };
 
-/// The plans of the attention calls of an engine: one for all layers and passes of a batch that
-/// have the same layouts, mask and documents. One with documents goes once nobody holds their rows.
+/// SequencePlanCache holds the plans of the attention calls of an engine: one for all layers and
+/// passes of a batch that have the same layouts, mask and documents. One with documents goes once
+/// nobody holds their rows.
 class SequencePlanCache {
  public:
   /// `rotate`: how keys come (BlockPositions).
@@ -49,11 +50,11 @@ class SequencePlanCache {
                                            int neighbours);
   planner::Rotate rotate() const { return rotate_; }
   DocumentReader& documents() { return documents_; }
-  /// How many plans were made.
+  /// Returns how many plans were made.
   std::int64_t made() const { return made_; }
 
  private:
-  /// What a plan depends on.
+  /// A plan depends on these.
   struct Key {
     planner::SpecPtr queries, keys, bias;
     std::vector<int> coordinates;

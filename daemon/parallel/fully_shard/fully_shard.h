@@ -53,10 +53,10 @@ class FullyShard final : public DataParallel {
   void take_part_forward() override;
   void sum_gradients() override;
 
-  /// Forward over and over, for generation: as in begin_forward, but the root stays gathered until
-  /// end_generation, as do the first blocks that together fit into `keep_bytes` (the same on every
-  /// rank; all of them without reshard_after_forward). The others are gathered again in every pass,
-  /// one ahead, the first of them already during the pass before.
+  /// Begins forwards over and over, for generation: as in begin_forward, but the root stays
+  /// gathered until end_generation, as do the first blocks that together fit into `keep_bytes` (the
+  /// same on every rank; all of them without reshard_after_forward). The others are gathered again
+  /// in every pass, one ahead, the first of them already during the pass before.
   void begin_generation(std::int64_t keep_bytes) override;
   void next_pass() override;
   /// Does the gathers of the rest of a pass.
@@ -88,7 +88,7 @@ class FullyShard final : public DataParallel {
   std::size_t unit_index(const std::string& parameter_name);
   void set_hooks();
   void use(std::size_t unit);
-  /// False if the pass has no more.
+  /// Returns false if the pass has no more.
   bool start_next_gather();
   bool gather_in_flight() const;
   void on_ready(std::size_t unit);
@@ -96,7 +96,7 @@ class FullyShard final : public DataParallel {
   void finish_oldest();
   void visit_rest();
   void release_all();
-  /// Each of the two: a step of what is left of backward; false if it has to wait.
+  /// Each of the two makes a step of what is left of backward; false if it has to wait.
   bool step_gathers();
   bool step_reductions();
   void finish_step();

@@ -13,7 +13,7 @@ using planner::ShardPolicy;
 using planner::unit_of;
 
 struct FullyShardOptions : planner::ShardOptions {
-  /// Whether a block's parameters are freed between forward and backward and gathered again.
+  /// If true, a block's parameters are freed between forward and backward and gathered again.
   bool reshard_after_forward = true;
 };
 

@@ -15,7 +15,8 @@
 
 namespace meshloom::parallel {
 
-/// A parameter that is sharded: the leaf that the model computes with and this rank's shard of it.
+/// ShardedParameter is a parameter that is sharded: the leaf that the model computes with and this
+/// rank's shard of it.
 struct ShardedParameter {
   std::string name;
   Tensor full;          ///< the model's leaf; its storages (value and gradient) come and go
@@ -25,8 +26,8 @@ struct ShardedParameter {
   bool trained = true;  ///< false: the leaf requires no gradient, and the shard has none either
 };
 
-/// Four different groups: in each of them the order of collectives is fixed, between them it is
-/// not.
+/// FullyShardGroups names four different groups: in each of them the order of collectives is fixed,
+/// between them it is not.
 struct FullyShardGroups {
   comm::ProcessGroup* gather;    ///< over which parameters are sharded: their values
   comm::ProcessGroup* reduce;    ///< the same ranks: their gradients
@@ -52,7 +53,7 @@ class ShardUnit {
   void seal();
 
   const std::string& name() const { return name_; }
-  /// Parameters that are trained.
+  /// Returns the parameters that are trained.
   std::size_t trained() const { return trained_; }
   std::vector<ShardedParameter>& parameters() { return parameters_; }
 
@@ -81,18 +82,18 @@ class ShardUnit {
   void start_replicas();
   /// Waits for the sums over the replicas.
   void finish_replicas();
-  /// By parameter: whether this rank has had a gradient of it since start_reduce(true); true of
-  /// frozen ones.
+  /// Returns, by parameter, whether this rank has had a gradient of it since start_reduce(true);
+  /// true of frozen ones.
   const std::vector<bool>& had_gradients() const { return has_grad_; }
 
-  /// Memory of the values while they are gathered, gaps included.
+  /// Returns the bytes of the values while they are gathered, gaps included.
   std::int64_t full_bytes() const {
     return of_values_.full_elements * static_cast<std::int64_t>(dtype_size(dtype_));
   }
 
  private:
-  /// Where parameters lie in flat buffers, in elements: all of them for values, those that are
-  /// trained for gradients. Both are the same if none is frozen.
+  /// The layout says where parameters lie in flat buffers, in elements: all of them for values,
+  /// those that are trained for gradients. Both are the same if none is frozen.
   struct Layout {
     std::int64_t full_elements = 0;
     std::vector<std::int64_t> offsets;  ///< by parameter: of the full tensor
@@ -106,13 +107,13 @@ class ShardUnit {
   planner::ShardRange range(const ShardedParameter& parameter, int rank) const;
   Shape shard_shape(const ShardedParameter& parameter, int rank) const;
   std::int64_t shard_size(const ShardedParameter& parameter, int rank) const;
-  /// Rank's part of the full tensor in a flat buffer of full tensors.
+  /// Returns this rank's part of the full tensor in a flat buffer of full tensors.
   TensorView part(const Tensor& flat, const Layout& layout, const ShardedParameter& parameter,
                   int rank) const;
   /// This rank's shard in a flat buffer of shards.
   TensorView shard_part(const Tensor& flat, const Layout& layout,
                         const ShardedParameter& parameter) const;
-  /// Whether shards travel without packing.
+  /// Tells whether shards travel without packing.
   bool direct(const ShardedParameter& parameter) const;
   std::vector<TensorView> packed_parts(const Tensor& packed, const Layout& layout) const;
   void unpack_values();

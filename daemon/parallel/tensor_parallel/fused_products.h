@@ -14,7 +14,8 @@
 
 namespace meshloom::parallel {
 
-/// The symmetric memory of the ranks that styles act along. Both outlive what is fused over them.
+/// FusedGroup is the symmetric memory of the ranks that styles act along. Both outlive what is
+/// fused over them.
 class FusedGroup {
  public:
   explicit FusedGroup(comm::ProcessGroup& group) : group_(group) {}
@@ -24,9 +25,9 @@ class FusedGroup {
 
   /// Every rank of the group calls it. Empty, or on all ranks why they do not share memory.
   std::string enable();
-  /// enable() was called, and gave nothing to say.
+  /// Tells whether enable() was called, and gave nothing to say.
   bool is_enabled() const { return symmetric_ != nullptr; }
-  /// is_enabled().
+  /// Returns the group's memory; it is there if is_enabled().
   comm::SymmetricGroup& symmetric() { return *symmetric_; }
 
  private:
@@ -42,13 +43,14 @@ struct FusedSettings {
   bool gather_again = false;
 };
 
-/// One rank's products of a gathered input with the weights of several layers, in one gather. Each
-/// layer is called once with the same tensor, in any order; the first call makes all products.
-/// Inputs in another layout than sharded along `dim` alone go the way of the layer's border.
+/// GatheringLinears computes one rank's products of a gathered input with the weights of several
+/// layers, in one gather. Each layer is called once with the same tensor, in any order; the first
+/// call makes all products. Inputs in another layout than sharded along `dim` alone go the way of
+/// the layer's border.
 class GatheringLinears {
  public:
   GatheringLinears(const StyleMesh& mesh, const FusedSettings& settings, int dim);
-  /// A layer with its border, in the order of `product`'s numbers.
+  /// Adds a layer with its border, in the order of `product`'s numbers.
   void add(const nn::Linear& linear, Boundary border);
 
   Tensor product(std::size_t layer, const Tensor& input, ops::Activation activation);
@@ -69,7 +71,8 @@ class GatheringLinears {
   Tensor input_;  ///< of products that were not taken yet
 };
 
-/// The summed and scattered product of a layer sharded by input features, its bias added once.
+/// ScatteringLinear computes the summed and scattered product of a layer sharded by input features,
+/// its bias added once.
 class ScatteringLinear {
  public:
   ScatteringLinear(const StyleMesh& mesh, const FusedSettings& settings, const nn::Linear& linear,

@@ -30,11 +30,11 @@ struct FusionSite {
   int dim = 0;                       ///< of the tensor that is gathered or scattered along
 };
 
-/// The sites that a plan fuses, always or where the table says so. A site can be: styles act along
-/// one mesh dim; a linear layer sharded by output features takes an input that is sharded by a dim
-/// other than the features, itself or (all such layers directly inside) by a module that gathers
-/// for them; or a layer sharded by input features gives a result that is sharded so. A layer that
-/// every rank computes whole, and one with several styles, is none.
+/// Returns the sites that a plan fuses, always or where the table says so. A site can be: styles
+/// act along one mesh dim; a linear layer sharded by output features takes an input that is sharded
+/// by a dim other than the features, itself or (all such layers directly inside) by a module that
+/// gathers for them; or a layer sharded by input features gives a result that is sharded so. A
+/// layer that every rank computes whole, and one with several styles, is none.
 ///
 /// Throws InvalidArgument for a choice whose pattern names no module, for kForce where nothing can
 /// be, with what is missing, and for gather_again where nothing is gathered on the way.

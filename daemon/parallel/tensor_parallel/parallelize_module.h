@@ -25,7 +25,7 @@ struct ParallelizeOptions {
   FusedGroup* fused = nullptr;
 };
 
-/// What became of a plan.
+/// The report says what became of a plan.
 struct ParallelizeReport {
   /// One text for each pattern that matched nothing, naming near misses, and one for an empty plan.
   std::vector<std::string> warnings;
@@ -46,8 +46,8 @@ ParallelizeReport parallelize_module(nn::Module& root, const StyleMesh& mesh,
                                      const planner::StylePlan& plan,
                                      const ParallelizeOptions& options = {});
 
-/// What parallelize_module would throw or report along such dims; nothing is changed, and there
-/// need be no such ranks.
+/// Returns or throws what parallelize_module would report or throw along such dims; nothing is
+/// changed, and there need be no such ranks.
 ParallelizeReport check_styles(nn::Module& root, const planner::StyleDims& dims,
                                const planner::StylePlan& plan);
 

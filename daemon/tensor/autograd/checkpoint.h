@@ -21,7 +21,7 @@
 
 namespace meshloom::autograd {
 
-/// What a running segment collects (first run) or gets back (second run).
+/// A running segment collects this (first run) or gets it back (second run).
 class CheckpointFrame {
  public:
   explicit CheckpointFrame(bool keep_attention) : keep_attention_(keep_attention) {}
@@ -30,7 +30,7 @@ class CheckpointFrame {
   void note_leaf(const Tensor& tensor);
   const std::vector<Tensor>& leaves() const { return leaves_; }
 
-  /// Output and lse of an attention op.
+  /// Attention holds output and lse of an attention op.
   struct Attention {
     Tensor o, lse;
   };

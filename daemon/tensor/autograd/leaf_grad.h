@@ -18,11 +18,11 @@ class LeafGrad {
         shape_(shape),
         dtype_(dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32) {}
 
-  /// Undefined while nothing was accumulated since the last clear.
+  /// Returns the gradient; undefined while nothing was accumulated since the last clear.
   Tensor value() const { return has_value_ ? buffer_ : Tensor(); }
   bool has_value() const { return has_value_; }
-  /// float32 (float64 of a float64 leaf), contiguous, shape of the leaf; made if missing.
-  /// Contents are undefined unless has_value().
+  /// Returns the gradient's memory, float32 (float64 of a float64 leaf), contiguous, shape of the
+  /// leaf; made if missing. Contents are undefined unless has_value().
   const Tensor& buffer();
   /// Replaces the buffer; throws InvalidArgument unless it is contiguous, of the shape and dtype
   /// above, and FailedPrecondition while a gradient is held.
@@ -37,13 +37,14 @@ class LeafGrad {
     buffer_ = {};
   }
 
-  /// Called by backward() as soon as this leaf's last contribution of that backward has arrived.
+  /// Sets what is called by backward() as soon as this leaf's last contribution of that backward
+  /// has arrived.
   void set_ready_hook(std::function<void()> hook) { ready_hook_ = std::move(hook); }
   void notify_ready() const {
     if (ready_hook_) ready_hook_();
   }
 
-  /// Contributions that running backwards still owe; kept by them.
+  /// Returns the number of contributions that running backwards still owe; kept by them.
   int pending() const { return pending_; }
   void add_pending(int contributions) { pending_ += contributions; }
 

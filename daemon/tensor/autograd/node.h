@@ -13,7 +13,7 @@
 
 namespace meshloom::autograd {
 
-/// Where the gradient of one input goes: another node's output, a leaf, or nowhere.
+/// The gradient of one input goes along an edge: to another node's output, a leaf, or nowhere.
 struct Edge {
   std::shared_ptr<Node> node;
   int output_index = 0;
@@ -22,21 +22,21 @@ struct Edge {
   bool wanted() const { return node != nullptr || leaf != nullptr; }
 };
 
-/// Where a tensor's gradient goes (that of its local tensor if it has a layout).
+/// Returns the edge that a tensor's gradient takes (that of its local tensor if it has a layout).
 Edge edge_of(const Tensor& tensor);
 
-/// What a node writes its results to during backward.
+/// A node writes its results to a sink during backward.
 class GradSink {
  public:
   virtual ~GradSink() = default;
-  /// False if nobody asks for input i's gradient: skip computing it.
+  /// Returns false if nobody asks for input i's gradient: skip computing it.
   virtual bool wants(int input) const = 0;
   /// Hands over the gradient of input i (shape of that input, any strides), at most once per input.
   virtual void emit(int input, Tensor grad) = 0;
 
-  /// A leaf's own float32 buffer (float64 of a float64 leaf), so that kernels add into it directly:
-  /// `accumulate` false means it holds nothing yet and is to be overwritten. nullopt if input i
-  /// is not a leaf (use emit).
+  /// LeafBuffer is a leaf's own float32 buffer (float64 of a float64 leaf), so that kernels add
+  /// into it directly: `accumulate` false means it holds nothing yet and is to be overwritten.
+  /// nullopt if input i is not a leaf (use emit).
   struct LeafBuffer {
     TensorView view;
     bool accumulate;
@@ -49,8 +49,8 @@ class GradSink {
 using TensorRefs = std::initializer_list<const Tensor*>;
 using OutputRefs = std::initializer_list<Tensor*>;
 
-/// One recorded op. Subclasses hold what backward needs (saved tensors as detached handles: a saved
-/// output that kept its grad_fn would keep its own node alive for ever).
+/// Node is one recorded op. Subclasses hold what backward needs (saved tensors as detached handles:
+/// a saved output that kept its grad_fn would keep its own node alive for ever).
 class Node {
  public:
   Node() = default;
@@ -69,7 +69,8 @@ class Node {
   int output_count() const { return output_count_; }
   /// It ran, and what it saved is gone.
   bool released() const { return released_; }
-  /// Order of recording: a node's inputs always have smaller numbers.
+  /// Returns the node's place in the order of recording: a node's inputs always have smaller
+  /// numbers.
   std::uint64_t sequence() const { return sequence_; }
 
  private:
@@ -88,9 +89,9 @@ class Node {
   std::size_t task_ = 0;
 };
 
-/// True if any input requires a gradient and its context records. Every op asks this for all of
-/// its inputs, also when recording is off: that is how a checkpoint learns which leaves its segment
-/// uses. If an input requires a gradient it is a poll point too: forward has one per op.
+/// Returns true if any input requires a gradient and its context records. Every op asks this for
+/// all of its inputs, also when recording is off: that is how a checkpoint learns which leaves its
+/// segment uses. If an input requires a gradient it is a poll point too: forward has one per op.
 bool should_record(TensorRefs inputs);
 bool should_record(std::span<const Tensor> inputs);
 /// Links node's edges to inputs and makes node the grad_fn of outputs.

@@ -21,7 +21,8 @@ struct SdpaOptions {
   bool enable_gqa = false;   ///< Hq may be a multiple of Hkv
   Tensor bias = {};          ///< float, broadcastable to [B,Hq,Sq,Skv]; may require a gradient
   Tensor document_ids = {};  ///< int64 [B,S]; Sq == Skv
-  /// What document_ids say, for attention that is planned over ranks; null: it reads them there.
+  /// The rows say what document_ids say, for attention that is planned over ranks; null: it reads
+  /// them there.
   std::shared_ptr<const planner::DocumentRows> document_rows = nullptr;
   float dropout_p = 0.0f;
   PhiloxStream dropout_random = {};
@@ -39,14 +40,14 @@ struct SdpaResult {
 SdpaResult scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                         const SdpaOptions& = {});
 
-/// The keys and values of one batch row.
+/// KeyValue holds the keys and values of one batch row.
 struct KeyValue {
   Tensor k, v;  ///< [1,Hkv,L,D], [1,Hkv,L,Dv]
 };
-/// Attention of one query of each batch row over keys and values of its own: row b of q [B,Hq,1,D]
-/// sees all of rows[b], Hq a multiple of Hkv, lengths L of any kind from 1 on. Each row of the
-/// result [B,Hq,1,Dv] has the bits that scaled_dot_product_attention of it alone gives. No gradient
-/// is recorded. Throws InvalidArgument naming what does not fit.
+/// Computes attention of one query of each batch row over keys and values of its own: row b of q
+/// [B,Hq,1,D] sees all of rows[b], Hq a multiple of Hkv, lengths L of any kind from 1 on. Each row
+/// of the result [B,Hq,1,Dv] has the bits that scaled_dot_product_attention of it alone gives. No
+/// gradient is recorded. Throws InvalidArgument naming what does not fit.
 Tensor attention_of_rows(const Tensor& q, std::span<const KeyValue> rows, double scale = 0.0);
 
 /// Rotates x [B,H,S,D]; cos and sin float32 [positions, D/2]; positions int64 [B,S] or undefined:
@@ -54,7 +55,7 @@ Tensor attention_of_rows(const Tensor& q, std::span<const KeyValue> rows, double
 Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin, const Tensor& positions = {},
             std::int64_t position_offset = 0);
 
-/// ALiBi slopes for `heads` heads (Press, Smith, Lewis, "Train Short, Test Long", 2022).
+/// Returns ALiBi slopes for `heads` heads (Press, Smith, Lewis, "Train Short, Test Long", 2022).
 std::vector<float> alibi_slopes(int heads);
 
 }  // namespace meshloom::ops

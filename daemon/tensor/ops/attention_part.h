@@ -7,8 +7,8 @@
 
 namespace meshloom::ops {
 
-/// The part of an attention call that a rank has, as the kernel is told of it. Positions, documents
-/// and the view of the bias are those of a block: whoever runs one adds them.
+/// AttentionPart is the part of an attention call that a rank has, as the kernel is told of it.
+/// Positions, documents and the view of the bias are those of a block: whoever runs one adds them.
 struct AttentionPart {
   Tensor bias;    ///< float32; undefined if there is none
   Tensor slopes;  ///< of this rank's query heads
@@ -18,7 +18,7 @@ struct AttentionPart {
   AttentionPart(const Tensor& q, const SdpaOptions& given, const Dims& place);
 };
 
-/// x [B,H,n,D] without its gradient, its rows dense as kernels want them.
+/// Returns x [B,H,n,D] without its gradient, its rows dense as kernels want them.
 Tensor dense_rows(const Tensor& x);
 /// Returns those of this rank's kv heads [B,h,n,D] that its `count` query heads read: one kv head
 /// per equal number of query heads.

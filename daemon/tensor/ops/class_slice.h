@@ -23,15 +23,16 @@ Tensor slice_places(const Tensor& ids, const planner::IndexRanges& slice,
                     std::optional<std::int64_t> special = std::nullopt,
                     std::int64_t special_place = kernels::kOtherSlice);
 
-/// The exchange between the ranks that hold slices of the classes: every one of them makes one for
-/// the same call and begins as many exchanges, in the same order, for as many rows.
+/// SliceExchange is the exchange between the ranks that hold slices of the classes: every one of
+/// them makes one for the same call and begins as many exchanges, in the same order, for as many
+/// rows.
 class SliceExchange {
  public:
-  /// One exchange in flight.
+  /// Pending is one exchange in flight.
   class Pending {
    public:
-    /// Waits. The rows' lse is then that of all classes, and losses, which came as the slice's
-    /// share, are whole; those of rows whose target is kIgnoredClass are 0.
+    /// Waits for the exchange. The rows' lse is then that of all classes, and losses, which came as
+    /// the slice's share, are whole; those of rows whose target is kIgnoredClass are 0.
     void finish();
 
    private:
@@ -43,9 +44,10 @@ class SliceExchange {
   /// Dim `class_dim` of input `input` of the call is this rank's slice. The call outlives this.
   SliceExchange(const LocalCall& call, int input, int class_dim);
 
-  /// What kernels need to know.
+  /// Returns the slice as kernels take it.
   kernels::ClassSlice slice() const { return {total_}; }
-  /// Classes of the widest slice: work is split by it, so that all ranks exchange equally often.
+  /// Returns the number of classes of the widest slice: work is split by it, so that all ranks
+  /// exchange equally often.
   std::int64_t widest() const { return widest_; }
   /// Sends losses and lse [rows] of the slice, float32 or float64 both; the views stay until
   /// finish(). One all_gather.
@@ -57,8 +59,8 @@ class SliceExchange {
   std::int64_t total_, widest_;
 };
 
-/// Targets as places among the classes that this rank holds, dense, and what kernels need to know
-/// of them.
+/// ClassTargets holds targets as places among the classes that this rank holds, dense, and what
+/// kernels need to know of them.
 struct ClassTargets {
   Tensor places;
   kernels::CrossEntropyOptions options;

@@ -8,7 +8,7 @@
 
 namespace meshloom::ops {
 
-/// One per op that has any.
+/// Returns one implementation per op that has any.
 std::span<const DistributedOp> distributed_ops();
 
 // --- Each beside its op, or (linear and addmm) in bias_once.cpp

@@ -6,8 +6,9 @@
 
 namespace meshloom::ops {
 
-/// weight [V,C], ids int64 any shape -> [ids.., C]. padding_idx rows get no gradient (-1: none). An
-/// id outside [0, V) throws InvalidArgument naming it.
+/// Looks up rows of weight [V,C] by ids, int64 of any shape, and gives [ids.., C] in weight's
+/// floating dtype. padding_idx rows get no gradient (-1: none). An id outside [0, V) throws
+/// InvalidArgument naming it: at once, or at the end of a step that defers checks.
 Tensor embedding(const Tensor& weight, const Tensor& ids, std::int64_t padding_idx = -1);
 
 }  // namespace meshloom::ops

@@ -30,15 +30,15 @@ struct LinearCrossEntropyOptions {
   double grad_scale = 1.0;
 };
 
-/// Sum over counted rows of cross entropy of hidden [..,C] weight^T [V,C] + bias [V] (may be
-/// undefined) against targets [..]. Returns float32 [1] (float64 for float64): sum(losses) *
-/// grad_scale. While recording, the gradients of weights and biases that are leaves are added to
+/// Computes the sum over counted rows of cross entropy of hidden [..,C] weight^T [V,C] + bias [V]
+/// (may be undefined) against targets [..]. Returns float32 [1] (float64 for float64): sum(losses)
+/// * grad_scale. While recording, the gradients of weights and biases that are leaves are added to
 /// their buffers by the forward call itself, so backward must follow, with gradient 1 (else
 /// FailedPrecondition).
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                             const Tensor& targets, const LinearCrossEntropyOptions&);
 
-/// The loss of some rows, and of each.
+/// WeightedLoss holds the loss of some rows, and of each.
 struct WeightedLoss {
   Tensor sum;     ///< [1]
   Tensor losses;  ///< of targets' shape, 0 where a target is ignored; no gradient goes through them
@@ -52,9 +52,9 @@ WeightedLoss weighted_linear_cross_entropy(const Tensor& hidden, const Tensor& w
                                            const Tensor& row_weights,
                                            const LinearCrossEntropyOptions&);
 
-/// The loss of each target, -log p, for targets [..] or [.., K] of hidden [.., C]: float32 (float64
-/// for float64) of targets' shape, 0 where a target is `ignore_index`. Any gradient may come back;
-/// logits are made again for it, chunk by chunk. The values have the bits of
+/// Returns the loss of each target, -log p, for targets [..] or [.., K] of hidden [.., C]: float32
+/// (float64 for float64) of targets' shape, 0 where a target is `ignore_index`. Any gradient may
+/// come back; logits are made again for it, chunk by chunk. The values have the bits of
 /// weighted_linear_cross_entropy's losses.
 Tensor linear_token_losses(const Tensor& hidden, const Tensor& weight, const Tensor& bias,
                            const Tensor& targets, std::int64_t ignore_index = -100);

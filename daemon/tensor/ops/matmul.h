@@ -6,11 +6,13 @@
 
 namespace meshloom::ops {
 
-/// torch.matmul: vectors, matrices and broadcast batches.
+/// Multiplies as torch.matmul does: vectors, matrices and broadcast batches, of one floating dtype,
+/// which the result has too. Throws InvalidArgument naming op, dtypes and shapes for others, as the
+/// two below do.
 Tensor matmul(const Tensor& a, const Tensor& b);
-/// [B,M,K] x [B,K,N], no broadcasting.
+/// Multiplies [B,M,K] by [B,K,N], without broadcasting.
 Tensor bmm(const Tensor& a, const Tensor& b);
-/// input + a b, input broadcast to [M,N].
+/// Computes input + a b for matrices a [M,K] and b [K,N], with input broadcast to [M,N].
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b);
 
 enum class Activation { kNone, kGelu, kGeluTanh };

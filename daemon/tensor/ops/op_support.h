@@ -28,24 +28,26 @@ void check_indices(const char* op, const char* what, const Tensor& x, std::int64
 // --- Views (no gradient is recorded)
 /// The same storage seen through another shape; offset in elements from x's first.
 Tensor alias(const Tensor& x, const Shape& shape, const Strides& strides, std::int64_t offset = 0);
-/// x with size-1 and missing leading dims repeated by strides of 0; the shapes must broadcast.
+/// Returns x with size-1 and missing leading dims repeated by strides of 0; the shapes must
+/// broadcast.
 TensorView broadcast_view(const Tensor& x, const Shape& shape);
-/// [rows, last]: a contiguous tensor with its leading dims folded.
+/// Returns [rows, last]: a contiguous tensor with its leading dims folded.
 TensorView rows_view(const Tensor& x);
 Shape rows_shape(const Shape& shape);
-/// Shape [B,H,S,D] in [B,S,H,D] memory order, so that joining the heads again needs no copy.
+/// Makes an empty tensor of shape [B,H,S,D] in [B,S,H,D] memory order, so that joining the heads
+/// again needs no copy.
 Tensor empty_heads(ExecutionContext& context, const Shape& shape, DType dtype);
 
 // --- Backward
 /// Sums over the dims that broadcasting added or stretched.
 Tensor reduce_to_shape(const Tensor& grad, const Shape& shape);
-/// x converted, or x itself. No gradient is recorded.
+/// Returns x converted, or x itself. No gradient is recorded.
 Tensor converted(const Tensor& x, DType dtype);
-/// float32, float64 for float64: the dtype gradients of parameters are summed in.
+/// Returns float32, float64 for float64: the dtype gradients of parameters are summed in.
 DType accumulation_dtype(DType dtype);
 
-/// Where a kernel writes a parameter's gradient: the leaf's own buffer, or a fresh tensor that
-/// `finish` emits in the parameter's dtype.
+/// A kernel writes a parameter's gradient here: into the leaf's own buffer, or into a fresh tensor
+/// that `finish` emits in the parameter's dtype.
 class ParamGrad {
  public:
   /// An undefined `param` or an input nobody wants gives an undefined view.
@@ -53,7 +55,7 @@ class ParamGrad {
 
   bool wanted() const { return view_.defined(); }
   const TensorView& view() const { return view_; }
-  /// The buffer holds something: add to it.
+  /// Tells whether the buffer holds something: add to it.
   bool accumulate() const { return accumulate_; }
   /// Makes accumulate() true by clearing what holds nothing.
   void clear_if_empty();

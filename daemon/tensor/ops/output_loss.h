@@ -7,12 +7,12 @@
 
 namespace meshloom::ops {
 
-/// hidden [rows, C] and weight [V, C] of one dtype, optional bias [V], targets [K, rows] int64 as
-/// places among the rows of weight. losses [K, rows] get each target's loss, lse [rows], if it is
-/// given, the logarithm of each row's sum of exponentials over all classes (both float32, float64
-/// for float64). dhidden [rows, C] and dweight, dbias (float32, or float64), added to if
-/// `accumulate`, get the gradients of options.grad_scale * sum(row_weights * losses), for K = 1;
-/// undefined ones are not computed.
+/// An OutputLoss has hidden [rows, C] and weight [V, C] of one dtype, optional bias [V], targets
+/// [K, rows] int64 as places among the rows of weight. losses [K, rows] get each target's loss, lse
+/// [rows], if it is given, the logarithm of each row's sum of exponentials over all classes (both
+/// float32, float64 for float64). dhidden [rows, C] and dweight, dbias (float32, or float64), added
+/// to if `accumulate`, get the gradients of options.grad_scale * sum(row_weights * losses), for K =
+/// 1; undefined ones are not computed.
 struct OutputLoss {
   TensorView losses{}, lse{}, dhidden{}, dweight{}, dbias{};
   TensorView hidden{}, weight{}, bias{}, targets{};
@@ -34,7 +34,7 @@ void check_output_loss(const char* name, const Tensor& hidden, const Tensor& wei
 /// gradients, comes from the context's allocator.
 void run_output_loss(ExecutionContext& context, const OutputLoss& loss);
 
-/// What goes back through losses [K, rows] that were computed before, from the lse that they came
+/// These go back through losses [K, rows] that were computed before, from the lse that they came
 /// with. Chunks of logits are made again; nothing is exchanged.
 struct OutputLossBackward {
   TensorView dhidden{}, dweight{}, dbias{};  ///< as in OutputLoss
@@ -48,10 +48,10 @@ struct OutputLossBackward {
 /// Memory as run_output_loss; for K above 1 two more chunks of logits.
 void run_output_loss_backward(ExecutionContext& context, const OutputLossBackward& loss);
 
-/// Target k, rows [begin, begin + count) of a view [K, rows].
+/// Returns target k, rows [begin, begin + count) of a view [K, rows].
 TensorView part_of_target(const TensorView& view, std::int64_t k, std::int64_t begin,
                           std::int64_t count);
-/// Gradients of parameters that no row adds to.
+/// Clears gradients of parameters that no row adds to.
 void clear_unless_added(ExecutionContext& context, const TensorView& dweight,
                         const TensorView& dbias, bool accumulate);
 

@@ -6,6 +6,9 @@
 
 namespace meshloom::ops {
 
+/// Both take a floating tensor of any shape and give one of its shape and dtype, contiguous where
+/// `dim`, which may count from the end, is the last. Throws InvalidArgument naming the op for
+/// another dtype or a dim that x has not.
 Tensor softmax(const Tensor& x, std::int64_t dim);
 Tensor log_softmax(const Tensor& x, std::int64_t dim);
 

@@ -18,11 +18,11 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 
   bool empty() const { return positional.empty() && named.empty(); }
-  /// Levels of values in the deepest of them.
+  /// Returns how many levels of values the deepest of them has.
   int depth() const;
 };
 
-/// Arguments by the parameters of what is called.
+/// Parameters gives arguments by the parameters of what is called.
 class Parameters {
  public:
   /// `names` in order; at most so many are given, the first `required` of them always. `callee` is

@@ -8,7 +8,7 @@
 
 namespace meshloom::text::chat::case_data {
 
-/// Characters first to last, in steps.
+/// Range has characters first to last, in steps.
 struct Range {
   std::uint32_t first, last, step;
 };
@@ -17,7 +17,7 @@ struct Shift {
   std::uint32_t first, last, step;
   std::int32_t distance;
 };
-/// A character whose other case is up to three, 0 where it is fewer.
+/// Expansion is a character whose other case is up to three, 0 where it is fewer.
 struct Expansion {
   std::uint32_t character, to[3];
 };

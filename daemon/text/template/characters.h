@@ -8,7 +8,7 @@
 
 namespace meshloom::text::chat {
 
-/// str.isspace(), which is also \s of its regular expressions.
+/// Computes str.isspace(), which is also \s of its regular expressions.
 bool is_space(char32_t c);
 bool is_lower(char32_t c);
 bool is_upper(char32_t c);
@@ -18,13 +18,13 @@ bool is_decimal(char32_t c);
 bool is_digit_character(char32_t c);
 bool is_numeric(char32_t c);
 bool is_letter(char32_t c);
-/// Whether repr() shows it as it is.
+/// Tells whether repr() shows it as it is.
 bool is_printable(char32_t c);
 
 /// Appends the upper-case or title-case form, which may be up to three characters.
 void append_upper(char32_t c, std::string& out);
 void append_title(char32_t c, std::string& out);
-/// str.lower(): a sigma at the end of a word has a form of its own.
+/// Computes str.lower(): a sigma at the end of a word has a form of its own.
 std::string lower_case(std::string_view text);
 std::string upper_case(std::string_view text);
 /// Appends the lower-case form of the character that begins at byte `at` of `text`.
@@ -32,12 +32,12 @@ void append_lower(std::string_view text, std::size_t at, std::string& out);
 
 // --- Of text in UTF-8; positions are bytes.
 
-/// The first position from `at` that is no white space.
+/// Returns the first position from `at` that is no white space.
 std::size_t skip_spaces(std::string_view text, std::size_t at);
-/// The text without white space at its end.
+/// Returns the text without white space at its end.
 std::string_view strip_spaces_behind(std::string_view text);
 std::size_t count_characters(std::string_view text);
-/// The position of the character number `index`, which is at most as many as there are.
+/// Returns the position of the character number `index`, which is at most as many as there are.
 std::size_t position_of(std::string_view text, std::size_t index);
 
 }  // namespace meshloom::text::chat

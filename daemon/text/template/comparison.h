@@ -9,22 +9,23 @@
 
 namespace meshloom::text::chat {
 
-/// ==
+/// Tells whether a == b.
 bool equal(Work& work, const Value& a, const Value& b);
-/// a < b; `sign` is that of the operator, for errors. Throws where they have no order.
+/// Tells whether a < b; `sign` is that of the operator, for errors. Throws where they have no
+/// order.
 bool less(Work& work, const Value& a, const Value& b, const char* sign = "<");
-/// a <= b
+/// Tells whether a <= b.
 bool less_or_equal(Work& work, const Value& a, const Value& b, const char* sign = "<=");
-/// item in container
+/// Tells whether the item is in the container.
 bool contains(Work& work, const Value& container, const Value& item);
-/// `is` of Python. Throws where that is a matter of chance there.
+/// Does what Python's `is` does. Throws where that is a matter of chance there.
 bool same_object(Work& work, const Value& a, const Value& b);
 bool truth(Work& work, const Value& value);
 
-/// Equal for equal values. Throws for what is no key of a dict.
+/// Returns a number that is equal for equal values. Throws for what is no key of a dict.
 std::size_t hash_of(Work& work, const Value& value);
 std::size_t hash_of(std::string_view text);
-/// Whether it may be the key of a dict.
+/// Tells whether it may be the key of a dict.
 bool is_hashable(Work& work, const Value& key);
 
 }  // namespace meshloom::text::chat

@@ -15,13 +15,13 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
-  /// One expression; `conditional`: also "a if b else c".
+  /// Parses one expression; `conditional`: also "a if b else c".
   ExpressionPtr expression(bool conditional = true);
-  /// One, or a tuple of several without brackets, which ends before `end`.
+  /// Parses one, or a tuple of several without brackets, which ends before `end`.
   ExpressionPtr expressions(bool conditional = true, std::string_view end = {});
-  /// Filters behind `input`, which may be null; `named`: the first has no | in front.
+  /// Parses filters behind `input`, which may be null; `named`: the first has no | in front.
   ExpressionPtr filters(ExpressionPtr input, bool named);
-  /// What may be assigned to: names, tuples of them and, with `attributes`, namespace.name.
+  /// Parses what may be assigned to: names, tuples of them and, with `attributes`, namespace.name.
   Target target(bool attributes, std::string_view end = {});
   Name name();
 
@@ -54,7 +54,7 @@ class ExpressionParser {
   bool begins_argument() const;
   Target single_target(bool attributes);
 
-  /// Left to right: `next` and operators between.
+  /// Parses left to right: `next` and operators between.
   template <typename Next>
   ExpressionPtr left_to_right(
       std::initializer_list<std::pair<std::string_view, Arithmetic>> operators, Next&& next);

@@ -17,7 +17,7 @@ struct Filter {
 
 /// Returns null where there is none of the name here.
 const Filter* find_filter(std::string_view name);
-/// Whether Jinja has one of the name that this language has not.
+/// Tells whether Jinja has one of the name that this language has not.
 bool is_filter_of_jinja(std::string_view name);
 
 // --- The parts of the table.
@@ -27,7 +27,7 @@ std::span<const Filter> sequence_filters();
 std::span<const Filter> order_filters();
 std::span<const Filter> selection_filters();
 
-/// What gives the attribute "a.b.0" of a value, by the rules of templates; the value itself for
+/// A path gives the attribute "a.b.0" of a value, by the rules of templates; the value itself for
 /// None.
 class AttributePath {
  public:

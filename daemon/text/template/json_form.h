@@ -11,7 +11,7 @@ namespace meshloom::text::chat {
 
 struct JsonOptions {
   bool ensure_ascii = false;
-  /// What a level is indented by; nothing: all on one line.
+  /// A level is indented by this text; nothing: all is on one line.
   std::optional<std::string> indent;
   std::string item_separator = ", ", key_separator = ": ";
   bool sort_keys = false;

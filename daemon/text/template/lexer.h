@@ -40,9 +40,9 @@ struct Token {
   bool is_operator(std::string_view spelling) const { return is(TokenKind::kOperator, spelling); }
 };
 
-/// All tokens of a template, with kEnd behind them: blanks are trimmed as its marks say, and with
-/// trim_blocks and lstrip_blocks, comments left out, raw blocks turned into data. Throws as
-/// SourceText does.
+/// Returns all tokens of a template, with kEnd behind them: blanks are trimmed as its marks say,
+/// and with trim_blocks and lstrip_blocks, comments left out, raw blocks turned into data. Throws
+/// as SourceText does.
 std::vector<Token> read_tokens(const SourceText& source);
 
 }  // namespace meshloom::text::chat

@@ -14,7 +14,7 @@ struct For;
 
 struct Loop {
   Next next_element;
-  /// What it runs over, if that has a length before it is run over.
+  /// The sequence that it runs over has this length, if that is known before it is run over.
   std::optional<std::size_t> known_length;
   std::int64_t index0 = -1;
   Value current, previous;
@@ -35,7 +35,7 @@ struct Loop {
   std::size_t length(Work& work);
 };
 
-/// An attribute (index, last, previtem, ...), or nothing where a loop has no such one.
+/// Returns an attribute (index, last, previtem, ...), or nothing where a loop has no such one.
 std::optional<Value> loop_attribute(Work& work, Loop& loop, std::string_view name);
 
 }  // namespace meshloom::text::chat

@@ -19,11 +19,11 @@ inline constexpr std::size_t kNowhere = std::string_view::npos;
 /// Appends and pays for it.
 void append(Work& work, std::string& out, std::string_view more);
 
-/// The first place of `part` from `from` on; kNowhere where there is none.
+/// Returns the first place of `part` from `from` on; kNowhere where there is none.
 std::size_t find_text(Work& work, std::string_view text, std::string_view part, std::size_t from);
-/// The last place.
+/// Returns the last place of `part`; kNowhere where there is none.
 std::size_t find_last(Work& work, std::string_view text, std::string_view part);
-/// How often it is there, side by side; not empty.
+/// Returns how often `part`, which is not empty, is there side by side.
 std::int64_t count_text(Work& work, std::string_view text, std::string_view part);
 
 /// Returns the text without white space at the ends, or without characters of `characters`.
@@ -37,17 +37,17 @@ std::vector<std::string_view> split(Work& work, std::string_view text,
                                     std::int64_t most, bool from_right);
 std::vector<std::string_view> split_lines(Work& work, std::string_view text, bool keep_ends);
 
-/// `most`: so many places at most; negative: all.
+/// Replaces a text. `most`: so many places at most; negative: all.
 std::string replace(Work& work, std::string_view text, std::string_view what, std::string_view with,
                     std::int64_t most);
 
-/// Each word begins with an upper-case letter, as str.title() and the filter title have it.
+/// Makes each word begin with an upper-case letter, as str.title() and the filter title have it.
 std::string title_case(Work& work, std::string_view text);
 std::string title_filter(Work& work, std::string_view text);
 std::string capitalized(Work& work, std::string_view text);
 std::string swapped_case(Work& work, std::string_view text);
 
-/// Characters [start, stop) in steps, as a slice with bounds that fit the length.
+/// Returns characters [start, stop) in steps, as a slice with bounds that fit the length.
 std::string slice_text(Work& work, std::string_view text, std::size_t length, std::int64_t start,
                        std::int64_t stop, std::int64_t step);
 

@@ -19,7 +19,7 @@ namespace meshloom::text::chat {
 
 using FramePtr = std::shared_ptr<Frame>;
 
-/// Where statements put their text.
+/// Statements put their text into a sink.
 struct Sink {
   std::string text;
   /// Byte ranges of blocks of {% generation %}.
@@ -38,7 +38,7 @@ class Renderer {
   Sink render();
 
  private:
-  /// What happens behind a statement.
+  /// The flow says what happens behind a statement.
   enum class Flow { kNext, kBreak, kContinue };
 
   // --- renderer.cpp: statements
@@ -100,13 +100,13 @@ class Renderer {
   Value value_of(const FilterCall& node, const FramePtr& frame);
   Value value_of(const TestCall& node, const FramePtr& frame);
   bool related(Relation relation, const Value& a, const Value& b);
-  /// The value of a filter of a block whose text is given.
+  /// Returns the value of a filter of a block whose text is given.
   Value filtered(const Expression& filter, const FramePtr& frame, Value text);
 
   Work& work_;
   const Syntax& syntax_;
   const nlohmann::ordered_json& variables_;
-  /// What was read of them so far.
+  /// These are the variables that were read so far.
   std::map<std::string, Value, std::less<>> context_;
   /// The text of the block whose filters are evaluated.
   Value block_text_;

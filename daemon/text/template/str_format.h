@@ -9,8 +9,8 @@
 
 namespace meshloom::text::chat {
 
-/// Fields by number, by name and in order, with attributes and items, !r and !s, and formats of
-/// texts, integers and floats. Formats that are made of fields are refused.
+/// Fills in fields by number, by name and in order, with attributes and items, !r and !s, and
+/// formats of texts, integers and floats. Formats that are made of fields are refused.
 std::string str_format(Work& work, std::string_view format, const Arguments& arguments);
 
 }  // namespace meshloom::text::chat

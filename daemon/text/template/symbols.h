@@ -12,7 +12,7 @@
 
 namespace meshloom::text::chat {
 
-/// How a slot begins.
+/// A slot begins with this.
 enum class Beginning {
   kParameter,  ///< whoever enters the part fills it
   kContext,    ///< what the template is given under the name, or a function
@@ -32,7 +32,7 @@ class Symbols {
   /// Takes over what was read in branches, of which only one runs. Each began as a copy of these.
   void join(const std::vector<Symbols>& branches);
 
-  /// Where a name that was read is held.
+  /// Returns where a name that was read is held.
   Variable variable(const std::string& name) const;
   Scope scope() const;
   std::size_t size() const { return slots_.size(); }

@@ -20,13 +20,13 @@ using ExpressionPtr = std::unique_ptr<Expression>;
 
 // --- Names
 
-/// Where a name is held while the template runs: so many frames further out, in which slot.
+/// A name is held here while the template runs: so many frames further out, in which slot.
 struct Variable {
   int frames = 0;
   int slot = 0;
 };
 
-/// What a frame begins with: each of these slots is loaded, the others hold nothing.
+/// A frame begins with such loads: each of these slots is loaded, the others hold nothing.
 struct Load {
   enum class From { kContext, kOuter };
 
@@ -36,7 +36,7 @@ struct Load {
   std::string name;  ///< in the context: what is given to the template, and functions
 };
 
-/// A part of a template with names of its own.
+/// Scope is a part of a template with names of its own.
 struct Scope {
   int slots = 0;
   std::vector<Load> loads;
@@ -133,7 +133,7 @@ struct NamespaceAttribute {
   Name name;
   std::string attribute;
 };
-/// What is assigned to.
+/// A target is what is assigned to.
 struct Target {
   std::variant<Name, NamespaceAttribute, std::vector<Target>> node;
 };
@@ -182,7 +182,7 @@ struct Parameter {
   Variable variable;
   ExpressionPtr otherwise;  ///< may be null
 };
-/// What macros, and blocks that are given to them, run.
+/// Macros, and blocks that are given to them, run a definition.
 struct MacroDefinition {
   std::string name;  ///< empty for a block
   int line = 1;
@@ -220,7 +220,7 @@ struct Syntax {
   bool marks_generation = false;
 };
 
-/// A macro that was defined while the template runs, and the frame around it.
+/// Macro is a macro that was defined while the template runs, and the frame around it.
 struct Macro {
   const MacroDefinition* definition;
   std::shared_ptr<Frame> frame;

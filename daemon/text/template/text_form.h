@@ -12,12 +12,12 @@ namespace meshloom::text::chat {
 /// Appends str(value). Throws for what Python shows by an address in memory.
 void append_str(Work& work, std::string& out, const Value& value);
 void append_repr(Work& work, std::string& out, const Value& value);
-/// str(value) as a value; a text is itself.
+/// Returns str(value) as a value; a text is itself.
 Value str(Work& work, const Value& value);
-/// The bytes of str(value); `storage` holds them unless it is a text.
+/// Returns the bytes of str(value); `storage` holds them unless it is a text.
 std::string_view str_bytes(Work& work, const Value& value, std::string& storage);
 
-/// The shortest digits that are the number, as Python writes them: 1.0, 1e-05, inf, nan.
+/// Returns the shortest digits that are the number, as Python writes them: 1.0, 1e-05, inf, nan.
 std::string float_repr(double value);
 
 }  // namespace meshloom::text::chat

@@ -45,12 +45,12 @@ class TokenStream {
     return take();
   }
 
-  /// Throws: the current token is not what was expected.
+  /// Throws, since the current token is not what was expected.
   [[noreturn]] void unexpected(std::string_view expected) const {
     source_.refuse(line(), "unexpected {}, expected {}", description(), expected);
   }
 
-  /// One more level of nesting, while it lives.
+  /// Level is one more level of nesting, while it lives.
   class Level {
    public:
     explicit Level(TokenStream& stream) : stream_(stream) {

@@ -30,15 +30,15 @@ struct Macro;
 struct Method;
 struct Frame;
 
-/// A variable that nothing was assigned to; no expression gives it.
+/// Missing is a variable that nothing was assigned to; no expression gives it.
 struct Missing {};
 struct None {};
-/// What Jinja gives for a name, an attribute or an item that there is not.
+/// Jinja gives this for a name, an attribute or an item that there is not.
 struct Undefined {
-  /// Why, for the error of whoever uses it.
+  /// The text says why, for the error of whoever uses it.
   std::shared_ptr<const std::string> why;
 };
-/// Functions that every template may call.
+/// Function lists functions that every template may call.
 enum class Function { kRange, kDict, kNamespace, kRaiseException, kStrftimeNow };
 
 class Value {
@@ -82,9 +82,9 @@ class Value {
   const Macro* macro() const { return object<std::shared_ptr<const Macro>>(); }
   const Method* method() const { return object<std::shared_ptr<const Method>>(); }
 
-  /// An int, or a bool as one.
+  /// Returns an int, or a bool as one.
   std::optional<std::int64_t> integer() const;
-  /// Levels of objects in it, which end at namespaces and macros.
+  /// Returns how many levels of objects it has, which end at namespaces and macros.
   int depth() const;
   /// Returns the name of its type, as Python calls it.
   const char* type_name() const;
@@ -101,8 +101,8 @@ class Value {
 
 using Values = std::vector<Value>;
 
-/// A str: UTF-8. `markup`: what the filters safe and escape give, which escapes what is added to
-/// it.
+/// Text is a str: UTF-8. `markup`: what the filters safe and escape give, which escapes what is
+/// added to it.
 struct Text {
   std::string bytes;
   std::size_t length = 0;  ///< in characters
@@ -112,7 +112,7 @@ struct Text {
   bool is_ascii() const { return length == bytes.size(); }
 };
 
-/// A list or another type with elements in order.
+/// Sequence is a list or another type with elements in order.
 struct Sequence {
   enum class Kind { kList, kTuple, kDictKeys, kDictValues, kDictItems };
 
@@ -122,7 +122,7 @@ struct Sequence {
   std::optional<Budget::Hold> hold;
 };
 
-/// A dict in the order of its keys' first assignments.
+/// Dict is a dict in the order of its keys' first assignments.
 class Dict {
  public:
   using Entry = std::pair<Value, Value>;
@@ -139,8 +139,8 @@ class Dict {
   void hold(Work& work);
 
  private:
-  /// The place of the first entry with the hash that `same` says is the one; its end where there
-  /// is none.
+  /// Returns the place of the first entry with the hash that `same` says is the one; its end where
+  /// there is none.
   template <typename Same>
   std::size_t place_of(Work& work, std::size_t hash, Same&& same) const;
   void enter(std::size_t hash, std::size_t place);
@@ -162,7 +162,8 @@ struct Range {
   std::int64_t at(std::int64_t index) const { return start + index * step; }
 };
 
-/// Elements that are made one by one, once: what filters such as map and select give.
+/// Iterator gives elements that are made one by one, once: what filters such as map and select
+/// give.
 struct Iterator {
   std::function<bool(Value&)> next;
   int depth = 1;
@@ -175,13 +176,14 @@ struct Namespace {
   Value* find(std::string_view name);
 };
 
-/// A method of a value, which may be called.
+/// Method is a method of a value, which may be called.
 struct Method {
   Value self;
   std::string name;
 };
 
-/// What names of a part of a template hold while it runs; names further out are in `parent`.
+/// The names of a part of a template hold these values while it runs; names further out are in
+/// `parent`.
 struct Frame {
   Values slots;
   std::shared_ptr<Frame> parent;
@@ -205,7 +207,7 @@ Value make_dict(Work& work, Dict dict);
 /// `depth` is that of the deepest value it takes its elements from.
 Value make_iterator(Work& work, std::function<bool(Value&)> next, int depth);
 Value make_undefined(std::string why);
-/// A text that belongs to the template.
+/// Makes a text that belongs to the template.
 Value constant_text(std::string bytes);
 
 /// Throws where a value around one of the depth would be too deep.

@@ -30,12 +30,12 @@ class Work {
   /// Throws where so many more bytes than are held now would be too many.
   void check_bytes(std::uint64_t bytes) { budget_.check_bytes(bytes, kPart); }
 
-  /// What Python refuses, too: throws InvalidArgument (TEMPLATE_ERROR).
+  /// Refuses what Python refuses, too: throws InvalidArgument (TEMPLATE_ERROR).
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw_error(fmt::format(format, std::forward<Args>(args)...));
   }
-  /// What Python has and this language has not: throws Unimplemented (NOT_OFFERED).
+  /// Refuses what Python has and this language has not: throws Unimplemented (NOT_OFFERED).
   template <typename... Args>
   [[noreturn]] void not_offered(fmt::format_string<Args...> format, Args&&... args) const {
     throw_not_offered(fmt::format(format, std::forward<Args>(args)...));
@@ -48,7 +48,8 @@ class Work {
   /// Throws InvalidArgument (TEMPLATE_RAISED) with the message of the template.
   [[noreturn]] void raise(const std::string& message) const;
 
-  /// One more level of the template's own nesting (macros that call macros), while it lives.
+  /// Level is one more level of the template's own nesting (macros that call macros), while it
+  /// lives.
   class Level {
    public:
     explicit Level(Work& work) : work_(work) {

@@ -17,7 +17,7 @@
 
 namespace meshloom::train {
 
-/// What renders conversations with a model.
+/// A model's conversations are rendered with these.
 struct ChatOfModel {
   text::ChatTemplateSource source;
   text::NamedTokens named;
@@ -27,8 +27,8 @@ struct ChatOfModel {
 /// before somebody gives a conversation.
 void add_chat(PromptLimits& limits, const std::filesystem::path& folder,
               const text::NamedTokens& named, const text::StopCheck& stop = {});
-/// Where a job has a data.chat.template, that one takes its place, and none does for "none".
-/// `tokenizer` is the folder of the job's tokenizer. Throws as find_chat_source.
+/// Puts a job's data.chat.template, where it has one, in the place of the model's; "none" leaves no
+/// template. `tokenizer` is the folder of the job's tokenizer. Throws as find_chat_source.
 void set_chat_of_job(PromptLimits& limits, const v1::DataConfig& data,
                      const std::filesystem::path& tokenizer, const std::filesystem::path& data_dir);
 /// Does for a job that was submitted what set_chat_of_job does: a template that is gone since is no
@@ -41,7 +41,7 @@ void add_chat_of_job(PromptLimits& limits, const v1::DataConfig& data,
 void carry_chat_of_job(const v1::DataConfig& data, const std::filesystem::path& tokenizer,
                        const std::filesystem::path& data_dir, std::vector<CarriedFile>& carried);
 
-/// The beginning of an answer.
+/// ChatPrompt is the beginning of an answer.
 struct ChatPrompt {
   std::vector<std::int64_t> tokens;
   std::string text;  ///< that they are of
@@ -58,7 +58,7 @@ ChatPrompt chat_prompt(const v1::Conversation& chat, const PromptLimits& limits,
 ChatPrompt user_prompt(const std::string& text, const PromptLimits& limits,
                        const std::string& field, const text::StopCheck& stop = {});
 
-/// What users say in the samples of a job, which are conversations, with the field of each.
+/// Returns what users say in the samples of a job, which are conversations, with the field of each.
 std::vector<std::pair<std::string, std::string>> user_prompts(const v1::SampleConfig& sample);
 
 }  // namespace meshloom::train

@@ -18,7 +18,7 @@ struct ConfigPlace {
   /// Decides with the sizes what run.plan.context_parallel.rotate: auto becomes; 0: all ranks are
   /// on one host.
   int ranks_per_host = 0;
-  /// What run.device may name; a device that is not there is NeedsOtherDevices.
+  /// run.device may name these; a device that is not there is NeedsOtherDevices.
   WorldDevices devices = {};
 
   int ranks_of_host() const { return ranks_per_host == 0 ? world_size : ranks_per_host; }

@@ -18,7 +18,7 @@ struct CudaDevice {
   std::int64_t memory_bytes = 0;  ///< of the device, whoever uses it; 0: not known
 };
 
-/// A host and the ranks that share its devices.
+/// HostDevices is a host and the ranks that share its devices.
 struct HostDevices {
   std::string host;
   int ranks = 1;
@@ -26,17 +26,18 @@ struct HostDevices {
   std::string trouble = {};           ///< why a device is left out; empty: none is
 };
 
-/// The hosts of all ranks, that of rank 0 first. Empty: every rank has a CPU alone.
+/// WorldDevices are the hosts of all ranks, that of rank 0 first. Empty: every rank has a CPU
+/// alone.
 using WorldDevices = std::vector<HostDevices>;
 
-/// A device that a config asks for is not there, or not on every rank.
+/// The error says that a device that a config asks for is not there, or not on every rank.
 class NeedsOtherDevices : public FailedPrecondition {
  public:
   NeedsOtherDevices(const std::string& message, Metadata metadata)
       : FailedPrecondition(message, "NEEDS_OTHER_DEVICES", std::move(metadata)) {}
 };
 
-/// Whether the user left the device to Meshloom.
+/// Tells whether the user left the device to Meshloom.
 bool device_is_auto(const v1::RunConfig& given);
 
 /// Fills in run.device, which becomes "cpu", "cuda" or "cuda:N". Throws InvalidArgument for another
@@ -44,21 +45,21 @@ bool device_is_auto(const v1::RunConfig& given);
 /// several classes, so that their results would differ; both have the metadata "field".
 void resolve_device(v1::RunConfig& config, const WorldDevices& world);
 
-/// What run.device may name beside auto: "cpu", and what every rank has.
+/// Returns what run.device may name beside auto: "cpu", and what every rank has.
 std::vector<std::string> offered_devices(const WorldDevices& world);
 
 // --- By run.device of a resolved config, of which nothing is the CPU, as in those of older daemons
 
-/// What auto is.
+/// Returns the device that auto stands for.
 std::string default_device(const WorldDevices& world);
 
-/// Whether every rank has it, and all of one class.
+/// Tells whether every rank has such a device, and all of one class.
 bool has_device(const WorldDevices& world, const std::string& resolved);
 
-/// Whether it is a device with memory of its own.
+/// Tells whether it is a device with memory of its own.
 bool has_device_memory(const std::string& resolved);
 
-/// The device of a rank. Throws NeedsOtherDevices if the rank's host has none.
+/// Returns the device of a rank. Throws NeedsOtherDevices if the rank's host has none.
 Device device_of_rank(const std::string& resolved, const HostDevices& host, int local_rank);
 
 /// Returns the device of rank 0, which is the CPU if `world` is empty.
@@ -68,7 +69,8 @@ struct UsedDevice {
   CudaDevice device;
   int ranks = 0;  ///< of the host, that share it
 };
-/// What the ranks of a host compute on if it is no CPU. Throws as device_of_rank.
+/// Returns the devices that the ranks of a host compute on; none if that is the CPU. Throws as
+/// device_of_rank.
 std::vector<UsedDevice> used_devices(const std::string& resolved, const HostDevices& host);
 
 }  // namespace meshloom::train

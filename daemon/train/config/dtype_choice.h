@@ -12,16 +12,17 @@
 
 namespace meshloom::train {
 
-/// The names that run.plan.dtype may have beside auto.
+/// Returns the names that run.plan.dtype may have beside auto.
 const std::vector<std::string>& offered_dtypes();
-/// The names that run.export.dtype may have.
+/// Returns the names that run.export.dtype may have.
 const std::vector<std::string>& offered_export_dtypes();
 
-/// run.plan.dtype of a resolved config. Throws InvalidArgument for an unknown name, Unimplemented
-/// for float16.
+/// Returns run.plan.dtype of a resolved config. Throws InvalidArgument for an unknown name,
+/// Unimplemented for float16.
 DType dtype_of(const v1::ParallelPlan& plan);
 
-/// A dtype that weights can be exported in. Throws InvalidArgument for another name.
+/// Returns the dtype of this name, in which weights can be exported. Throws InvalidArgument for
+/// another name.
 DType export_dtype(const std::string& name);
 
 /// Writes out what `auto`, or nothing, means in run.plan.dtype for this model on rank 0's device of
@@ -29,7 +30,7 @@ DType export_dtype(const std::string& name);
 void resolve_dtype(v1::RunConfig& config, const nn::ModelConfig& model,
                    const WorldDevices& devices);
 
-/// Whether the user left the dtype to Meshloom.
+/// Tells whether the user left the dtype to Meshloom.
 bool dtype_is_auto(const v1::ParallelPlan& given);
 
 /// Says what `auto` became and why. Rank 0 calls it.

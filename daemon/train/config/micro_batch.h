@@ -11,7 +11,8 @@
 
 namespace meshloom::train {
 
-/// Samples of the global batch that a rank of dp x fsdp has at most. Of a resolved config.
+/// Returns how many samples of the global batch a rank of dp x fsdp has at most. Of a resolved
+/// config.
 inline std::int64_t rank_share(const v1::RunConfig& resolved) {
   const v1::Mesh& mesh = resolved.mesh();
   const std::int64_t ranks =

@@ -15,12 +15,12 @@ namespace meshloom::train {
 /// InvalidArgument or Unimplemented with the field in the metadata.
 void resolve_mesh_and_plan(v1::RunConfig& config, int world_size);
 
-/// Whether the ranks of cp share the work of each document, which batches must then tell.
+/// Tells whether the ranks of cp share the work of each document, which batches must then tell.
 bool balances_documents(const v1::ParallelPlan& plan);
 
-/// Whether a plan leaves open how keys travel along cp.
+/// Tells whether a plan leaves open how keys travel along cp.
 bool rotate_is_auto(const v1::ParallelPlan& plan);
-/// Whether a plan leaves open which tokens the ranks of cp hold.
+/// Tells whether a plan leaves open which tokens the ranks of cp hold.
 bool balancer_is_auto(const v1::ParallelPlan& plan);
 /// Writes out what auto is in run.plan.context_parallel, if cp has more than one rank: the way of
 /// moving keys, and the balancer if it is that of the model's windows (what auto is otherwise
@@ -34,11 +34,11 @@ void resolve_context_parallel(v1::RunConfig& config, const nn::ModelConfig& mode
 /// InvalidArgument with the field.
 std::vector<std::string> check_plan_fits(const v1::RunConfig& config, const nn::ModelConfig& model);
 
-/// The plan of a resolved config.
+/// Returns the plan of a resolved config.
 planner::ParallelPlan make_plan(const v1::RunConfig& config);
 
-/// Bytes by which ranks of tp exchange what fused products take along, in steps of a resolved
-/// config; 0 without such products.
+/// Returns the bytes by which ranks of tp exchange what fused products take along, in steps of a
+/// resolved config; 0 without such products.
 std::int64_t fused_workspace_of(const v1::RunConfig& config, const nn::ModelConfig& model);
 
 }  // namespace meshloom::train

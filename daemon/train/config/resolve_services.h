@@ -25,7 +25,7 @@ void resolve_sample(v1::RunConfig& config, const nn::ModelConfig& model,
                     const std::filesystem::path& tokenizer, const std::filesystem::path& data_dir,
                     text::TokenizerCache& opened);
 
-/// Whether a job is saved after its last step: also where its config does not say.
+/// Tells whether a job is saved after its last step: also where its config does not say.
 inline bool saves_last(const v1::CheckpointConfig& checkpoint) {
   return !checkpoint.has_last() || checkpoint.last();
 }

@@ -13,12 +13,13 @@
 
 namespace meshloom::train {
 
-/// The declared model as a run is of it that goes on from a checkpoint: where the weights beside
-/// its config.json could untie it, as it was trained, whatever they say now.
+/// Returns the declared model as a run is of it that goes on from a checkpoint: where the weights
+/// beside its config.json could untie it, as it was trained, whatever they say now.
 nn::ModelConfig resumed_model(const DeclaredConfig& declared, const Manifest& checkpoint);
 
 std::string to_json_text(const v1::RunConfig& config);
-/// The other way round; keys that are not known are left out. False for text that is no config.
+/// Reads what to_json_text writes; keys that are not known are left out. False for text that is no
+/// config.
 bool run_config_from_json(const std::string& text, v1::RunConfig* config);
 
 /// Throws FailedPrecondition (CHECKPOINT_MISMATCH) that names the checkpoint as `label` and the

@@ -10,7 +10,7 @@
 
 namespace meshloom::train {
 
-/// What a sequence of a sample begins with. The prompt is one that the model can continue
+/// A sequence of a sample begins with this. The prompt is one that the model can continue
 /// (prompt_tokens).
 struct SampleStart {
   std::vector<std::int64_t> prompt;
@@ -19,7 +19,7 @@ struct SampleStart {
   std::uint64_t drawn_before = 0;
   bool log_probs = false;                    ///< its tokens tell theirs
   std::vector<std::int64_t> turn_ends = {};  ///< of an answer in a conversation (ChatPrompt)
-  // What ends it, as set_ends makes it.
+  // These end the sequence, as set_ends makes them.
   v1::SampleStop stop = {};                   ///< strings for models of 256 bytes alone
   std::vector<std::int64_t> end_tokens = {};  ///< beside those of the model's config
 };

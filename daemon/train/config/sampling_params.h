@@ -26,7 +26,7 @@ struct ChatOfModel;
 /// the parameter's name ("run.sample.params.top_p").
 void resolve_sampling_params(v1::SamplingParams& params, const std::string& where);
 
-/// What a model can continue.
+/// A model can continue prompts within these limits.
 struct PromptLimits {
   std::int64_t vocab_size = 0;      ///< 256: bytes
   std::int64_t context_length = 0;  ///< tokens of the longest prompt; 0: it does not generate
@@ -42,7 +42,7 @@ struct PromptLimits {
   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr;
   std::string no_tokenizer = {};
   bool tokenizer_is_refused = false;  ///< it is known, and larger than any of use (TOKENIZER_LIMIT)
-  /// What renders conversations (chat_prompt.h). Null: nothing does; `no_chat` may say why.
+  /// It renders conversations (chat_prompt.h). Null: nothing does; `no_chat` may say why.
   std::shared_ptr<const ChatOfModel> chat = nullptr;
   std::string no_chat = {};
   text::NamedTokens named_tokens = {};  ///< of the tokenizer, which a template may speak of
@@ -54,7 +54,7 @@ struct PromptLimits {
   std::optional<std::int64_t> beginning = std::nullopt;
   /// run.device of the run's resolved config, where its keys and values are; empty: on the host.
   std::string device = {};
-  /// What to say of a model's weights and config.json to whoever draws from its folder.
+  /// Whoever draws from the model's folder is told these notes on its weights and config.json.
   std::vector<std::string> notes = {};
 
   /// Returns the bytes of keys and values of a sequence of so many tokens.
@@ -75,11 +75,11 @@ PromptLimits prompt_limits(const nn::ModelConfig& config, const v1::RunConfig& r
 void add_tokenizer(PromptLimits& limits, const std::filesystem::path& folder,
                    text::TokenizerCache& opened, const text::StopCheck& stop = {});
 
-/// The tokens to continue, which are given as ids, or as text for a model of bytes or with a
-/// tokenizer, whose template's tokens stand around it. Everything that the model refuses is refused
-/// here. Throws with the field: `where` and "prompt" or "token_ids". A text of many times the bytes
-/// of a context (PROMPT_TOO_LONG) is not encoded. ResourceExhausted (TOKENIZER_LIMIT) where text or
-/// tokenizer are such as to take time or memory without end, and what `stop` throws.
+/// Returns the tokens to continue, which are given as ids, or as text for a model of bytes or with
+/// a tokenizer, whose template's tokens stand around it. Everything that the model refuses is
+/// refused here. Throws with the field: `where` and "prompt" or "token_ids". A text of many times
+/// the bytes of a context (PROMPT_TOO_LONG) is not encoded. ResourceExhausted (TOKENIZER_LIMIT)
+/// where text or tokenizer are such as to take time or memory without end, and what `stop` throws.
 std::vector<std::int64_t> prompt_tokens(const std::string& text,
                                         const google::protobuf::RepeatedField<std::int64_t>& ids,
                                         const PromptLimits& limits, const std::string& where = {},
@@ -94,9 +94,9 @@ std::vector<std::int64_t> rendered_prompt_tokens(const std::string& text,
                                                  const PromptLimits& limits,
                                                  const std::string& field,
                                                  const text::StopCheck& stop = {});
-/// What a sequence without a prompt begins with: the tokens in front of a text by the tokenizer's
-/// template, else `beginning`, else of bytes a line end. `name`, unless it is null, becomes its
-/// name for a note. Throws InvalidArgument for a model that has none of them.
+/// Returns the tokens that a sequence without a prompt begins with: the tokens in front of a text
+/// by the tokenizer's template, else `beginning`, else of bytes a line end. `name`, unless it is
+/// null, becomes its name for a note. Throws InvalidArgument for a model that has none of them.
 std::vector<std::int64_t> beginning_tokens(const PromptLimits& limits, const std::string& where,
                                            std::string* name = nullptr);
 

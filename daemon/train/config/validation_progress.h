@@ -10,8 +10,8 @@
 
 namespace meshloom::train {
 
-/// The loss on run.validation's `set`; empty: on the validation data of run.data. NaN if it was not
-/// evaluated.
+/// Returns the loss on run.validation's `set`; empty: on the validation data of run.data. NaN if it
+/// was not evaluated.
 double validation_loss(const v1::ValidationMetrics& metrics, const std::string& set);
 
 /// Counts a validation for early stopping, if the config has it: better is a loss that is lower
@@ -19,7 +19,7 @@ double validation_loss(const v1::ValidationMetrics& metrics, const std::string& 
 /// changes nothing.
 void count_validation(const v1::RunConfig& config, const v1::ValidationMetrics& metrics,
                       v1::ValidationProgress* progress);
-/// Why early stopping ends the job now; empty: it does not.
+/// Returns why early stopping ends the job now; empty: it does not.
 std::string early_stop_reason(const v1::RunConfig& config, const v1::ValidationProgress& progress);
 
 /// Adds the checkpoint of a step that was validated to those that checkpoint.keep_best keeps.
@@ -27,7 +27,7 @@ std::string early_stop_reason(const v1::RunConfig& config, const v1::ValidationP
 bool add_best(const v1::RunConfig& config, const v1::ValidationMetrics& metrics,
               v1::ValidationProgress* progress);
 
-/// Whether early stopping of two configs goes by the same losses.
+/// Tells whether early stopping of two configs goes by the same losses.
 bool counts_alike(const v1::RunConfig& a, const v1::RunConfig& b);
 
 /// The validations behind those of `progress`, which are of `before`, go by `after`, of the same

@@ -25,7 +25,7 @@ class BatchLoader {
   const BatchPlan& plan() const { return plan_; }
   const Dataset& dataset() const { return *dataset_; }
 
-  /// The dataset's sample at place `g` of the training.
+  /// Returns the dataset's sample at place `g` of the training.
   std::int64_t sample_at(std::int64_t g) const;
   /// This rank's micro batches of the global batch that begins at place `position`, limited to
   /// `limit` samples (evaluation of what is left; global_batch_size otherwise).

@@ -20,7 +20,8 @@ struct BatchPlan {
 
   std::int64_t global_micro_batch() const { return micro_batch_size * ranks; }
   std::int64_t micro_batches() const { return divide_up(global_batch_size, global_micro_batch()); }
-  /// Samples of the global batch.
+  /// Returns the samples of the global batch that a rank has in a micro batch, by their places in
+  /// it.
   planner::ShardRange of(std::int64_t micro_batch, std::int64_t rank) const {
     const std::int64_t begin = micro_batch * global_micro_batch();
     const std::int64_t end = std::min(begin + global_micro_batch(), global_batch_size);

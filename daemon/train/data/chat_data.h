@@ -28,20 +28,20 @@ namespace meshloom::train {
 void resolve_chat(v1::DataConfig& data, const RunFiles& files, const std::string& field,
                   base::Disk& disk = base::own_disk());
 
-/// What data.chat.template says: a file below data_dir, if it ends in .jinja, else the name of a
-/// template of the tokenizer's folder, which is empty for bytes; "default" where it says nothing.
-/// Nothing for "none", and where it says nothing and the folder has no template. Throws with the
-/// field, as find_chat_template and read_chat_template and InvalidArgument for a name that is not
-/// there.
+/// Returns the template that data.chat.template names: a file below data_dir, if it ends in .jinja,
+/// else the name of a template of the tokenizer's folder, which is empty for bytes; "default" where
+/// it says nothing. Nothing for "none", and where it says nothing and the folder has no template.
+/// Throws with the field, as find_chat_template and read_chat_template and InvalidArgument for a
+/// name that is not there.
 std::optional<text::ChatTemplateSource> find_chat_source(const v1::ChatConfig& chat,
                                                          const std::filesystem::path& folder,
                                                          const std::filesystem::path& data_dir,
                                                          const std::string& field);
 
-/// What a template is told when it asks for the time: seconds of UTC since 1970.
+/// Returns the time that a template is told when it asks for it: seconds of UTC since 1970.
 std::int64_t seconds_now();
 
-/// What makes texts of the lines of a config with data.chat.
+/// The setup makes texts of the lines of a config with data.chat.
 struct ChatSetup {
   text::ChatReading reading;
   /// This text tells apart everything that decides about the texts.
@@ -49,14 +49,14 @@ struct ChatSetup {
   std::string origin;       ///< ChatData.template
   bool tells_time = false;  ///< the template asks for it
 };
-/// `folder` is that of the tokenizer, empty for bytes. Throws with the field data.chat.template:
-/// InvalidArgument (NO_CHAT_TEMPLATE) for messages without one, and as find_chat_source and
-/// text::ChatTemplate.
+/// Makes the setup. `folder` is that of the tokenizer, empty for bytes. Throws with the field
+/// data.chat.template: InvalidArgument (NO_CHAT_TEMPLATE) for messages without one, and as
+/// find_chat_source and text::ChatTemplate.
 ChatSetup chat_setup(const v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
                      const std::filesystem::path& folder, const std::filesystem::path& data_dir,
                      const std::string& field);
 
-/// Whether a config has data.chat, and a template for it.
+/// Tells whether a config has data.chat, and a template for it.
 bool renders_chat(const v1::DataConfig& data, const std::filesystem::path& folder,
                   const std::filesystem::path& data_dir);
 

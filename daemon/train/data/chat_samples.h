@@ -11,7 +11,7 @@
 
 namespace meshloom::train {
 
-/// What became of conversations that do not fit, or have nothing to be learnt.
+/// These count what became of conversations that do not fit, or have nothing to be learnt.
 struct ChatCuts {
   std::int64_t cut = 0;             ///< longer than a sample: they end where it does
   std::int64_t dropped_tokens = 0;  ///< of those, behind the cut
@@ -20,7 +20,7 @@ struct ChatCuts {
   bool operator==(const ChatCuts&) const = default;
 };
 
-/// What is left of a conversation, in positions of the stream.
+/// The range is what is left of a conversation, in positions of the stream.
 struct ChatRange {
   std::int64_t begin = 0, end = 0;
 };
@@ -40,7 +40,7 @@ class ChatScan {
   /// Returns the texts with a token to learn, in order; cuts() tells what became of the others.
   const std::vector<ChatRange>& texts() const { return texts_; }
   const ChatCuts& cuts() const { return cuts_; }
-  /// Which of them each sample has, packed whole (pack_texts).
+  /// Returns which of them each sample has, packed whole (pack_texts).
   std::vector<std::vector<std::int64_t>> packed() const;
 
  private:
@@ -67,12 +67,14 @@ class ChatSamples {
 
  private:
   std::vector<ChatRange> texts_;  ///< sample by sample
-  /// Where those of each sample begin, and the end of the last one's.
+  /// Each sample's texts begin at its place in texts_; the last number is the end of the last
+  /// one's.
   std::vector<std::size_t> sample_begins_ = {0};
   ChatCuts cuts_;
 };
 
-/// The first conversation that begins at `position` or later; the stream's end if there is none.
+/// Returns the first conversation that begins at `position` or later; the stream's end if there is
+/// none.
 std::int64_t next_chat_begin(const TokenStream& stream, std::int64_t position);
 
 }  // namespace meshloom::train

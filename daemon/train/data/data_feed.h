@@ -16,7 +16,7 @@
 
 namespace meshloom::train {
 
-/// The micro batches of a rank, and the labels and work of all ranks' together.
+/// FedBatch holds the micro batches of a rank, and the labels and work of all ranks' together.
 struct FedBatch {
   std::vector<TokenBatch> micro_batches;
   std::int64_t labels = 0;
@@ -38,14 +38,14 @@ class DataFeed {
   /// packed data, which fill none, are left out. Returns whether there are such tokens.
   bool leave_out_rests();
 
-  /// The global batch that begins at the training's sample `position`. Every rank of `world` calls
-  /// it; `counts`: this rank speaks for those that share its samples. If one rank's data are bad,
-  /// all throw its error; InvalidArgument if no label of the batch counts, FailedPrecondition if
-  /// the data have no sample to train on.
+  /// Returns the global batch that begins at the training's sample `position`. Every rank of
+  /// `world` calls it; `counts`: this rank speaks for those that share its samples. If one rank's
+  /// data are bad, all throw its error; InvalidArgument if no label of the batch counts,
+  /// FailedPrecondition if the data have no sample to train on.
   FedBatch training_batch(std::int64_t position, comm::ProcessGroup& world, bool counts) const;
 
-  /// Batches of a validation set (its name; empty: the validation data of config.data) from number
-  /// `first` on, always the same ones; fewer than `batches` if the data end. Throws
+  /// Returns batches of a validation set (its name; empty: the validation data of config.data) from
+  /// number `first` on, always the same ones; fewer than `batches` if the data end. Throws
   /// FailedPrecondition if there are no such data. No collectives.
   std::int64_t validation_batches(const std::string& set, std::int64_t first,
                                   std::int64_t batches) const;

@@ -16,8 +16,8 @@ v1::DataIdentity identify(const TokenStream& stream);
 v1::DataIdentity identify_text(const DataFiles& text, const std::string& tokenizer,
                                base::Disk& disk = base::own_disk());
 
-/// What was and what is, if they differ; empty if they are the same. Numbers of tokens are compared
-/// if both are known.
+/// Returns what was and what is, if they differ; empty if they are the same. Numbers of tokens are
+/// compared if both are known.
 std::string difference(const v1::DataIdentity& before, const v1::DataIdentity& now);
 
 /// Returns an empty text if they are the same; a note if they differ and may. Else throws

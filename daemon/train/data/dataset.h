@@ -31,9 +31,10 @@ struct DatasetOptions {
   bool document_mask = false;
   /// Positions begin anew at each document of a sample. With document_mask alone.
   bool reset_positions = false;
-  /// What is left behind the last whole sample of a packed range is a sample, too, padded as a
-  /// short document is; with `masked`, also the last token of the range or document, which has no
-  /// token behind it. For losses that are to be of all data; what is trained on has whole windows.
+  /// If true, what is left behind the last whole sample of a packed range is a sample, too, padded
+  /// as a short document is; with `masked`, also the last token of the range or document, which has
+  /// no token behind it. For losses that are to be of all data; what is trained on has whole
+  /// windows.
   bool keep_rest = false;
   /// A token that ends its document. Files of text end one in any case.
   std::optional<std::int64_t> document_end = std::nullopt;
@@ -43,15 +44,15 @@ struct DatasetOptions {
   TokenBytes bytes = {};  ///< of text, that labels stand for
 };
 
-/// Where the two halves of a split lie, in positions of the stream.
+/// A range says where one of the two halves of a split lies, in positions of the stream.
 struct TokenRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::int64_t size() const { return end - begin; }
 };
 
-/// The first document or conversation that begins at `position` or later (the stream's end if there
-/// is none).
+/// Returns the first document or conversation that begins at `position` or later (the stream's end
+/// if there is none).
 std::int64_t next_document_start(const TokenStream&, const DatasetOptions&, std::int64_t position);
 
 class Dataset {
@@ -64,17 +65,18 @@ class Dataset {
   /// Returns the same range in whole samples: as it would be without keep_rest.
   Dataset without_rest() const;
 
-  /// Samples; 0 if the range is shorter than one, or with keep_rest has nothing to predict.
+  /// Returns how many samples there are; 0 if the range is shorter than one, or with keep_rest has
+  /// nothing to predict.
   std::int64_t size() const { return size_; }
-  /// Tokens of the range.
+  /// Returns how many tokens the range has.
   std::int64_t tokens() const { return range_.size(); }
   const DatasetOptions& options() const { return options_; }
   /// Returns null if the stream holds no conversations.
   const ChatSamples* chat() const { return chat_.get(); }
 
-  /// One row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the token
-  /// after inputs[s], the same ones with `masked`), and documents [T], the number of the position's
-  /// document inside the sample, padding one of its own (may be empty: not wanted).
+  /// Row is one row of a batch: inputs and labels [T] (labels already shifted: labels[s] is the
+  /// token after inputs[s], the same ones with `masked`), and documents [T], the number of the
+  /// position's document inside the sample, padding one of its own (may be empty: not wanted).
   struct Row {
     std::span<std::int64_t> inputs, labels, documents;
   };
@@ -90,7 +92,7 @@ class Dataset {
   RowCounts read_chat(std::int64_t sample, const Row& row) const;
   /// Checks that `tokens`, which stand at `begin` and later, are in the vocabulary.
   void check_vocabulary(std::int64_t begin, std::span<const std::int64_t> tokens) const;
-  /// Tokens of a sample behind its inputs: the last one's label.
+  /// Returns how many tokens belong to a sample behind its inputs: the last one's label.
   std::int64_t tokens_behind() const { return options_.masked && options_.keep_rest ? 0 : 1; }
   std::int64_t packed_size() const;
   TokenRange sample_range(std::int64_t sample) const;

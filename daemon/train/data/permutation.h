@@ -6,10 +6,11 @@
 
 namespace meshloom::train {
 
-/// Element i of the order that (seed, epoch) names, computed on the spot, so that a position in the
-/// data is just an integer. A balanced Feistel network over the next even number of bits, its round
-/// function Philox; results outside [0, n) are fed in again (cycle walking: Black, Rogaway,
-/// "Ciphers with Arbitrary Finite Domains", CT-RSA 2002), at most 4 times on average.
+/// Permutation gives element i of the order that (seed, epoch) names, computed on the spot, so that
+/// a position in the data is just an integer. A balanced Feistel network over the next even number
+/// of bits, its round function Philox; results outside [0, n) are fed in again (cycle walking:
+/// Black, Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002), at most 4 times on
+/// average.
 class Permutation {
  public:
   /// n >= 1.

@@ -14,7 +14,7 @@
 
 namespace meshloom::train {
 
-/// Opened training and validation data.
+/// RunData holds opened training and validation data.
 struct RunData {
   /// Both null, and no sets, if there is text that is not tokenized yet.
   std::shared_ptr<const Dataset> training;

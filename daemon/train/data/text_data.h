@@ -20,7 +20,7 @@
 
 namespace meshloom::train {
 
-/// Where the tokenizer of a config is to be found.
+/// The source says where the tokenizer of a config is to be found.
 struct TokenizerSource {
   std::filesystem::path data_dir;
   std::filesystem::path model_folder = {};  ///< as RunFolders::model
@@ -28,18 +28,18 @@ struct TokenizerSource {
   std::filesystem::path named_model = {};
 };
 
-/// The folder whose tokenizer a config means: of its data, of prompts and samples, of exports.
-/// Empty if there is none, or it is the bytes'. Throws with the field run.data.tokenizer if a
-/// folder is named that is not there.
+/// Returns the folder whose tokenizer a config means: of its data, of prompts and samples, of
+/// exports. Empty if there is none, or it is the bytes'. Throws with the field run.data.tokenizer
+/// if a folder is named that is not there.
 std::filesystem::path tokenizer_folder(const v1::RunConfig& config, const TokenizerSource& source);
 
-/// What a file of tokens was made of.
+/// A file of tokens was made of this.
 struct TokenizedFiles {
   std::string field;  ///< of their path: "run.data.path"
   text::TokenizeSummary summary;
 };
 
-/// Files of tokens that were made of the text of a config.
+/// TokenizedText holds files of tokens that were made of the text of a config.
 struct TokenizedText {
   std::filesystem::path tokens;                   ///< of data.path; empty if it is no text
   std::filesystem::path validation_tokens;        ///< of data.validation_path; empty likewise
@@ -51,14 +51,14 @@ struct TokenizedText {
   std::vector<std::uint32_t> token_bytes = {};
 };
 
-/// What an empty tokenizer_folder stands for.
+/// Returns the tokenizer that an empty tokenizer_folder stands for.
 text::FolderTokenizer byte_tokenizer();
 
-/// Whether files of a format are tokenized before they are trained on: all text but that whose
-/// bytes are the tokens.
+/// Tells whether files of a format are tokenized before they are trained on: all text but that
+/// whose bytes are the tokens.
 bool is_tokenized(const v1::DataConfig& data, TokenFormat format);
 
-/// The files of all paths of a config.
+/// RunFiles holds the files of all paths of a config.
 struct RunFiles {
   DataFiles training;
   std::optional<DataFiles> validation;  ///< of data.validation_path, if it is given
@@ -68,7 +68,8 @@ struct RunFiles {
 /// `field` is the path of config.data in messages.
 RunFiles find_run_files(const v1::RunConfig& config, const std::filesystem::path& data_dir,
                         const std::string& field, base::Disk& disk = base::own_disk());
-/// Each file as it will be read. `format`: DataConfig.format. Throws as text::document_file.
+/// Returns each of the files as it will be read. `format`: DataConfig.format. Throws as
+/// text::document_file.
 std::vector<text::DocumentFile> documents_of(const DataFiles& files, v1::DataFormat format);
 /// Fills in, for a masked language model whose config says nothing of it, what hides tokens and
 /// which are never hidden, as the tokenizer of the folder names them. Does nothing where there is
@@ -81,14 +82,14 @@ void fill_masked_tokens(v1::DataConfig& data, const std::filesystem::path& folde
 /// without it: by a daemon that did not know the field, whose tokens such a config keeps.
 void resolve_document_tokens(v1::DataConfig& data, const text::FolderTokenizer& tokenizer,
                              bool is_bytes, const std::string& field);
-/// How text is encoded by a config that was resolved so; in one thread. One without
+/// Returns how text is encoded by a config that was resolved so; in one thread. One without
 /// add_special_tokens has the tokens of a daemon that did not know the field: none around
 /// documents, and files of text as their bytes are.
 text::EncodeOptions encode_options(const v1::DataConfig& data,
                                    const text::FolderTokenizer& tokenizer);
 /// Refuses data.skip_lines_without_text where none of the files have such lines.
 void check_skips_lines(const v1::DataConfig& data, bool has_json_lines, const std::string& field);
-/// DataIdentity.tokenizer of a resolved config whose text the tokenizer of `folder` reads.
+/// Returns DataIdentity.tokenizer of a resolved config whose text the tokenizer of `folder` reads.
 std::string tokenizer_identity(const v1::DataConfig& data, const std::filesystem::path& folder,
                                const std::filesystem::path& data_dir);
 /// Calls body(document) for each file that is read as documents, of all paths of a config; errors
@@ -96,8 +97,8 @@ std::string tokenizer_identity(const v1::DataConfig& data, const std::filesystem
 void for_each_document_file(const v1::DataConfig& data, const RunFiles& files,
                             const std::string& field,
                             const std::function<void(const text::DocumentFile& document)>& body);
-/// What `body` throws about lines of JSON without the field of text gets that field of the section
-/// `data`.
+/// Gives the field of text of the section `data` to what `body` throws about lines of JSON without
+/// that field.
 template <typename Body>
 auto with_text_field(const std::string& data, Body&& body) {
   try {
@@ -107,7 +108,7 @@ auto with_text_field(const std::string& data, Body&& body) {
     throw;
   }
 }
-/// "run.validation.sets[1].path"
+/// Returns "run.validation.sets[1].path"
 std::string validation_set_field(std::size_t set);
 
 /// If some of the data are to be tokenized: fills in data.tokenizer, field and what
@@ -127,7 +128,7 @@ std::string resolve_text(v1::DataConfig& data, std::int64_t vocab_size,
 void check_lines(const v1::RunConfig& resolved, const std::filesystem::path& data_dir,
                  std::chrono::steady_clock::time_point until, SoundLines& sound);
 
-/// What `progress` is told: of which field, and how much of its bytes.
+/// The function is told the progress: of which field, and how much of its bytes.
 using TextProgress =
     std::function<void(const std::string& field, std::uint64_t bytes, std::uint64_t total_bytes)>;
 

@@ -9,7 +9,7 @@
 
 namespace meshloom::train {
 
-/// What the model is given, with where it belongs and what is known of it.
+/// The model is given this batch, which knows where it belongs and what is known of it.
 struct TokenBatch : nn::HostBatch {
   /// Index of row 0 among the samples of the optimizer step: inside the job's global batch, or
   /// since a client's last optimizer step.
@@ -18,7 +18,7 @@ struct TokenBatch : nn::HostBatch {
 
   // --- Known of a job's data alone
   std::int64_t counted = 0;  ///< labels that count
-  /// That are trained on: as counted; with `masked` and of conversations all but padding.
+  /// So many tokens are trained on: as counted; with `masked` and of conversations all but padding.
   std::int64_t tokens = 0;
   double bytes = 0.0;  ///< of text that the labels stand for; 0: not known
   /// Lengths of what sees itself alone, padding left out: of the documents of each row with

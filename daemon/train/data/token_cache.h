@@ -14,10 +14,10 @@
 
 namespace meshloom::train {
 
-/// A folder of files DIGEST.tokens as text::write_token_file writes them. DIGEST is a SHA-256 over
-/// the contents of all files of text in their order and over `identity`. One process writes at a
-/// time, others wait. A file has its name once it is whole and on disk; what a killed writer left
-/// is removed by the next one.
+/// TokenCache is a folder of files DIGEST.tokens as text::write_token_file writes them. DIGEST is a
+/// SHA-256 over the contents of all files of text in their order and over `identity`. One process
+/// writes at a time, others wait. A file has its name once it is whole and on disk; what a killed
+/// writer left is removed by the next one.
 class TokenCache {
  public:
   /// All files together take at most `most_bytes`: those that were used longest ago are removed for
@@ -31,11 +31,12 @@ class TokenCache {
     text::EncodeOptions encode;  ///< without progress
     std::string identity;        ///< of the tokenizer and what of `encode` decides about tokens
   };
-  /// The part of the work that is done; what it throws ends the work, and nothing is left.
+  /// Progress is told the part of the work that is done; what it throws ends the work, and nothing
+  /// is left.
   using Progress = std::function<void(std::uint64_t bytes, std::uint64_t total_bytes)>;
 
-  /// The file of tokens, made if it is not there. Throws FailedPrecondition (DATA_CHANGED) if a
-  /// file of text changes meanwhile, ResourceExhausted (TOKEN_CACHE_FULL, DISK_FULL), and as
+  /// Returns the file of tokens, made if it is not there. Throws FailedPrecondition (DATA_CHANGED)
+  /// if a file of text changes meanwhile, ResourceExhausted (TOKEN_CACHE_FULL, DISK_FULL), and as
   /// text::write_token_file.
   std::filesystem::path get(const Text& text, const Progress& progress);
 

@@ -16,7 +16,7 @@
 
 namespace meshloom::train {
 
-/// Fed piece by piece.
+/// It is fed piece by piece.
 class Digest {
  public:
   Digest();

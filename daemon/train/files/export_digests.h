@@ -21,8 +21,8 @@ inline constexpr const char* kExportDigestsName = "meshloom_digests.json";
 
 std::string export_digests_to_json(std::span<const ManifestFile> files);
 
-/// Nothing where the folder has none. Throws DataLoss (CHECKPOINT_DAMAGED) naming the file if it
-/// is none of this format, FailedPrecondition for a newer version of it.
+/// Returns the digests; nothing where the folder has none. Throws DataLoss (CHECKPOINT_DAMAGED)
+/// naming the file if it is none of this format, FailedPrecondition for a newer version of it.
 std::optional<std::vector<ManifestFile>> read_export_digests(const std::filesystem::path& folder);
 
 }  // namespace meshloom::train

@@ -9,7 +9,7 @@
 
 namespace meshloom::train {
 
-/// What a damaged file of a checkpoint is told by: DataLoss (CHECKPOINT_DAMAGED).
+/// Tells of a damaged file of a checkpoint by throwing DataLoss (CHECKPOINT_DAMAGED).
 [[noreturn]] void checkpoint_damaged(const std::filesystem::path& file, const std::string& why);
 
 /// Throws it if the file has another size than the manifest says.

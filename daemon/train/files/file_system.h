@@ -10,8 +10,8 @@
 
 namespace meshloom::train {
 
-/// A file that is being written. Destroying it without `close` gives the file up (it stays on disk,
-/// unfinished).
+/// OutputFile is a file that is being written. Destroying it without `close` gives the file up (it
+/// stays on disk, unfinished).
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
@@ -21,7 +21,7 @@ class OutputFile {
   virtual void close() = 0;
 };
 
-/// What a rank needs to write its shard, on its own host's disk or on another one's. Throws as
+/// A rank needs this to write its shard, on its own host's disk or on another one's. Throws as
 /// FileSystem.
 class OutputFiles {
  public:
@@ -44,11 +44,11 @@ class FileSystem : public OutputFiles {
   /// named `from`. On file systems that cannot, `to` is removed first.
   virtual void replace_directory(const std::filesystem::path& from,
                                  const std::filesystem::path& to) = 0;
-  /// A file or a whole folder; nothing if it does not exist.
+  /// Removes a file or a whole folder; nothing if it does not exist.
   virtual void remove_all(const std::filesystem::path&) = 0;
 };
 
-/// The operating system's. Stateless.
+/// Returns the file system of the operating system. Stateless.
 FileSystem& posix_file_system();
 
 /// Gives a finished folder its name: `temporary` is synced and becomes `target` in one step, an

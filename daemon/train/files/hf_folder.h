@@ -18,30 +18,31 @@
 
 namespace meshloom::train {
 
-/// What becomes of the output head where a folder is without one (nn::is_headless).
+/// The choice says what becomes of the output head where a folder is without one (nn::is_headless).
 enum class MissingHead { kRefused, kFresh };
 
-/// A folder that transformers' save_pretrained wrote, or Meshloom's save_hf_folder: config.json and
-/// model.safetensors, or several files with model.safetensors.index.json, which then says which of
-/// them holds a tensor. Weights are read when they are asked for.
+/// HfFolder is a folder that transformers' save_pretrained wrote, or Meshloom's save_hf_folder:
+/// config.json and model.safetensors, or several files with model.safetensors.index.json, which
+/// then says which of them holds a tensor. Weights are read when they are asked for.
 class HfFolder {
  public:
   /// Throws NotFound naming the folder or the missing file, InvalidArgument or Unimplemented for a
   /// config, index or safetensors file that cannot be used.
   static HfFolder open(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
-  /// The last part of the path, for messages.
+  /// Returns the last part of the path, for messages.
   const std::string& label() const { return label_; }
   /// Returns the config of config.json, which may tie what the weights do not (see model_config).
   const nn::ModelConfig& config() const { return config_; }
 
-  /// Whether the output head is another one than the embedding, though config.json ties them: both
-  /// are in the files, with different values. As transformers does since its version 5, both are
-  /// kept then. Reads both, piece by piece, up to the first difference (same_values).
+  /// Tells whether the output head is another one than the embedding, though config.json ties them:
+  /// both are in the files, with different values. As transformers does since its version 5, both
+  /// are kept then. Reads both, piece by piece, up to the first difference (same_values).
   bool has_own_head() const;
-  /// The model that the weights are of: config(), not tied where has_own_head().
+  /// Returns the model that the weights are of: config(), not tied where has_own_head().
   nn::ModelConfig model_config() const;
-  /// What to say of has_own_head(), and of an output bias that counts while another one is there.
+  /// Returns what to say of has_own_head(), and of an output bias that counts while another one is
+  /// there.
   std::vector<std::string> tie_notes() const;
 
   /// Throws InvalidArgument unless the folder has exactly these parameters, but for a head that is
@@ -58,13 +59,13 @@ class HfFolder {
             HostBlocks& blocks) const;
 
  private:
-  /// `wanted`: whether a tensor of the file is the folder's.
+  /// Adds the tensors of a file. `wanted`: whether a tensor of the file is the folder's.
   void add_file(const std::shared_ptr<SafetensorsFile>& file,
                 const std::function<bool(const std::string& tensor)>& wanted);
   void read_index(const std::filesystem::path& folder, const std::string& text, base::Disk& disk);
-  /// The tensor that counts of those that may hold a parameter; null if there is none.
+  /// Returns the tensor that counts of those that may hold a parameter; null if there is none.
   const StoredTensor* find(const std::string& parameter) const;
-  /// Whether both are there, with different values.
+  /// Tells whether both names are there, with different values.
   bool differ(const nn::HfTiedNames& names) const;
   void check_tensor(const std::string& name, const Shape& shape) const;
 
@@ -74,16 +75,15 @@ class HfFolder {
   std::map<std::string, StoredTensor> tensors_;  ///< by hf_parameter_name
 };
 
-/// Whether there are weights beside its config.json, whole or not.
+/// Tells whether there are weights beside its config.json, whole or not.
 bool has_hf_weights(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
-/// What the headers of a folder's files say, for one that is to be kept or trained on: opens it and
-/// checks names, shapes and dtypes of its tensors against its config. Its head may be missing.
-/// Reads no weights and allocates none.
-/// Throws as HfFolder::open and check_parameters.
+/// Reads what the headers of a folder's files say, for one that is to be kept or trained on: opens
+/// it and checks names, shapes and dtypes of its tensors against its config. Its head may be
+/// missing. Reads no weights and allocates none. Throws as HfFolder::open and check_parameters.
 HfFolder check_hf_folder(const std::filesystem::path& folder);
 
-/// check_parameters, then every parameter of the module.
+/// Runs check_parameters, then loads every parameter of the module.
 void load_hf_weights(const HfFolder& folder, nn::Module& module);
 
 struct NamedTensor {
@@ -101,7 +101,7 @@ struct HfSaveOptions {
   std::vector<CarriedFile> carried = {};
 };
 
-/// A parameter that is made (and freed) when it is written.
+/// HfParameter is a parameter that is made (and freed) when it is written.
 struct HfParameter {
   std::string name;
   Shape shape;

@@ -14,25 +14,27 @@
 
 namespace meshloom::train {
 
-/// The parameter that a file's tensor `name` stands for. Unknown names come back as they are.
+/// Returns the parameter that a file's tensor `name` stands for. Unknown names come back as they
+/// are.
 std::string hf_parameter_name(const nn::ModelConfig& config, const std::string& name);
 
 const nn::HfNameRules& hf_name_rules(nn::Architecture architecture);
 
-/// The tensors that may hold a parameter's values in a file of this config, most often one; the
-/// first that is there counts.
+/// Returns the tensors that may hold a parameter's values in a file of this config, most often one;
+/// the first that is there counts.
 std::vector<std::string> hf_tensors_of(const nn::ModelConfig& config, const std::string& parameter);
 
-/// Buffers that older versions stored and heads that the model does not have: not read, not an
-/// error. `name` comes from hf_parameter_name.
+/// Tells whether a name is of the buffers that older versions stored and heads that the model does
+/// not have: not read, not an error. `name` comes from hf_parameter_name.
 bool hf_is_ignored(const nn::ModelConfig& config, const std::string& name);
 
-/// Parameters that the files of a config without a head (nn::is_headless) do not hold.
+/// Tells whether a name is of the parameters that the files of a config without a head
+/// (nn::is_headless) do not hold.
 bool hf_is_of_head(const nn::ModelConfig& config, const std::string& parameter);
 
-/// What stands before or inside the names of tensors that a wrapper has saved ("_orig_mod.",
-/// "module.") and not the model itself, judged by the names that are missing and those that are
-/// unexpected: empty, or such a part of a name and who makes it, for a message.
+/// Returns what stands before or inside the names of tensors that a wrapper has saved
+/// ("_orig_mod.", "module.") and not the model itself, judged by the names that are missing and
+/// those that are unexpected: empty, or such a part of a name and who makes it, for a message.
 std::string hf_wrapper_of(const nn::ModelConfig& config, const std::vector<std::string>& missing,
                           const std::vector<std::string>& unexpected);
 

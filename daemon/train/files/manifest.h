@@ -32,7 +32,7 @@ inline constexpr const char* kManifestName = "manifest.json";
 /// The reason of read_manifest's NotFound.
 inline constexpr const char* kCheckpointNotFound = "CHECKPOINT_NOT_FOUND";
 
-/// A piece of a tensor that a file holds.
+/// ManifestPiece is a piece of a tensor that a file holds.
 struct ManifestPiece {
   std::size_t tensor = 0;  ///< index into Manifest::tensors
   Piece piece;
@@ -79,7 +79,7 @@ struct Manifest {
   std::map<std::string, std::string> user_metadata = {};  ///< of a client, kept as it is
   std::vector<ManifestTensor> tensors;
   std::vector<ManifestFile> files;
-  /// What goes along with the model and holds no tensors, such as its tokenizer.
+  /// These files go along with the model and hold no tensors, such as its tokenizer.
   std::vector<ManifestFile> other_files = {};
 };
 
@@ -88,29 +88,30 @@ std::string manifest_to_json(const Manifest&);
 /// version.
 Manifest manifest_from_json(const std::string& text, const std::string& label);
 
-/// Whether a folder is a checkpoint: the manifest is written last, so one without it never was.
+/// Tells whether a folder is a checkpoint: the manifest is written last, so one without it never
+/// was.
 bool is_checkpoint(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
 /// Reads and checks folder/manifest.json. Throws NotFound if the folder is no checkpoint,
 /// DataLoss naming it if it is damaged.
 Manifest read_manifest(const std::filesystem::path& folder, base::Disk& disk = base::own_disk());
 
-/// Manifest::validation_progress of a checkpoint alone, without a look at the rest if there is
-/// none. Throws as read_manifest.
+/// Reads Manifest::validation_progress of a checkpoint alone, without a look at the rest if there
+/// is none. Throws as read_manifest.
 std::string read_validation_progress(const std::filesystem::path& folder);
 
-/// "step-200": the folder of the checkpoint after so many optimizer steps.
+/// Returns "step-200": the folder of the checkpoint after so many optimizer steps.
 std::string checkpoint_folder_name(std::int64_t step);
-/// 200 for "step-200"; nullopt for names of anything else.
+/// Returns 200 for "step-200"; nullopt for names of anything else.
 std::optional<std::int64_t> step_of_folder_name(const std::string& name);
 
-/// A checkpoint of a folder of checkpoints.
+/// CheckpointEntry is a checkpoint of a folder of checkpoints.
 struct CheckpointEntry {
   std::int64_t step = 0;
   std::filesystem::path folder;
 };
-/// All checkpoints step-N below `directory`, ascending by N, damaged or not. Empty if there is
-/// no such directory.
+/// Returns all checkpoints step-N below `directory`, ascending by N, damaged or not. Empty if there
+/// is no such directory.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& directory,
                                               base::Disk& disk = base::own_disk());
 

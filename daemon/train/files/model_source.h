@@ -13,7 +13,7 @@
 
 namespace meshloom::train {
 
-/// What a config.json says, before its weights are asked.
+/// A config.json says this, before its weights are asked.
 struct DeclaredConfig {
   nn::ModelConfig model;
   /// The weights that training begins with, where they may show that the output head is not tied
@@ -21,10 +21,10 @@ struct DeclaredConfig {
   std::filesystem::path tied_weights;
 };
 
-/// The architecture that exactly one of preset, config, hf_folder and name names, its dropout
-/// replaced if given, with an output head (fresh_head). `model_folder` is the absolute folder of
-/// the model that `name` names, with its config.json. Throws InvalidArgument or NotFound with the
-/// field in the metadata.
+/// Returns the architecture that exactly one of preset, config, hf_folder and name names, its
+/// dropout replaced if given, with an output head (fresh_head). `model_folder` is the absolute
+/// folder of the model that `name` names, with its config.json. Throws InvalidArgument or NotFound
+/// with the field in the metadata.
 DeclaredConfig load_declared_config(const v1::ModelSource&, const std::filesystem::path& data_dir,
                                     const std::filesystem::path& model_folder = {},
                                     base::Disk& disk = base::own_disk());
@@ -44,20 +44,21 @@ nn::ModelConfig load_model_config(const v1::ModelSource&, const std::filesystem:
 void check_source_weights(const v1::ModelSource&, const std::filesystem::path& data_dir,
                           const std::filesystem::path& model_folder = {});
 
-/// What the user should know of the config.json (nn::config_notes). Throws InvalidArgument for a
-/// key that is not known where the model begins without weights, whose shapes would speak.
+/// Returns what the user should know of the config.json (nn::config_notes). Throws InvalidArgument
+/// for a key that is not known where the model begins without weights, whose shapes would speak.
 std::vector<std::string> check_config_keys(const v1::ModelSource&, const nn::ModelConfig&,
                                            const std::filesystem::path& data_dir,
                                            const std::filesystem::path& model_folder = {},
                                            base::Disk& disk = base::own_disk());
 
-/// The Hugging Face folder whose weights training begins with; empty if it begins from scratch.
+/// Returns the Hugging Face folder whose weights training begins with; empty if it begins from
+/// scratch.
 std::filesystem::path weights_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,
                                      const std::filesystem::path& model_folder = {},
                                      base::Disk& disk = base::own_disk());
 
-/// The folder that holds the model's other files, such as its tokenizer: of config, hf_folder or
-/// name; empty for a preset.
+/// Returns the folder that holds the model's other files, such as its tokenizer: of config,
+/// hf_folder or name; empty for a preset.
 std::filesystem::path source_folder(const v1::ModelSource&, const std::filesystem::path& data_dir,
                                     const std::filesystem::path& model_folder = {},
                                     base::Disk& disk = base::own_disk());

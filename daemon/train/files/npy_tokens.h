@@ -22,7 +22,7 @@ class NpyTokens {
   const std::string& dtype() const { return dtype_; }  ///< as numpy spells it: "<u2"
   std::int64_t size() const { return size_; }          ///< numbers
   std::uint64_t file_bytes() const { return file_.size(); }
-  /// Whether its numbers are integers in this machine's order of bytes.
+  /// Tells whether its numbers are integers in this machine's order of bytes.
   bool is_readable() const { return width_ > 0; }
   /// Reads the first numbers in the order of the file, at most `count`.
   std::vector<std::int64_t> read_first(std::int64_t count) const;

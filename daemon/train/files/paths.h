@@ -13,17 +13,17 @@ namespace meshloom::train {
 /// Between the folders of a data dir that are several, as in PATH.
 inline constexpr char kBetweenFolders = ':';
 
-/// The folders of `roots`, in the order in which names are looked for in them.
+/// Returns the folders of `roots`, in the order in which names are looked for in them.
 std::vector<std::filesystem::path> data_folders(const std::filesystem::path& roots);
 
-/// The absolute path with links followed, as far as something is there. Throws as
+/// Returns the absolute path with links followed, as far as something is there. Throws as
 /// base::throw_input_error.
 std::filesystem::path followed(const std::filesystem::path& path);
-/// Whether a path is `root` or lies below it; both followed.
+/// Tells whether a path is `root` or lies below it; both are followed.
 bool is_inside(const std::filesystem::path& path, const std::filesystem::path& root);
 
-/// Where a relative name is: below the first folder that has it, else below the first of all. An
-/// absolute one stays as it is.
+/// Returns where a relative name is: below the first folder that has it, else below the first of
+/// all. An absolute one stays as it is.
 std::filesystem::path below_data_folders(const std::filesystem::path& name,
                                          const std::filesystem::path& roots,
                                          base::Disk& disk = base::own_disk());
@@ -38,10 +38,10 @@ void check_inside(const std::filesystem::path& path, const std::filesystem::path
 void check_links(const std::filesystem::path& folder, const std::filesystem::path& roots,
                  base::Disk& disk = base::own_disk());
 
-/// The file or folder that a config names: `name` relative to one of `roots`, or absolute and below
-/// one. Refuses (InvalidArgument) an empty name, "..", one that is too long, and links that lead
-/// outside or in a circle; throws NotFound if nothing is there. `field` is the path of the config's
-/// field, for text and metadata.
+/// Returns the file or folder that a config names: `name` relative to one of `roots`, or absolute
+/// and below one. Refuses (InvalidArgument) an empty name, "..", one that is too long, and links
+/// that lead outside or in a circle; throws NotFound if nothing is there. `field` is the path of
+/// the config's field, for text and metadata.
 std::filesystem::path resolve_path(const std::string& name, const std::filesystem::path& roots,
                                    const std::string& field, base::Disk& disk = base::own_disk());
 

@@ -13,11 +13,11 @@
 
 namespace meshloom::train {
 
-/// Rows of the first dim of a tensor (one row if it has no dims).
+/// Returns how many rows are in the first dim of a tensor (one row if it has no dims).
 inline std::int64_t row_count(const Shape& shape) { return shape.empty() ? 1 : shape[0]; }
 
-/// The outer product of one list of global ranges per dim; held row-major in this order. A tensor
-/// without dims has no lists and one element.
+/// Piece is the outer product of one list of global ranges per dim; held row-major in this order. A
+/// tensor without dims has no lists and one element.
 struct Piece {
   std::vector<planner::IndexRanges> ranges;
 
@@ -26,15 +26,15 @@ struct Piece {
 };
 
 Piece whole_piece(const Shape& shape);
-/// What of a piece has these places of one dim, counted inside the piece; rows are those of dim 0.
-/// A piece without dims stays as it is.
+/// Returns what of a piece has these places of one dim, counted inside the piece; rows are those of
+/// dim 0. A piece without dims stays as it is.
 Piece part_of_piece(const Piece& piece, std::size_t dim, const planner::ShardRange& places);
 
-/// What `rank` of `world_size` holds of a tensor of the state with this shape: all of it if
+/// Returns what `rank` of `world_size` holds of a tensor of the state with this shape: all of it if
 /// `spec` is null, else its part in the spec, whose mesh is the world.
 Piece held_piece(const Shape& shape, const planner::SpecPtr& spec, int rank);
-/// The rows of its local tensor that `rank` writes into a checkpoint: ranks that hold the same
-/// piece share its rows by the ceil rule.
+/// Returns the rows of its local tensor that `rank` writes into a checkpoint: ranks that hold the
+/// same piece share its rows by the ceil rule.
 planner::ShardRange written_rows(const Shape& shape, const planner::SpecPtr& spec, int rank,
                                  int world_size);
 

@@ -16,9 +16,9 @@
 
 namespace meshloom::train {
 
-/// A file that has passed every check of parse_safetensors_header, open and not mapped. Nothing but
-/// the header is read by open(). What is wrong with its format names the file by its folder and
-/// name ("gpt2_hf/model.safetensors").
+/// SafetensorsFile is a file that has passed every check of parse_safetensors_header, open and not
+/// mapped. Nothing but the header is read by open(). What is wrong with its format names the file
+/// by its folder and name ("gpt2_hf/model.safetensors").
 class SafetensorsFile {
  public:
   /// Throws as base::InputFile, and InvalidArgument for what is no safetensors file
@@ -29,7 +29,7 @@ class SafetensorsFile {
                                                base::Disk& disk = base::own_disk());
 
   const base::InputFile& input() const { return file_; }
-  /// "folder/name", for messages.
+  /// Returns "folder/name", for messages.
   const std::string& label() const { return label_; }
   /// Returns the entries in the order of their data.
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
@@ -44,10 +44,10 @@ class SafetensorsFile {
   /// tensor too.
   void read_stripes(const SafetensorsEntry& entry, base::Stripes stripes,
                     std::span<std::byte> out) const;
-  /// Whether another host has the file.
+  /// Tells whether another host has the file.
   bool is_remote() const { return file_.is_remote(); }
-  /// A whole tensor, read into memory that this object keeps; never to be written to. For small
-  /// files: read() for those of models. Throws NotFound naming file and tensor, IoError.
+  /// Returns a whole tensor, read into memory that this object keeps; never to be written to. For
+  /// small files: read() for those of models. Throws NotFound naming file and tensor, IoError.
   TensorView view(std::string_view name) const;
   TensorView view(const SafetensorsEntry& entry) const;
 
@@ -83,7 +83,7 @@ class SafetensorsWriter {
 
   /// Returns the entries in the order in which write() expects them, offsets set.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
-  /// The data of the next entry, on the host: contiguous, of its dtype and shape.
+  /// Writes the data of the next entry, on the host: contiguous, of its dtype and shape.
   void write(const TensorView& tensor);
   /// Writes the data of an entry in pieces: the next bytes of the entry, no more than it still
   /// lacks. An entry without bytes takes an empty piece.
@@ -108,8 +108,8 @@ struct NamedView {
   TensorView view;  ///< contiguous
 };
 
-/// A whole file at once, closed. `metadata` usually holds {"format", "pt"}: transformers asks for
-/// it.
+/// Writes a whole file at once, closed. `metadata` usually holds {"format", "pt"}: transformers
+/// asks for it.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedView>& tensors,
                        const SafetensorsMetadata& metadata = {{"format", "pt"}});
 

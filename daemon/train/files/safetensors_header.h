@@ -23,7 +23,7 @@ inline constexpr std::uint64_t kMaxSafetensorsHeader = 16u << 20;  ///< bytes
 inline constexpr std::size_t kMaxSafetensorsEntries = 1'000'000;
 inline constexpr std::size_t kMaxSafetensorsName = 256;  ///< bytes
 
-/// One tensor of a file: its data are bytes [begin, end) of the data part.
+/// SafetensorsEntry is one tensor of a file: its data are bytes [begin, end) of the data part.
 struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::kFloat32;

@@ -18,7 +18,7 @@ class SafetensorsSax : public nlohmann::json_sax<nlohmann::json> {
   explicit SafetensorsSax(SafetensorsHeader& header) : header_(header) {}
 
   const std::string& error() const { return error_; }
-  /// Name of the tensor that the error is about, or empty.
+  /// Returns the name of the tensor that the error is about, or empty.
   std::string tensor() const;
 
   bool null() override { return unexpected("null"); }

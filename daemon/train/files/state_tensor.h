@@ -9,11 +9,12 @@
 
 namespace meshloom::train {
 
-/// A tensor of the training state as this rank holds it.
+/// StateTensor is a tensor of the training state as this rank holds it.
 struct StateTensor {
   std::string name;
   Tensor tensor;  ///< float32, contiguous: this rank's part
-  /// How the ranks of the world hold it, without Partial; null: the whole of it on every rank.
+  /// The ranks of the world hold it in this layout, without Partial; null: the whole of it on every
+  /// rank.
   planner::SpecPtr spec = nullptr;
 
   const Shape& shape() const { return spec ? spec->shape() : tensor.shape(); }

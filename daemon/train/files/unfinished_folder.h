@@ -8,7 +8,7 @@
 
 namespace meshloom::train {
 
-/// Where a checkpoint lies until it is complete and gets its name.
+/// Returns where a checkpoint lies until it is complete and gets its name.
 std::filesystem::path unfinished_folder(const std::filesystem::path& checkpoint);
 bool is_unfinished_folder(const std::filesystem::path& folder);
 

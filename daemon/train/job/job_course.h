@@ -9,11 +9,12 @@
 
 namespace meshloom::train {
 
-/// Which samples come next, at which learning rate, and what is told of the steps that are done.
-/// No ranks and no clock: whoever drives a run has one. Several steps may be on their way.
+/// JobCourse says which samples come next, at which learning rate, and what is told of the steps
+/// that are done. No ranks and no clock: whoever drives a run has one. Several steps may be on
+/// their way.
 class JobCourse {
  public:
-  /// What it has to know of the run as it was made.
+  /// The course has to know this of the run as it was made.
   struct Begin {
     std::int64_t step = 0;      ///< Run::step()
     JobProgress progress = {};  ///< Run::job_progress()
@@ -23,7 +24,7 @@ class JobCourse {
   /// `config` is the job's, resolved.
   JobCourse(const v1::RunConfig& config, Begin begin);
 
-  /// Arguments of Run::forward_backward and Run::optim_step.
+  /// Step holds arguments of Run::forward_backward and Run::optim_step.
   struct Step {
     TrainingBatch batch;
     v1::OptimStepParams update;

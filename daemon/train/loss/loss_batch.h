@@ -15,7 +15,7 @@ namespace meshloom::train {
 
 struct TokenizedText;
 
-/// What a batch has to fit.
+/// A batch has to fit these limits.
 struct LossBatchLimits {
   std::int64_t vocab_size = 0;
   std::int64_t positions = 0;         ///< of the model
@@ -28,12 +28,12 @@ struct LossBatchLimits {
 /// loss.
 TokenLoss check_loss_batch(const v1::LossBatch& batch, const LossBatchLimits& limits);
 
-/// The number of targets that each token of a datum has.
+/// Returns the number of targets that each token of a datum has.
 inline std::int64_t targets_per_token(const v1::Datum& datum) {
   return datum.has_targets_per_token() ? datum.targets_per_token() : 1;
 }
 
-/// What a rank has to know of a batch of which it has a part of the data.
+/// A rank has to know this of a batch of which it has a part of the data.
 struct WholeBatch {
   std::int64_t samples = 0;
   std::int64_t counted_tokens = 0;  ///< as in losses.h, of all data
@@ -58,9 +58,9 @@ struct BatchSplit {
   bool documents = false;
 };
 
-/// Rank `rank`'s micro batches, as many on every rank and possibly without rows (BatchPlan: the
-/// samples and their order are the same on every mesh): data side by side, padded at the end to the
-/// longest. Padding has ignored labels, weight 0, and where there are documents one of its own.
+/// Returns rank `rank`'s micro batches, as many on every rank and possibly without rows (BatchPlan:
+/// the samples and their order are the same on every mesh): data side by side, padded at the end to
+/// the longest. Padding has ignored labels, weight 0, and where there are documents one of its own.
 /// Weights are those of cross_entropy with one target a token. `batch` has the data of all ranks,
 /// or those of this one (rank_part).
 std::vector<TokenBatch> split_batch(const v1::LossBatch& batch, const BatchSplit& split,

@@ -35,12 +35,12 @@ struct OfferedLoss {
   std::string name;
   std::vector<std::string> config_keys;
 };
-/// The losses that a verb may name, out of the table by which a name is read.
+/// Returns the losses that a verb may name, out of the table by which a name is read.
 std::vector<OfferedLoss> offered_losses();
 
 enum class LossKind { kCrossEntropy, kImportanceSampling, kPpo, kCispo, kDro, kGspo };
 
-/// A loss with its config.
+/// TokenLoss is a loss with its config.
 struct TokenLoss {
   LossKind kind = LossKind::kCrossEntropy;
   double clip_low = 0.0, clip_high = 0.0;  ///< ppo, cispo and gspo
@@ -75,9 +75,9 @@ class LossMetrics {
  public:
   void add(const TokenLoss& loss, const v1::Datum& datum, std::span<const float> log_probs,
            const DatumLoss& result);
-  /// "loss:sum" and "tokens:sum" (counted_tokens). For losses with q, over the tokens that count
-  /// (advantage, or the mask of gspo, is not 0): "kl:sum", the sum of q - lp, which estimates the
-  /// divergence of the run from where q comes from if tokens were drawn there; and but for dro
+  /// Returns "loss:sum" and "tokens:sum" (counted_tokens). For losses with q, over the tokens that
+  /// count (advantage, or the mask of gspo, is not 0): "kl:sum", the sum of q - lp, which estimates
+  /// the divergence of the run from where q comes from if tokens were drawn there; and but for dro
   /// "ratio:min" and "ratio:max" of r (of s for gspo), if a token counts.
   std::map<std::string, double> values(const TokenLoss& loss) const;
 
@@ -86,7 +86,8 @@ class LossMetrics {
   double ratio_min_ = std::numeric_limits<double>::infinity(), ratio_max_ = 0.0;
 };
 
-/// Targets whose weight is not 0; all of them for a loss without weights.
+/// Returns how many targets there are whose weight is not 0; all of them for a loss without
+/// weights.
 std::int64_t counted_tokens(const TokenLoss& loss, const v1::Datum& datum);
 
 }  // namespace meshloom::train

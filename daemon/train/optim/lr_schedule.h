@@ -25,7 +25,7 @@ struct LrSchedule {
   double decay_ratio = 1.0;
   double min_factor = 0.1;
 
-  /// What step i's learning rate is multiplied with.
+  /// Returns the factor that step i's learning rate is multiplied with.
   double factor(std::int64_t i) const;
   std::int64_t decay_steps() const;
 };
@@ -33,7 +33,7 @@ struct LrSchedule {
 /// Makes the schedule of a resolved config.
 LrSchedule make_lr_schedule(const v1::LrSchedulerConfig&, std::int64_t total_steps);
 
-/// What a job trains with: a schedule and the rate that its factors multiply.
+/// A job trains with a learning rate: a schedule, and the rate that its factors multiply.
 struct LearningRate {
   double peak = 0.0;
   LrSchedule schedule;
@@ -41,9 +41,9 @@ struct LearningRate {
   double at(std::int64_t i) const { return peak * schedule.factor(i); }
 };
 
-/// The first step of begin <= i < end to which two rates give values that differ by more than
-/// rounding; nothing where there is none. Steps beyond the end of a schedule have what its last
-/// part gives. Looks at as few steps of a long job as of a short one.
+/// Returns the first step of begin <= i < end to which two rates give values that differ by more
+/// than rounding; nothing where there is none. Steps beyond the end of a schedule have what its
+/// last part gives. Looks at as few steps of a long job as of a short one.
 std::optional<std::int64_t> first_difference(const LearningRate& a, const LearningRate& b,
                                              std::int64_t begin, std::int64_t end);
 

@@ -26,14 +26,14 @@ struct OptimizerSettings {
   double momentum = 0.0;
   double dampening = 0.0;
   bool nesterov = false;
-  /// Which parameters decay: all of them, those with two or more dims, or those that a pattern
-  /// matches.
+  /// The decay says which parameters decay: all of them, those with two or more dims, or those that
+  /// a pattern matches.
   enum class Decay { kAll, kMatrices, kPatterns } decay = Decay::kMatrices;
   std::vector<std::string> decay_patterns;
   std::vector<ParameterGroup> groups = {};
 };
 
-/// What may be another in every step.
+/// These values may be others in every step.
 struct OptimizerValues {
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -69,7 +69,7 @@ class Optimizer {
   /// Sets values that count from the next step on.
   void set_values(const OptimizerValues& values);
   const std::vector<nn::NamedParameter>& parameters() const { return parameters_; }
-  /// Whether parameter i is subject to the weight decay of the settings.
+  /// Tells whether parameter i is subject to the weight decay of the settings.
   bool decays(std::size_t i) const { return decays_[i]; }
   bool is_frozen(std::size_t i) const { return !parameters_[i].parameter->value.requires_grad(); }
 
@@ -84,15 +84,16 @@ class Optimizer {
   /// if the norm that clip found is NaN or infinite, or `loss` is (float64 [1]; undefined: not
   /// asked). Waits for no device.
   void step(std::int64_t number, double lr, const Tensor& loss = {});
-  /// The norm that the last clip measured, before clipping: float32 [1], the same on every rank of
-  /// the norm group. The next clip writes it anew.
+  /// Returns the norm that the last clip measured, before clipping: float32 [1], the same on every
+  /// rank of the norm group. The next clip writes it anew.
   const Tensor& norm() const { return scalars_.norm; }
-  /// Index of this rank's first parameter whose gradient holds a NaN or infinity, or -1.
+  /// Returns the index of this rank's first parameter whose gradient holds a NaN or infinity, or
+  /// -1.
   std::int64_t first_nonfinite_gradient() const;
   /// Marks all gradients empty.
   void zero_grad();
 
-  /// The master weights and moments: "model.NAME", "optimizer.moment1.NAME",
+  /// Returns the master weights and moments: "model.NAME", "optimizer.moment1.NAME",
   /// "optimizer.moment2.NAME" of those that are not frozen. Writing into them (loading) is followed
   /// by refresh_working_copies(). `specs`: how the ranks hold each parameter, one per parameter, or
   /// none if all hold all.
@@ -100,11 +101,11 @@ class Optimizer {
   void refresh_working_copies();
   /// Sets all moments to 0, as they are before the first step.
   void reset_moments();
-  /// float32 master of parameter i.
+  /// Returns the float32 master of parameter i.
   const Tensor& master(std::size_t i) const { return masters_[i]; }
 
  private:
-  /// What the kernels of a step read from device memory, an element each.
+  /// The kernels of a step read these from device memory, an element each.
   struct Scalars {
     Tensor sum_of_squares;     ///< float32, of this rank's counted gradients
     Tensor total;              ///< float64, over the norm group

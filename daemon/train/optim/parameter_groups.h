@@ -23,20 +23,20 @@ struct ParameterGroup {
 /// Makes the groups of a resolved config.
 std::vector<ParameterGroup> make_parameter_groups(const v1::OptimizerConfig& config);
 
-/// The group of each of `names`, if any. Throws InvalidArgument with the field
+/// Returns the group of each of `names`, if any. Throws InvalidArgument with the field
 /// ("run.optimizer.groups[1].pattern") for a pattern that matches nothing, and for one that names a
 /// parameter of an earlier group too.
 std::vector<std::optional<std::size_t>> choose_groups(const std::vector<ParameterGroup>& groups,
                                                       const std::vector<std::string>& names);
 
-/// Whether each of the model's parameters is frozen. Throws InvalidArgument with the field
+/// Returns, by parameter of the model, whether it is frozen. Throws InvalidArgument with the field
 /// ("run.training.frozen[0]") for a pattern that matches nothing, naming what comes near or what
 /// the weight is tied to, and for patterns that leave nothing to train.
 std::vector<bool> choose_frozen(const v1::TrainingConfig& training, const nn::ModelConfig& model,
                                 const std::vector<std::string>& names);
 
-/// Both for the parameters of a model, of which none is made; and that no group is frozen as a
-/// whole. Throws as they do.
+/// Checks both for the parameters of a model, of which none is made; and that no group is frozen as
+/// a whole. Throws as they do.
 void check_parameter_patterns(const v1::RunConfig& config, const nn::ModelConfig& model);
 
 }  // namespace meshloom::train

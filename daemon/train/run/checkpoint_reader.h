@@ -19,7 +19,8 @@
 
 namespace meshloom::train {
 
-/// The tensors of a verified checkpoint, put together from however many shards there are.
+/// CheckpointReader gives the tensors of a verified checkpoint, put together from however many
+/// shards there are.
 class CheckpointReader {
  public:
   CheckpointReader(const std::filesystem::path& folder, const Manifest& manifest,
@@ -27,7 +28,7 @@ class CheckpointReader {
 
   const Manifest& manifest() const { return manifest_; }
   bool contains(const std::string& name) const { return tensors_.contains(name); }
-  /// The whole tensor's shape. Throws NotFound.
+  /// Returns the whole tensor's shape. Throws NotFound.
   const Shape& shape(const std::string& name) const;
   /// Copies the whole tensor into `out` (converts dtype). Throws FailedPrecondition naming both
   /// shapes if they differ, NotFound if there is none of that name, DataLoss if the shards
@@ -55,16 +56,16 @@ class CheckpointReader {
   std::vector<std::shared_ptr<SafetensorsFile>> files_;
 };
 
-/// A checkpoint chosen to go on from.
+/// FoundCheckpoint is a checkpoint chosen to go on from.
 struct FoundCheckpoint {
   std::filesystem::path folder;
   Manifest manifest;
   std::vector<std::string> notes;
 };
 
-/// The checkpoint in `folder`, its tensors verified (each rank of `world` that reads its own host's
-/// disk a share of the files).
-/// Throws DataLoss on every rank alike. Rank 0's notes name other files that have changed.
+/// Returns the checkpoint in `folder`, its tensors verified (each rank of `world` that reads its
+/// own host's disk a share of the files). Throws DataLoss on every rank alike. Rank 0's notes name
+/// other files that have changed.
 FoundCheckpoint open_checkpoint(comm::ProcessGroup& world, const std::filesystem::path& folder,
                                 base::Disk& disk = base::own_disk());
 
@@ -74,10 +75,10 @@ FoundCheckpoint open_checkpoint_or_older(comm::ProcessGroup& world,
                                          const std::filesystem::path& folder,
                                          base::Disk& disk = base::own_disk());
 
-/// The newest checkpoint, verified (each rank of `world` a share of the files); nullopt if there
-/// is none. A damaged one throws DataLoss naming it, on every rank; with
-/// `allow_fallback` it is renamed to damaged-step-N, noted, and the one before is taken. If all
-/// are damaged the newest's error is thrown.
+/// Returns the newest checkpoint, verified (each rank of `world` a share of the files); nullopt if
+/// there is none. A damaged one throws DataLoss naming it, on every rank; with `allow_fallback` it
+/// is renamed to damaged-step-N, noted, and the one before is taken. If all are damaged the
+/// newest's error is thrown.
 std::optional<FoundCheckpoint> find_checkpoint(comm::ProcessGroup& world,
                                                const CheckpointLocation& location,
                                                bool allow_fallback);

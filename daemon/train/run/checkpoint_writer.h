@@ -22,7 +22,7 @@ struct CheckpointLocation {
   int keep_latest_k = 2;                   ///< 0: all
   std::set<std::int64_t> keep_steps = {};  ///< kept whatever their age, as far as they are there
   FileSystem* file_system = nullptr;       ///< null: the operating system's
-  /// What this rank writes its shard through; null: file_system. Rank 0's is null.
+  /// This rank writes its shard through these; null: file_system. Rank 0's is null.
   OutputFiles* shards = nullptr;
   base::Disk* disk = nullptr;  ///< that this rank reads; null: its host's
 

@@ -7,7 +7,7 @@
 
 namespace meshloom::train {
 
-/// Summed over threads, in seconds.
+/// The times are summed over threads, in seconds.
 struct CoreTimes {
   double ran = 0.0;     ///< in which they had a core
   double waited = 0.0;  ///< in which they could have run and had none; who sleeps does not wait
@@ -18,8 +18,8 @@ struct CoreTimes {
 /// parameter for tests.
 std::optional<CoreTimes> read_core_times(const std::filesystem::path& tasks = "/proc/self/task");
 
-/// What has been added from `before` to `after`; threads that have ended meanwhile count for
-/// nothing.
+/// Returns what has been added from `before` to `after`; threads that have ended meanwhile count
+/// for nothing.
 CoreTimes core_times_between(const CoreTimes& before, const CoreTimes& after);
 
 }  // namespace meshloom::train

@@ -15,8 +15,8 @@ struct DescribedParameter {
   std::string shard_reason;  ///< why fully_shard shards it so ("dim0", "small"); empty without it
 };
 
-/// "transformer.h.[0-3].attn.c_attn.weight [64, 192]  fsdp S(0) (dim0), tp S(1) by heads, 3 x 16".
-/// Only mesh dims that shard are named, those of size 1 are left out; if two shard the same
+/// Returns "transformer.h.[0-3].attn.c_attn.weight [64, 192]  fsdp S(0) (dim0), tp S(1) by heads, 3
+/// x 16". Only mesh dims that shard are named, those of size 1 are left out; if two shard the same
 /// dim, the one that shards first is named ("tp before fsdp"). Blocks that are alike share a line.
 std::string describe_parameters(const std::vector<DescribedParameter>& parameters);
 

@@ -16,7 +16,7 @@ namespace meshloom::train {
 std::vector<nn::GenerateSequence> make_generate_sequences(
     const std::vector<SampleStart>& sequences);
 
-/// One pass, its tokens added to `tokens`.
+/// Draws one pass, its tokens added to `tokens`.
 void draw_pass(nn::Generation& generation, std::vector<SampledToken>& tokens);
 
 /// Every rank of the world calls it, and advance() of what it returns. The ranks that hold the

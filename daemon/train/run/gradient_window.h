@@ -15,7 +15,7 @@ inline constexpr const char* kGradientsPoisoned = "GRADIENTS_POISONED";
 /// GradientWindow is the same on every rank, without collectives.
 class GradientWindow {
  public:
-  /// Samples of all calls.
+  /// Returns how many samples all calls had.
   std::int64_t samples() const { return samples_; }
   bool empty() const { return !reduction_; }
 
@@ -24,7 +24,7 @@ class GradientWindow {
   void check(const v1::LossBatch& batch) const;
   /// A call that passed check() adds its gradients; its targets that count are `tokens`.
   void add(const v1::LossBatch& batch, std::int64_t samples, std::int64_t tokens);
-  /// Targets of all calls that count.
+  /// Returns how many targets of all calls count.
   std::int64_t counted() const { return counted_; }
   /// Returns the mean over counted() targets of the loss of all calls, given that loss reduced as
   /// their gradients are.
@@ -32,7 +32,7 @@ class GradientWindow {
   /// Returns the factor by which a call multiplies its gradients at once.
   static float scale(const v1::LossBatch& batch);
 
-  /// The first cause counts.
+  /// Poisons the window. The first cause counts.
   void poison(const std::string& cause);
   /// Returns the factor by which the gradients of all calls are multiplied at the optimizer step,
   /// after which the window is empty, whatever this throws: FailedPrecondition without gradients

@@ -24,8 +24,8 @@ class JobCheckpoints {
   void begin(ModelRun& model, std::vector<std::string>& notes);
   /// Returns the progress of the checkpoint that it began with.
   const JobProgress& progress() const { return progress_; }
-  /// Validations count every token of their data (Manifest::validates_all). Not those of a job
-  /// whose checkpoints say that its losses so far are others.
+  /// Tells whether validations count every token of their data (Manifest::validates_all). Not those
+  /// of a job whose checkpoints say that its losses so far are others.
   bool validates_all() const { return validates_all_; }
   /// Saves as Run::save_checkpoint does; rank 0 gives `carried`.
   void save(ModelRun& model, const JobProgress& progress, int keep_latest_k,

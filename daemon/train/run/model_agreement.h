@@ -13,10 +13,10 @@
 
 namespace meshloom::train {
 
-/// The model of a run before anything is built, the same on every rank of `world`, all of which
-/// call it: that of the checkpoint that it begins with, else load_model_config's. Rank 0 alone
-/// looks at checkpoint and weights; its notes say what the user should know of that. What one rank
-/// throws all throw.
+/// Returns the model of a run before anything is built, the same on every rank of `world`, all of
+/// which call it: that of the checkpoint that it begins with, else load_model_config's. Rank 0
+/// alone looks at checkpoint and weights; its notes say what the user should know of that. What one
+/// rank throws all throw.
 nn::ModelConfig agree_on_model(comm::ProcessGroup& world, const v1::RunConfig& config,
                                const RunOptions& options, base::Disk& disk,
                                std::vector<std::string>& notes);

@@ -30,7 +30,7 @@ struct StepResult {
   float norm = 0.0f;  ///< of the gradients, before clipping
 };
 
-/// The loss of a micro batch from the log-probs of its labels, [B,T,K].
+/// LossOfLogProbs has the loss of a micro batch from the log-probs of its labels, [B,T,K].
 struct LossOfLogProbs {
   double loss = 0.0;
   std::vector<float> gradients;  ///< by each log-prob
@@ -38,7 +38,7 @@ struct LossOfLogProbs {
 using LossFunction =
     std::function<LossOfLogProbs(const TokenBatch&, std::span<const float> log_probs)>;
 
-/// What one forward_backward or forward computes: this rank's micro batches, as many on every rank,
+/// One forward_backward or forward computes this: this rank's micro batches, as many on every rank,
 /// and equal on ranks that share samples.
 struct BatchCall {
   std::vector<TokenBatch> micro_batches;
@@ -83,16 +83,16 @@ class ModelRun {
 
   const nn::ModelConfig& model_config() const { return model_config_; }
   RunMesh& mesh() { return *mesh_; }
-  /// Optimizer steps done, those before a loaded checkpoint included.
+  /// Returns how many optimizer steps are done, those before a loaded checkpoint included.
   std::int64_t step() const { return step_; }
-  /// What its results depend on beside the config.
+  /// Returns what its results depend on beside the config.
   ComputeClass compute_class() const;
   /// Grows with every verb; the caller clears it.
   Phases& phases() { return phases_; }
 
-  /// The values that the model begins with: of the Hugging Face folder that the config's model
-  /// names, else by position from the config's seed. Adds to `notes` what the user should know of
-  /// that. `data_dir` and `model_folder` as RunFolders has them.
+  /// Sets the values that the model begins with: of the Hugging Face folder that the
+  /// config's model names, else by position from the config's seed. Adds to `notes` what the user
+  /// should know of that. `data_dir` and `model_folder` as RunFolders has them.
   void initialize(const std::filesystem::path& data_dir, const std::filesystem::path& model_folder,
                   base::Disk& disk, std::vector<std::string>* notes);
   /// Loads the state of a checkpoint that fits (resume_check.h). Without `with_optimizer` moments
@@ -131,22 +131,22 @@ class ModelRun {
   ForwardResults forward(const BatchCall& call);
 
  private:
-  /// What forward_backward left for optim_step.
+  /// forward_backward left this for optim_step.
   struct Pending {
     Tensor loss;  ///< float64 [1], over all ranks; NaN if a check of any rank failed
     std::vector<DeferredChecks> checks;  ///< of this rank's batches that were not checked before
     bool summed = false;                 ///< gradients are the global ones
   };
 
-  /// What the forward of a micro batch gives to backward.
+  /// The forward of a micro batch gives this to backward.
   struct ForwardResult {
     Tensor output;
     Tensor gradient;  ///< of output; undefined: 1
   };
 
   nn::ForwardOptions forward_options(std::int64_t first_sample, bool dropout) const;
-  /// Forward and backward of micro batch `k`, which may have no rows. This rank's share of the loss
-  /// is added to `loss` (float64 [1]).
+  /// Runs forward and backward of micro batch `k`, which may have no rows. This rank's share of the
+  /// loss is added to `loss` (float64 [1]).
   void run_micro_batch(const BatchCall& call, std::size_t k, const Tensor& loss,
                        std::vector<float>& log_probs);
   ForwardResult forward_micro_batch(const BatchCall& call, const TokenBatch& batch,

@@ -25,9 +25,9 @@ struct ModelStateOptions {
   planner::ParallelPlan plan;        ///< its dtype is that of computing; masters are float32
 };
 
-/// The model in its compute dtype and the optimizer with its float32 masters, this rank's part of
-/// them. Memory is taken for that part only, and values are undefined until one of the three ways
-/// to fill them was called. Everything is by position: the same on every mesh.
+/// ModelState holds the model in its compute dtype and the optimizer with its float32 masters, this
+/// rank's part of them. Memory is taken for that part only, and values are undefined until one of
+/// the three ways to fill them was called. Everything is by position: the same on every mesh.
 class ModelState {
  public:
   /// No collectives. `mesh` outlives the state. Throws InvalidArgument, on every rank alike, for a
@@ -39,27 +39,30 @@ class ModelState {
   nn::Batch place(const nn::HostBatch& host) { return tensor_model_->place(host); }
   Optimizer& optimizer() { return *optimizer_; }
   parallel::DataParallel& data_parallel() { return *data_parallel_; }
-  /// Once a step, after data_parallel() has summed the gradients: they are the global ones then.
+  /// Is called once a step, after data_parallel() has summed the gradients: they are the global
+  /// ones then.
   void sum_partial_gradients() { partial_gradients_->sum(); }
   RunMesh& mesh() { return mesh_; }
-  /// How the ranks of the mesh hold parameter i.
+  /// Returns, by parameter, the layout in which the ranks of the mesh hold it.
   const std::vector<planner::SpecPtr>& specs() const { return specs_; }
-  /// One line per kind of parameter: how the ranks of the mesh hold it, and why fully_shard shards
-  /// it so (describe_parameters).
+  /// Returns one line per kind of parameter: how the ranks of the mesh hold it, and why fully_shard
+  /// shards it so (describe_parameters).
   std::string description() const;
   /// Reserves workspace as ParallelModel::reserve_workspace does.
   void reserve_workspace(std::int64_t bytes) { tensor_model_->reserve_workspace(bytes); }
-  /// Patterns of the plan that match nothing, as texts that name near misses.
+  /// Returns patterns of the plan that match nothing, as texts that name near misses.
   const std::vector<std::string>& warnings() const { return tensor_model_->warnings(); }
 
   /// Sets the values by position from `seed`, in float32: the same whatever the compute dtype.
   void initialize(std::uint64_t seed);
-  /// Weights of a Hugging Face folder, kept in float32; moments are zero. A head that the folder
-  /// lacks begins as by initialize(seed). Returns what to say of that, in a line; else empty.
+  /// Loads weights of a Hugging Face folder, kept in float32; moments are zero. A head that the
+  /// folder lacks begins as by initialize(seed). Returns what to say of that, in a line; else
+  /// empty.
   std::string load_hf(const std::filesystem::path& folder, std::uint64_t seed,
                       base::Disk& disk = base::own_disk());
-  /// Weights and, if `with_optimizer`, moments of a checkpoint of any mesh; else moments are zero.
-  /// Throws FailedPrecondition if it is of another model or optimizer, before anything is written.
+  /// Loads weights and, if `with_optimizer`, moments of a checkpoint of any mesh; else moments are
+  /// zero. Throws FailedPrecondition if it is of another model or optimizer, before anything is
+  /// written.
   void load(const CheckpointReader& checkpoint, bool with_optimizer = true);
   /// Throws as load() does before it writes.
   void check(const CheckpointReader& checkpoint, bool with_optimizer) const;
@@ -77,14 +80,14 @@ class ModelState {
   /// `carried`: as in HfSaveOptions.
   void export_hf(const std::filesystem::path& folder, DType dtype,
                  const std::vector<CarriedFile>& carried);
-  /// The whole of a float32 tensor that the ranks hold parts of as they hold parameter i, on rank
-  /// 0; undefined on other ranks. Every rank of the world calls it.
+  /// Gathers the whole of a float32 tensor that the ranks hold parts of as they hold parameter i,
+  /// on rank 0; undefined on other ranks. Every rank of the world calls it.
   Tensor gather(const Tensor& part, std::size_t i);
 
  private:
   void initialize(std::size_t i, const nn::NamedParameter& parameter, std::uint64_t seed);
   void shard_parameters(const ModelStateOptions& options);
-  /// What a checkpoint has of it: no moments of parameters that were frozen then.
+  /// Returns what a checkpoint has of it: no moments of parameters that were frozen then.
   std::vector<StateTensor> state_to_load(const CheckpointReader& checkpoint,
                                          bool with_optimizer) const;
   Piece held(std::size_t i) const {

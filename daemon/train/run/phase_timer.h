@@ -11,7 +11,7 @@
 
 namespace meshloom::train {
 
-/// Seconds by phase: data, forward, backward, reduce, optimizer, checkpoint.
+/// PhaseSeconds are seconds by phase: data, forward, backward, reduce, optimizer, checkpoint.
 using PhaseSeconds = std::map<std::string, double>;
 
 /// Adds up phases as the device comes to them: it may be behind the host, which waits for it only
@@ -22,7 +22,7 @@ class Phases {
   Phases(const Phases&) = delete;
   Phases& operator=(const Phases&) = delete;
 
-  /// Since clear(). Waits for the device.
+  /// Returns the seconds since clear(). Waits for the device.
   const PhaseSeconds& seconds();
   void clear();
 

@@ -22,9 +22,10 @@
 
 namespace meshloom::train {
 
-/// A ModelRun with what verbs need around it: the window of gradients and weights to draw from; of
-/// a job also its data and checkpoints. Every rank of the data group (dp x fsdp) computes its
-/// samples of each micro batch, together with the ranks that share its samples (cp x tp).
+/// RankRun is a ModelRun with what verbs need around it: the window of gradients and weights to
+/// draw from; of a job also its data and checkpoints. Every rank of the data group (dp x fsdp)
+/// computes its samples of each micro batch, together with the ranks that share its samples (cp x
+/// tp).
 class RankRun final : public Run {
  public:
   RankRun(const RankResources& resources, const v1::RunConfig& config, const RunOptions& options);

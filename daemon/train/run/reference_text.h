@@ -21,7 +21,7 @@ bool resolve_reference_text(v1::DataConfig& data, const nn::ModelConfig& model,
                             const std::filesystem::path& tokenizer,
                             const std::filesystem::path& data_dir);
 
-/// What is thrown about the section `run.data` of a job, for who sent a reference.
+/// Turns an error about the section `run.data` of a job into one for whoever sent a reference.
 Error in_reference_terms(const Error& error);
 
 }  // namespace meshloom::train

@@ -36,26 +36,28 @@ class Run {
                                      const RunOptions&);
   virtual ~Run() = default;
 
-  /// Optimizer steps done, also before this process (from the checkpoint).
+  /// Returns how many optimizer steps are done, also before this process (from the checkpoint).
   virtual std::int64_t step() const = 0;
-  /// Things the user should know, such as a fallback to an older checkpoint or a change of CPU
-  /// class.
+  /// Returns things that the user should know, such as a fallback to an older checkpoint or a
+  /// change of CPU class.
   virtual const std::vector<std::string>& notes() const = 0;
-  /// How the ranks of the mesh hold each kind of parameter, a line each; empty if it is not
+  /// Tells how the ranks of the mesh hold each kind of parameter, a line each; empty if it is not
   /// known.
   virtual std::string plan_text() const { return {}; }
-  /// What its model can continue.
+  /// Returns the limits of what its model can continue.
   virtual PromptLimits prompt_limits() const { return {}; }
-  /// What batches have to fit (check_loss_batch, before their data are sharded over the ranks).
+  /// Returns the limits that batches have to fit (check_loss_batch, before their data are sharded
+  /// over the ranks).
   virtual LossBatchLimits limits() const = 0;
-  /// Tokens of config.data.path and samples to train on; zeros without data of its own.
+  /// Returns the numbers of tokens of config.data.path and of samples to train on; zeros without
+  /// data of its own.
   virtual DataSize data_size() const { return {}; }
-  /// Forward and backward; zeros: not known.
+  /// Returns the flops of forward and backward; zeros: not known.
   virtual nn::ModelFlops flops() const { return {}; }
   /// Returns the progress of the checkpoint that a job began with.
   virtual JobProgress job_progress() const { return {}; }
-  /// A verb has failed after it began to overwrite the weights: they are undefined on this rank,
-  /// and the run is to be deleted.
+  /// Tells whether a verb has failed after it began to overwrite the weights: they are undefined on
+  /// this rank, and the run is to be deleted.
   virtual bool weights_undefined() const = 0;
 
   // --- Gradients and losses
@@ -71,7 +73,7 @@ class Run {
   /// Returns the outputs of forward_backward, bit for bit, without gradients. `train`: with the
   /// dropout that the next forward_backward would draw.
   virtual v1::LossOutput forward(const v1::LossBatch&, const WholeBatch&, bool train) = 0;
-  /// Losses of the batches, each summed over its labels; fewer if the data end. Throws
+  /// Computes the losses of the batches, each summed over its labels; fewer if the data end. Throws
   /// FailedPrecondition if there are no such data.
   virtual std::vector<LossSum> forward(const ValidationBatches&) = 0;
   /// The gradients since the last optim_step are not to be applied: the next one fails, naming
@@ -103,7 +105,7 @@ class Run {
   /// Writes a Hugging Face folder (rank 0), complete or not at all.
   virtual void export_hf(const std::filesystem::path& folder, const std::string& dtype) = 0;
 
-  /// Whole parameters by name, on rank 0. Throws NotFound naming one that there is not.
+  /// Returns whole parameters by name, on rank 0. Throws NotFound naming one that there is not.
   virtual std::vector<v1::ParameterValue> get_parameters(const std::vector<std::string>& names) = 0;
   /// Replaces whole parameters; moments stay. All names, shapes, dtypes and sizes are checked
   /// before anything is written. Gradients since the last optim_step are dropped.
@@ -113,7 +115,7 @@ class Run {
   /// Keeps the weights as they are under a name; copied when they are about to be overwritten.
   /// Throws AlreadyExists.
   virtual void keep_snapshot(const std::string& name) = 0;
-  /// Nothing for a name that is not there. Samples that draw from it go on.
+  /// Drops a snapshot; nothing for a name that is not there. Samples that draw from it go on.
   virtual void drop_snapshot(const std::string& name) = 0;
 
   /// Draws nothing yet. Other verbs may come between what the sample draws; its advance() is a verb

@@ -6,16 +6,16 @@
 
 namespace meshloom::train {
 
-/// Absolute paths, empty where there is none. Whoever makes a run fills it in once, and it reaches
-/// the ranks as it is.
+/// RunFolders holds absolute paths, empty where there is none. Whoever makes a run fills it in
+/// once, and it reaches the ranks as it is.
 struct RunFolders {
-  /// Where the config's own paths begin, as data_folders reads it.
+  /// The config's own paths begin here, as data_folders reads it.
   std::filesystem::path data_dir;
-  /// That config.model.name names.
+  /// config.model.name names this folder.
   std::filesystem::path model;
   /// Whose tokenizer goes along with checkpoints and exports; empty: the model's.
   std::filesystem::path tokenizer = {};
-  /// What a run that a client drives begins with: a folder that save_state wrote, on any mesh.
+  /// A run that a client drives begins with this: a folder that save_state wrote, on any mesh.
   /// Empty: the model's values.
   std::filesystem::path state = {};
   /// The checkpoints of a job, of which the newest is loaded.

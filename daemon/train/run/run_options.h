@@ -15,7 +15,7 @@ namespace meshloom::train {
 class FileSystem;
 class OutputFiles;
 
-/// What a rank brings to its runs; outlives them.
+/// A rank brings these to its runs; they outlive the runs.
 struct RankResources {
   ExecutionContext* context = nullptr;
   comm::ProcessGroup* world = nullptr;  ///< all ranks; a group of size 1 if there is only one
@@ -46,7 +46,7 @@ struct RunOptions {
   bool allow_fallback = false;
   /// The tokens of the config's text, if it has some that is tokenized.
   TokenizedText text = {};
-  /// What checkpoints are written through; null: the operating system's.
+  /// Checkpoints are written through this; null: the operating system's.
   FileSystem* file_system = nullptr;
 };
 

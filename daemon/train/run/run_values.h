@@ -18,7 +18,7 @@
 
 namespace meshloom::train {
 
-/// The loss of a batch.
+/// LossSum is the loss of a batch.
 struct LossSum {
   double loss = 0.0;    ///< summed over its labels
   double labels = 0.0;  ///< that count
@@ -28,23 +28,23 @@ struct LossSum {
 
 /// Throws InvalidArgument if no label counts.
 double mean_loss(std::span<const LossSum> batches);
-/// The loss in bits by byte of text; nothing where the bytes are not known.
+/// Returns the loss in bits by byte of text; nothing where the bytes are not known.
 std::optional<double> bits_per_byte(std::span<const LossSum> batches);
 
-/// The global batch of a run's own data that begins at a place of the training (BatchLoader), with
-/// all gradients of an optimizer step: the mean over its labels.
+/// TrainingBatch is the global batch of a run's own data that begins at a place of the training
+/// (BatchLoader), with all gradients of an optimizer step: the mean over its labels.
 struct TrainingBatch {
   std::int64_t first_sample = 0;
 };
 
-/// Global batches of one of config.validation.sets, or (empty) of the validation data of
-/// config.data: always the same ones.
+/// ValidationBatches names global batches of one of config.validation.sets, or (empty) of the
+/// validation data of config.data: always the same ones.
 struct ValidationBatches {
   std::string set = {};
   std::int64_t first = 0, count = 1;
 };
 
-/// What an optimizer step did and cost on this rank.
+/// The output says what an optimizer step did and cost on this rank.
 struct StepOutput {
   v1::OptimStepOutput values;
   double step_seconds = 0.0;  ///< since the first forward_backward of the step began
@@ -60,7 +60,7 @@ struct DataSize {
   std::optional<ChatCuts> chat = std::nullopt;  ///< of the samples, where they are conversations
 };
 
-/// What of a job is in its checkpoints beside weights and optimizer.
+/// A job has this in its checkpoints beside weights and optimizer.
 struct JobProgress {
   std::int64_t data_position = 0;  ///< samples drawn
   std::int64_t tokens = 0;         ///< trained on

@@ -11,7 +11,7 @@
 
 namespace meshloom::train {
 
-/// One token of a sample.
+/// SampledToken is one token of a sample.
 struct SampledToken {
   std::size_t sequence = 0;  ///< index in what the sample began with
   std::int64_t id = 0;
@@ -23,8 +23,8 @@ struct SampledToken {
   bool last() const { return finish != v1::FINISH_REASON_UNSPECIFIED; }
 };
 
-/// One or several sequences that are drawn bit by bit, each as it would be alone. Ends before the
-/// run or Sampler that it came from.
+/// Sample is one or several sequences that are drawn bit by bit, each as it would be alone. Ends
+/// before the run or Sampler that it came from.
 class Sample {
  public:
   virtual ~Sample() = default;
@@ -33,18 +33,18 @@ class Sample {
   virtual std::vector<SampledToken> advance(std::chrono::milliseconds budget) = 0;
   /// Nothing more is drawn of these sequences, by index, some of which may have ended before.
   virtual void end_sequences(const std::vector<std::size_t>& sequences) = 0;
-  /// Rank 0: no token is left to draw.
+  /// Tells on rank 0 whether no token is left to draw.
   virtual bool done() const = 0;
 };
 
-/// A sample of a run.
+/// RunSample is a sample of a run.
 class RunSample : public Sample {
  public:
-  /// Optimizer steps behind the weights that the next advance() draws from.
+  /// Returns how many optimizer steps are behind the weights that the next advance() draws from.
   virtual std::int64_t step() const = 0;
-  /// What Run::forward returns of a batch whose data all ranks have, under the weights that were
-  /// drawn from. Throws FailedPrecondition (WEIGHTS_STALE) if these were the run's own and were
-  /// overwritten since.
+  /// Returns what Run::forward returns of a batch whose data all ranks have, under the weights that
+  /// were drawn from. Throws FailedPrecondition (WEIGHTS_STALE) if these were the run's own and
+  /// were overwritten since.
   virtual v1::LossOutput score(const v1::LossBatch&) = 0;
 };
 

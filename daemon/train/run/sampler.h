@@ -14,17 +14,17 @@
 
 namespace meshloom::train {
 
-/// A model for generation only: from a Hugging Face folder or a checkpoint folder. No collectives.
-/// Used by one thread at a time.
+/// Sampler is a model for generation only: from a Hugging Face folder or a checkpoint folder. No
+/// collectives. Used by one thread at a time.
 class Sampler {
  public:
   static std::unique_ptr<Sampler> load(const ExecutionContext::Options&,
                                        const std::filesystem::path& folder);
-  /// What the weights of load(folder) take, from the folder's config. Throws as load does if
-  /// there is none.
+  /// Returns the bytes that the weights of load(folder) take, from the folder's config. Throws as
+  /// load does if there is none.
   static std::int64_t weight_bytes(const std::filesystem::path& folder);
   virtual ~Sampler() = default;
-  /// Optimizer steps behind its weights; 0: not known (a Hugging Face folder).
+  /// Returns how many optimizer steps are behind its weights; 0: not known (a Hugging Face folder).
   virtual std::int64_t step() const = 0;
   virtual PromptLimits prompt_limits() const = 0;
   virtual std::unique_ptr<Sample> begin_sample(const std::vector<SampleStart>& sequences) = 0;

@@ -23,14 +23,15 @@ class StopPoints {
   /// Every rank calls it before each micro batch, from 0. Throws Cancelled (VERB_STOPPED), on all
   /// ranks alike.
   void before(std::size_t micro_batch);
-  /// Rank 0, behind the last micro batch. Throws the same, which the caller brings to all ranks.
+  /// Is called on rank 0 behind the last micro batch. Throws the same, which the caller brings to
+  /// all ranks.
   void check_last() const;
 
  private:
   using Clock = std::chrono::steady_clock;
 
   [[noreturn]] void leave(std::size_t computed) const;
-  /// Micro batches up to the next meeting.
+  /// Returns how many micro batches there are up to the next meeting.
   double next_interval(std::size_t micro_batch);
 
   comm::ProcessGroup& world_;

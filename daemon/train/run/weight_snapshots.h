@@ -14,12 +14,12 @@
 
 namespace meshloom::train {
 
-/// What one rank holds of them, in the dtype that the model computes in. Nothing is copied until
-/// the run's weights are about to be overwritten; equal snapshots share a copy. Every rank makes
-/// the same calls in the same order; none has collectives. Not thread-safe.
+/// One rank holds these parts of the snapshots of weights, in the dtype that the model computes in.
+/// Nothing is copied until the run's weights are about to be overwritten; equal snapshots share a
+/// copy. Every rank makes the same calls in the same order; none has collectives. Not thread-safe.
 class WeightSnapshots {
  public:
-  /// A snapshot, which lives as long as it has a name or somebody holds it.
+  /// Weights is a snapshot, which lives as long as it has a name or somebody holds it.
   struct Weights {
     std::int64_t step = 0;       ///< optimizer steps behind them
     std::vector<Tensor> values;  ///< by parameter; empty while the run's own are the same
@@ -30,17 +30,17 @@ class WeightSnapshots {
   /// `state`, and `disk`, which load() reads, outlive this.
   WeightSnapshots(ModelState& state, base::Disk& disk) : state_(state), disk_(disk) {}
 
-  /// The weights as they are now, those of `step`. Throws AlreadyExists.
+  /// Keeps the weights as they are now, those of `step`. Throws AlreadyExists.
   void keep(const std::string& name, std::int64_t step);
-  /// The weights of a Hugging Face folder, as they were at `step`: read once for all that hold
-  /// them, and anew once another folder is in its place. If it throws, nothing has changed.
+  /// Loads the weights of a Hugging Face folder, as they were at `step`: read once for all that
+  /// hold them, and anew once another folder is in its place. If it throws, nothing has changed.
   Handle load(const std::filesystem::path& folder, std::int64_t step);
-  /// Nothing for a name that is not there.
+  /// Drops the name; nothing for a name that is not there.
   void drop(const std::string& name);
   /// Throws FailedPrecondition (SNAPSHOT_STALE).
   Handle find(const std::string& name) const;
 
-  /// Whether before_write() takes memory: the same on every rank.
+  /// Tells whether before_write() takes memory: the same on every rank.
   bool to_be_copied() const { return !current_.expired(); }
   /// The run's weights are about to be overwritten. If it throws, nothing has changed.
   void before_write();
@@ -52,7 +52,7 @@ class WeightSnapshots {
   void use(const Handle& weights);
 
  private:
-  /// Folder, step, and what tells the folder from a later one of the same name.
+  /// LoadedKey has folder, step, and what tells the folder from a later one of the same name.
   using LoadedKey = std::tuple<std::filesystem::path, std::int64_t, std::string>;
 
   Tensor value(std::size_t i) const { return state_.optimizer().parameters()[i].parameter->value; }

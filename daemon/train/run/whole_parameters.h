@@ -11,8 +11,8 @@
 
 namespace meshloom::train {
 
-/// The float32 values of parameters by name, on rank 0; nothing on the others. Every rank of the
-/// world calls it. Throws NotFound (field "names[i]") naming one that there is not.
+/// Returns the float32 values of parameters by name, on rank 0; nothing on the others. Every rank
+/// of the world calls it. Throws NotFound (field "names[i]") naming one that there is not.
 std::vector<v1::ParameterValue> whole_parameters(ModelState& state,
                                                  const std::vector<std::string>& names);
 

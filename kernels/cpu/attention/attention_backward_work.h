@@ -11,16 +11,17 @@
 
 namespace meshloom::kernels::cpu {
 
-/// One thread's work: one kv head with all its query heads, key tiles [stripe / stripes ..).
+/// BackwardItem is one thread's work: one kv head with all its query heads, key tiles [stripe /
+/// stripes ..).
 struct BackwardItem {
   std::int64_t b = 0, kv = 0, stripe = 0, stripes = 1;
   float* dq = nullptr;  // [group][query tiles * kTile][dims_padded], this stripe's share, unscaled
 };
 
-/// Rows of queries in whole tiles.
+/// Returns the number of rows of queries in whole tiles.
 inline std::int64_t query_rows(const AttentionProblem& p) { return p.query_tiles * kTile; }
 
-/// One thread's memory. Elements are floats or pairs of bfloat16.
+/// BackwardScratch is one thread's memory. Elements are floats or pairs of bfloat16.
 template <typename Element>
 struct BackwardScratch {
   Element* queries_across;  // per query tile: [dims][kTile], in pairs of dims; floats are scaled to
@@ -78,8 +79,8 @@ struct BackwardScratch {
   }
 };
 
-/// Whether heads, or keys of one query, share elements of grad_bias: then one thread at a time may
-/// add.
+/// Tells whether heads, or keys of one query, share elements of grad_bias: then one thread at a
+/// time may add.
 inline bool shared_bias_gradient(const AttentionProblem& p, const TensorView& grad_bias) {
   if (!grad_bias.defined()) return false;
   return (p.batch > 1 && grad_bias.stride(0) == 0) || (p.heads > 1 && grad_bias.stride(1) == 0) ||

@@ -20,8 +20,8 @@ namespace meshloom::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace tile {
 
-/// Random blocks of one panel of queries: each query's 16 values from the first block that a key
-/// needs.
+/// DropoutValues holds random blocks of one panel of queries: each query's 16 values from the first
+/// block that a key needs.
 struct DropoutValues {
   static constexpr std::int64_t kBlocks = (kUnit + 3 + 3) / 4;
   alignas(64) std::uint32_t low[kPanel], high[kPanel];  // index of the first block
@@ -45,14 +45,14 @@ HWY_INLINE void draw_values(const PhiloxStream& stream, DropoutValues& values) {
   }
 }
 
-// Where a query stands in the order of draws: its position without the offset.
+// Returns where a query stands in the order of draws: its position without the offset.
 HWY_INLINE std::uint64_t drawn_position(const HeadScope& head, std::int64_t query) {
   const AttentionProblem& p = head.problem;
   return static_cast<std::uint64_t>(p.position_base + p.query_positions.ids[query] -
                                     head.options.query_offset);
 }
 
-// Positions in any order: element by element.
+// Takes positions in any order: element by element.
 inline void scattered_factors(const HeadScope& head, float* factors, std::uint64_t row,
                               std::int64_t query, std::int64_t key, float kept) {
   const AttentionProblem& p = head.problem;
@@ -70,8 +70,8 @@ inline void scattered_factors(const HeadScope& head, float* factors, std::uint64
   }
 }
 
-/// factors [kUnit][kPanel]: what dropout multiplies each probability by, for the unit of keys and
-/// the panel of queries that start at the given indices.
+/// Fills factors [kUnit][kPanel]: what dropout multiplies each probability by, for the unit of keys
+/// and the panel of queries that start at the given indices.
 inline void dropout_factors(const HeadScope& head, float* factors, std::int64_t query,
                             std::int64_t key) {
   const F32 d;

@@ -7,17 +7,17 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Whether attention_one_query is for this call: one query that sees every key, no bias and no
-/// dropout, dense rows of float32 or bfloat16 whose sizes are whole vectors, no carry.
+/// Tells whether attention_one_query is for this call: one query that sees every key, no bias and
+/// no dropout, dense rows of float32 or bfloat16 whose sizes are whole vectors, no carry.
 bool is_one_query(const AttentionOutputs&, const AttentionInputs&, const AttentionOptions&);
 
-/// As Backend::attention for the calls above. A head's result depends neither on the threads nor on
-/// the other heads and batch rows.
+/// Does what Backend::attention does for such calls. A head's result depends neither on the threads
+/// nor on the other heads and batch rows.
 void attention_one_query(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&);
 
-/// The same for Backend::attention_rows: every row has dense keys and values that are worth it, so
-/// that all rows' heads are split over the threads at once.
+/// Tells the same for Backend::attention_rows: every row has dense keys and values that are worth
+/// it, so that all rows' heads are split over the threads at once.
 bool is_one_query_each(const AttentionOutputs&, const TensorView& q,
                        std::span<const AttentionMemory>);
 

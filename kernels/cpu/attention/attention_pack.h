@@ -25,15 +25,15 @@ namespace meshloom::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace tile {
 
-// Rows to come, at about the distance that hides a fetch from the last-level cache: the rows of one
-// head lie pages apart, where the hardware does not look ahead.
+// Fetches rows to come, at about the distance that hides a fetch from the last-level cache: the
+// rows of one head lie pages apart, where the hardware does not look ahead.
 template <typename T>
 HWY_INLINE void prefetch_row(const T* row, std::int64_t dims) {
   constexpr std::int64_t kLine = 64 / sizeof(T);
   for (std::int64_t i = 0; i < dims; i += kLine) hwy::Prefetch(row + i);
 }
 inline constexpr std::int64_t kRowsAhead = 12;
-/// A row that store_row writes soon.
+/// Fetches a row that store_row writes soon.
 HWY_INLINE void prefetch_stored(const HeadRows& rows, std::int64_t row, std::int64_t dims) {
   prefetch_row(rows.row(row), dims * static_cast<std::int64_t>(dtype_size(rows.dtype)));
 }
@@ -142,7 +142,7 @@ inline void store_row(const HeadRows& dst, std::int64_t row, const float* src, s
   });
 }
 
-/// Elements 2 i and 2 i + 1 of a bfloat16 row; what lies behind `dims` is 0.
+/// Returns elements 2 i and 2 i + 1 of a bfloat16 row; what lies behind `dims` is 0.
 HWY_INLINE Bf16Pair pair_of(const bfloat16* row, std::int64_t stride, std::int64_t i,
                             std::int64_t dims) {
   const std::uint32_t low = row[2 * i * stride].bits;
@@ -207,7 +207,7 @@ inline void pack_transposed(Bf16Pair* HWY_RESTRICT dst, std::int64_t ld, const H
           r < valid ? pair_of(base + r * src.row_stride, src.stride, i, dims) : Bf16Pair{};
 }
 
-/// A tile's rows across, as pack_transposed; what lies behind `dims` up to `across` is 0.
+/// Packs a tile's rows across, as pack_transposed; what lies behind `dims` up to `across` is 0.
 inline void pack_across(Bf16Pair* dst, const HeadRows& src, std::int64_t first, std::int64_t valid,
                         std::int64_t dims, std::int64_t across) {
   pack_transposed(dst, kTile, src, first, valid, kTile, dims);

@@ -20,15 +20,15 @@ inline constexpr std::int64_t kPanel = 32;
 inline constexpr int kUnits = kTile / kUnit;
 inline constexpr int kPanels = kTile / kPanel;
 
-/// Smallest and largest of some positions or document ids.
+/// Span32 holds the smallest and the largest of some positions or document ids.
 struct Span32 {
   std::int32_t low = 0, high = 0;
 };
 
 enum class Seen : std::uint8_t { kNone, kPartly, kAll };
 
-/// The int32 ids of one side (queries or keys), padded to whole tiles with copies of the last, and
-/// their spans.
+/// IdTable holds the int32 ids of one side (queries or keys), padded to whole tiles with copies of
+/// the last, and their spans.
 struct IdTable {
   const std::int32_t* ids = nullptr;
   const Span32* tiles = nullptr;
@@ -38,7 +38,7 @@ struct IdTable {
   explicit operator bool() const { return ids != nullptr; }
 };
 
-/// One head of a [B,H,S,D] view: rows of elements.
+/// HeadRows is one head of a [B,H,S,D] view: rows of elements.
 struct HeadRows {
   std::byte* data = nullptr;
   DType dtype = DType::kFloat32;
@@ -69,26 +69,26 @@ struct AttentionProblem {
   bool tiles = false;  ///< of pairs: by tile registers, or by their model
   bool modified = false;  ///< bias, ALiBi or dropout change scores or probabilities
 
-  /// Values of a row that lies across: tile registers read whole tiles.
+  /// Returns how many values there are of a row that lies across: tile registers read whole tiles.
   std::int64_t dims_across() const { return tiles ? dims_padded : dims; }
   std::int64_t dims_v_across() const { return tiles ? dims_v_padded : dims_v; }
 
-  /// The tables of one batch row.
+  /// Returns the tables of one batch row.
   IdTable documents_of_queries(std::int64_t b) const;
   IdTable documents_of_keys(std::int64_t b) const;
 };
 
-/// Sizes alone; then `bytes` is what prepare takes of a workspace.
+/// Describes the sizes alone; then `bytes` is what prepare takes of a workspace.
 AttentionProblem describe_attention(const AttentionInputs& in, const AttentionOptions& options);
 std::size_t attention_table_bytes(const AttentionProblem& problem);
 /// Fills the tables. Throws Unimplemented where positions or documents span more than 2^30.
 void prepare_attention(AttentionProblem& problem, SpanCutter& cutter);
 
-/// Into how many parts the `tiles` of each kv head go (queries forward, keys backward), so that
-/// threads are evenly busy: at least 9 tenths of the last round.
+/// Returns into how many parts the `tiles` of each kv head go (queries forward, keys backward), so
+/// that threads are evenly busy: at least 9 tenths of the last round.
 std::int64_t choose_parts(const AttentionProblem& problem, std::int64_t tiles, int threads);
 
-/// What queries with these spans see of keys with those.
+/// Returns what queries with these spans see of keys with those.
 inline Seen seen(const AttentionProblem& problem, Span32 query, Span32 key) {
   const std::int32_t low = key.low - query.high, high = key.high - query.low;
   if (low > problem.farthest || high < problem.nearest) return Seen::kNone;
@@ -100,7 +100,7 @@ inline Seen same_document(Span32 query, Span32 key) {
   return one && query.low == key.low ? Seen::kAll : Seen::kPartly;
 }
 
-/// What one tile of queries sees of one tile of keys, unit by unit.
+/// The map says what one tile of queries sees of one tile of keys, unit by unit.
 struct TileMap {
   Seen all = Seen::kNone;
   int key_units = 0, query_units = 0, query_panels = 0;  ///< that hold any key or query

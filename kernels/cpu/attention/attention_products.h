@@ -20,15 +20,15 @@ namespace meshloom::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace tile {
 
-/// Tiles of scores in float32 as operands of further products.
+/// ScoreRows writes tiles of scores in float32 as operands of further products.
 template <typename Element>
 struct ScoreRows;
 
 #if HWY_TARGET == HWY_AVX3
 template <>
 struct ScoreRows<Bf16Pair> {
-  /// One unit of keys by one panel of queries of a score tile, in pairs of queries: rows of out are
-  /// kTile / 2 pairs apart.
+  /// Narrows one unit of keys by one panel of queries of a score tile, in pairs of queries: rows of
+  /// out are kTile / 2 pairs apart.
   static HWY_INLINE void narrow_rows(const float* HWY_RESTRICT tile, Bf16Pair* HWY_RESTRICT out) {
     const F32 d;
     static_assert(kPanel == 32);
@@ -38,7 +38,7 @@ struct ScoreRows<Bf16Pair> {
                                                     hn::LoadU(d, tile + k * kTile + 16)));
   }
 
-  /// The same in pairs of keys: rows of out are kTile pairs apart, kUnit / 2 of them.
+  /// Does the same in pairs of keys: rows of out are kTile pairs apart, kUnit / 2 of them.
   static HWY_INLINE void narrow_row_pairs(const float* HWY_RESTRICT tile,
                                           Bf16Pair* HWY_RESTRICT out) {
     const F32 d;
@@ -56,7 +56,7 @@ struct ScoreRows<Bf16Pair> {
 };
 #endif
 
-// c[m][..] = c[m][..] * factor[m] + product; factor null: 1.
+// Sets c[m][..] = c[m][..] * factor[m] + product; factor null: 1.
 template <int kVectors, int kRowStep, int kDepthStep, bool kScaled, typename Element>
 HWY_INLINE void multiply_add_block(std::int64_t depth, const Element* a, const Element* b,
                                    std::int64_t ldb, float* c, std::int64_t ldc,

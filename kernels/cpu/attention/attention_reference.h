@@ -7,8 +7,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// As Backend::attention and Backend::attention_backward, for every dtype (float64 outputs for
-/// float64 inputs), in double precision throughout.
+/// Does what Backend::attention and Backend::attention_backward do, for every dtype (float64
+/// outputs for float64 inputs), in double precision throughout.
 void reference_attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,
                          const AttentionOptions&);
 void reference_attention_backward(const KernelContext&, const AttentionGrads&,

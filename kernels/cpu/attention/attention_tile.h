@@ -35,7 +35,7 @@ inline constexpr float kExp2C4 = 0.00967151299f;
 inline constexpr float kExp2C5 = 0.00132647273f;
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-/// 2^x for x <= 127; below 2^-126.5 the result is 0; NaN stays NaN. Within 2 ulp.
+/// Computes 2^x for x <= 127; below 2^-126.5 the result is 0; NaN stays NaN. Within 2 ulp.
 HWY_INLINE V exp2(V x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
@@ -53,7 +53,8 @@ HWY_INLINE V exp2(V x) {
   return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 
-/// One (batch row, query head) and what the score modifiers of AttentionOptions mean there.
+/// HeadScope is one (batch row, query head) and what the score modifiers of AttentionOptions mean
+/// there.
 struct HeadScope {
   HeadScope(const AttentionProblem& of, std::int64_t batch_row, std::int64_t query_head)
       : problem(of),
@@ -104,14 +105,14 @@ HWY_INLINE void add_alibi(const HeadScope& head, float* scores, std::int64_t que
     }
 }
 
-// position + by, held within int32.
+// Returns position + by, held within int32.
 HWY_INLINE std::int32_t shifted_position(std::int32_t position, std::int64_t by) {
   constexpr std::int64_t kLow = std::numeric_limits<std::int32_t>::min();
   constexpr std::int64_t kHigh = std::numeric_limits<std::int32_t>::max();
   return static_cast<std::int32_t>(std::clamp(position + by, kLow, kHigh));
 }
 
-/// Products of one unit of keys by one panel of queries to scores.
+/// Turns products of one unit of keys by one panel of queries into scores.
 HWY_INLINE void scale_unit(float* scores, float factor) {
   const F32 d;
   const V scale = hn::Set(d, factor);
@@ -131,7 +132,7 @@ HWY_INLINE void scale_row(float* row, std::int64_t count, float factor) {
     hn::StoreU(hn::Mul(hn::LoadU(d, row + i), scale), d, row + i);
 }
 
-/// -inf where a query does not see a key.
+/// Sets -inf where a query does not see a key.
 HWY_INLINE void mask_unit(const HeadScope& head, float* scores, std::int64_t query,
                           std::int64_t key) {
   const F32 d;
@@ -161,8 +162,8 @@ HWY_INLINE void mask_unit(const HeadScope& head, float* scores, std::int64_t que
   }
 }
 
-/// Everything but the product q k that makes a score, on one unit of keys by one panel of queries
-/// that start at the given indices.
+/// Does everything but the product q k that makes a score, on one unit of keys by one panel of
+/// queries that start at the given indices.
 HWY_INLINE void modify_unit(const HeadScope& head, float* scores, std::int64_t query,
                             std::int64_t key, bool partly) {
   if (head.bias.data != nullptr) add_bias(head, scores, query, key);

@@ -30,7 +30,7 @@ inline constexpr std::int64_t kBlock = 2 * kTileSide;
 inline constexpr int kBlocks = kTile / kBlock;
 static_assert(kPanel == kBlock && kTile % kBlock == 0);
 
-/// Whether any of the 32 keys from `block` on is seen by a query of the panel.
+/// Tells whether any of the 32 keys from `block` on is seen by a query of the panel.
 inline bool block_used(const TileMap& map, int block, int panel) {
   for (std::int64_t unit = block * kBlock / kUnit;
        unit < map.key_units && unit * kUnit < (block + 1) * kBlock; ++unit)
@@ -38,7 +38,7 @@ inline bool block_used(const TileMap& map, int block, int panel) {
   return false;
 }
 
-/// One unit of keys by one panel of queries in pairs, as ScoreRows writes them: all zeros.
+/// Clears one unit of keys by one panel of queries in pairs, as ScoreRows writes them: all zeros.
 inline void clear_rows(Bf16Pair* out) {
   for (std::int64_t k = 0; k < kUnit; ++k)
     std::fill_n(out + k * (kTile / 2), kPanel / 2, Bf16Pair{});
@@ -46,7 +46,7 @@ inline void clear_rows(Bf16Pair* out) {
 inline void clear_row_pairs(Bf16Pair* out) {
   for (std::int64_t k = 0; k < kUnit / 2; ++k) std::fill_n(out + k * kTile, kPanel, Bf16Pair{});
 }
-/// How the tile kernels multiply: by vectors, for operands of this element.
+/// The tile kernels multiply by vectors, for operands of this element.
 template <typename ElementType>
 struct VectorProducts {
   using Element = ElementType;
@@ -54,8 +54,8 @@ struct VectorProducts {
 };
 
 #if HWY_TARGET == HWY_AVX3
-/// Or by tile registers, of the CPU or their model. Depths are in pairs, multiples of 16; ld.. are
-/// elements from a row to the next.
+/// They multiply by tile registers, of the CPU or their model. Depths are in pairs, multiples of
+/// 16; ld.. are elements from a row to the next.
 template <typename Registers>
 class TileProducts {
  public:
@@ -74,7 +74,8 @@ class TileProducts {
     add_columns(rows_of(depth, a, lda, b, ldb), c, ldc, columns);
   }
 
-  /// The same of a tile's worth of a that lies turned: [kTile / 2 pairs][32] with rows of kTile.
+  /// Does the same of a tile's worth of a that lies turned: [kTile / 2 pairs][32] with rows of
+  /// kTile.
   void add_turned(const Bf16Pair* a, const Bf16Pair* b, std::int64_t ldb, float* c,
                   std::int64_t ldc, std::int64_t columns) {
     constexpr std::int64_t kDepth = kTile / 2;

@@ -8,7 +8,8 @@
 
 namespace meshloom::kernels::cpu {
 
-/// A matrix whose rows are dense with leading dimension `ld`; `transposed`: its columns are.
+/// GemmOperand is a matrix whose rows are dense with leading dimension `ld`; `transposed`: its
+/// columns are.
 struct GemmOperand {
   const void* data = nullptr;
   std::int64_t ld = 0;

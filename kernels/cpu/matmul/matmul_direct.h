@@ -14,13 +14,14 @@
 
 namespace meshloom::kernels::cpu {
 
-/// The view as a library operand, where its dtype and strides allow it without a copy.
+/// Returns the view as a library operand, where its dtype and strides allow it without a copy.
 std::optional<GemmOperand> direct_operand(const TensorView& view, DType dtype);
 
-/// A product by few_rows, packed_product or a oneDNN primitive. `options` outlive it.
+/// DirectProduct is a product by few_rows, packed_product or a oneDNN primitive. `options` outlive
+/// it.
 class DirectProduct {
  public:
-  /// None where the table names a BLAS, or the views do not allow what it names. y and
+  /// Returns none where the table names a BLAS, or the views do not allow what it names. y and
   /// pre_activation [m, n], a [m, k], b [k, n].
   static std::optional<DirectProduct> plan(Threads threads, const TensorView& y,
                                            const TensorView& a, const TensorView& b,
@@ -28,7 +29,7 @@ class DirectProduct {
                                            const TensorView& pre_activation);
 
   MatmulProvider provider() const { return provider_; }
-  /// Its name for people.
+  /// Returns its name for people.
   const char* route() const;
   std::size_t scratch_bytes() const;
   void run(const KernelContext& context, std::span<std::byte> scratch) const;

@@ -9,7 +9,7 @@
 
 namespace meshloom::kernels::cpu {
 
-/// The product x [m, n] with dense rows, leading dimension ldx.
+/// ProductRows holds the product x [m, n] with dense rows, leading dimension ldx.
 template <typename Compute>
 struct ProductRows {
   Compute* x = nullptr;

@@ -10,22 +10,23 @@
 
 namespace meshloom::kernels::cpu {
 
-/// oneDNN uses no instructions above this class from now on. Only before its first use in the
+/// Lets oneDNN use no instructions above this class from now on. Only before its first use in the
 /// process; later calls change nothing.
 void lower_onednn(CpuClass);
 
-/// float32 by oneDNN's sgemm. Threads as LibraryThreads says.
+/// Multiplies float32 by oneDNN's sgemm. Threads as LibraryThreads says.
 void onednn_sgemm(const Gemm&);
 
-/// What a oneDNN matmul primitive is made for, besides its sizes, layouts and beta. alpha is 1.
+/// A oneDNN matmul primitive is made for these types, besides its sizes, layouts and beta. alpha is
+/// 1.
 struct OneDnnTypes {
   DType operands = DType::kFloat32;  ///< of a, b and bias
   DType y = DType::kFloat32;
   bool with_bias = false;  ///< adds bias[n]
 };
 
-/// Scratch memory the primitive takes. Makes it where the cache does not hold it yet (some 100 us;
-/// later calls of the same shape take it from the cache).
+/// Returns the bytes of scratch memory that the primitive takes. Makes it where the cache does not
+/// hold it yet (some 100 us; later calls of the same shape take it from the cache).
 std::size_t onednn_matmul_scratch_bytes(const Gemm&, const OneDnnTypes&, Threads);
 
 /// y = a b + bias + beta * y by that primitive, with `scratch` of at least that many bytes, aligned

@@ -23,14 +23,14 @@ enum class MatmulProvider : std::uint8_t {
   kPacked,   ///< packed_product
 };
 
-/// The provider for operands of one dtype (float32, bfloat16, float64) in the given shape. bfloat16
-/// operands that the answer is a BLAS for are widened and multiplied in float32. `batch_invariant`:
-/// for rows that must not depend on each other (MatmulOptions); the answer for one row then holds
-/// for as many as the provider takes.
+/// Returns the provider for operands of one dtype (float32, bfloat16, float64) in the given shape.
+/// bfloat16 operands that the answer is a BLAS for are widened and multiplied in float32.
+/// `batch_invariant`: for rows that must not depend on each other (MatmulOptions); the answer for
+/// one row then holds for as many as the provider takes.
 MatmulProvider choose_matmul_provider(CpuClass cpu_class, DType dtype, const Gemm& gemm,
                                       bool batch_invariant = false);
 
-/// Whether it takes bfloat16 operands as they are.
+/// Tells whether it takes bfloat16 operands as they are.
 constexpr bool takes_bfloat16(MatmulProvider provider) {
   return provider != MatmulProvider::kOneDnnSgemm && provider != MatmulProvider::kOpenBlas;
 }

@@ -31,8 +31,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <typename Element>
 using Value = std::conditional_t<kPerElement<Element> == 2, bfloat16, float>;
 
-/// Lines (rows of a, columns of b) of values along k. Either a line's values lie next to each other
-/// and lines `ld` apart, or the other way round.
+/// Lines are lines (rows of a, columns of b) of values along k. Either a line's values lie next to
+/// each other and lines `ld` apart, or the other way round.
 template <typename Element>
 struct Lines {
   const Value<Element>* data = nullptr;
@@ -44,8 +44,8 @@ struct Lines {
   }
 };
 
-/// Element i of a line whose values are `step` apart, of which `values` are left; the missing half
-/// of a pair is 0.
+/// Returns element i of a line whose values are `step` apart, of which `values` are left; the
+/// missing half of a pair is 0.
 template <typename Element>
 HWY_INLINE std::uint32_t element_bits(const Value<Element>* line, std::int64_t step, std::int64_t i,
                                       std::int64_t values) {
@@ -60,7 +60,7 @@ HWY_INLINE std::uint32_t element_bits(const Value<Element>* line, std::int64_t s
   }
 }
 
-// Lines [first, count) and zeros behind them, element by element.
+// Packs lines [first, count) and zeros behind them, element by element.
 template <typename Element, int kWidth>
 void pack_singly(std::uint32_t* to, const Lines<Element>& lines, std::int64_t first,
                  std::int64_t count, std::int64_t values) {
@@ -118,7 +118,7 @@ HWY_INLINE void transpose_lines(const std::uint8_t* from, std::int64_t line_byte
   }
 }
 
-// Dense lines, 16 (or a narrow panel's 8) at a time, the last few one by one.
+// Packs dense lines, 16 (or a narrow panel's 8) at a time, the last few one by one.
 template <typename Element, int kWidth>
 void pack_dense(std::uint32_t* HWY_RESTRICT to, const Lines<Element>& lines, std::int64_t count,
                 std::int64_t values) {
@@ -178,9 +178,9 @@ void pack_across(std::uint32_t* HWY_RESTRICT to, std::int64_t panel_step,
   }
 }
 
-/// Panels of kWidth lines: to[p * kWidth * depth + i * kWidth + j] = element i of line p * kWidth +
-/// j, of `count` lines and their next `values` values, which are `depth` elements or fewer. Lines
-/// behind `count` and elements behind `values` are 0.
+/// Packs panels of kWidth lines: to[p * kWidth * depth + i * kWidth + j] = element i of line p *
+/// kWidth + j, of `count` lines and their next `values` values, which are `depth` elements or
+/// fewer. Lines behind `count` and elements behind `values` are 0.
 template <typename Element, int kWidth>
 void pack_panels(Element* to, const Lines<Element>& lines, std::int64_t count, std::int64_t values,
                  std::int64_t depth) {
@@ -204,8 +204,8 @@ void pack_panels(Element* to, const Lines<Element>& lines, std::int64_t count, s
     std::fill(bits + p * panel_step + filled, bits + (p + 1) * panel_step, 0u);
 }
 
-// One tile of pairs, 16 lines by 16 pairs one behind the other: lines from `count` on and values
-// from `values` on are 0.
+// Packs one tile of pairs, 16 lines by 16 pairs one behind the other: lines from `count` on and
+// values from `values` on are 0.
 inline void pack_tile(std::uint32_t* to, const Lines<Bf16Pair>& lines, std::int64_t count,
                       std::int64_t values) {
   constexpr int kSide = static_cast<int>(kTileSide);
@@ -229,8 +229,8 @@ inline void pack_tile(std::uint32_t* to, const Lines<Bf16Pair>& lines, std::int6
   }
 }
 
-/// Tiles of 16 lines by 16 pairs for the tile registers, of 16 lines after the other: to[(l * depth
-/// + i) * 16 ..] = tile of lines 16 * l and pairs i, of `count` lines and their next `values`
+/// Packs tiles of 16 lines by 16 pairs for the tile registers, of 16 lines after the other: to[(l *
+/// depth + i) * 16 ..] = tile of lines 16 * l and pairs i, of `count` lines and their next `values`
 /// values. `depth` is a multiple of 16 pairs; what is behind `count` and `values` is 0.
 inline void pack_tiles(Bf16Pair* to, const Lines<Bf16Pair>& lines, std::int64_t count,
                        std::int64_t values, std::int64_t depth) {

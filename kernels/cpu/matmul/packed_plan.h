@@ -9,15 +9,16 @@
 
 namespace meshloom::kernels::cpu {
 
-/// Dtypes of a product: operands are float32, or bfloat16 where the CPU has dot products of it
-/// (bfloat16_dot_products()); y is float32 or, of bfloat16 operands, bfloat16.
+/// PackedTypes has dtypes of a product: operands are float32, or bfloat16 where the CPU has dot
+/// products of it (bfloat16_dot_products()); y is float32 or, of bfloat16 operands, bfloat16.
 struct PackedTypes {
   DType operands = DType::kFloat32, y = DType::kFloat32;
-  /// Of bfloat16 operands: by the tile registers of AMX, or their model where the CPU has none.
+  /// If true, products of bfloat16 operands go by the tile registers of AMX, or their model where
+  /// the CPU has none.
   bool tiles = false;
 };
 
-/// What is computed at a time.
+/// So much is computed at a time.
 struct PackedShape {
   std::int64_t rows, columns;  ///< of y whose sums are in registers
   std::int64_t block_columns;  ///< of b, packed at once: they stay in the second-level cache

@@ -15,9 +15,9 @@
 
 namespace meshloom::kernels::cpu {
 
-/// The product of `gemm`, which `plan` was made for, plus `bias` (float32 [n], or null), in y's
-/// dtype; sums are float32. Scratch has plan.scratch_bytes() and begins at a cache line. Needs
-/// AVX-512 (runs_avx512()).
+/// Computes the product of `gemm`, which `plan` was made for, plus `bias` (float32 [n], or null),
+/// in y's dtype; sums are float32. Scratch has plan.scratch_bytes() and begins at a cache line.
+/// Needs AVX-512 (runs_avx512()).
 void packed_product(const Gemm& gemm, const PackedPlan& plan, const float* bias,
                     std::byte* scratch);
 

@@ -11,7 +11,7 @@ namespace meshloom::kernels::cpu {
 void scaled_matmul(const KernelContext&, const TensorView& y, const TensorView& a,
                    const TensorView& b, const MatmulOptions&);
 
-/// What it takes of the workspace.
+/// Returns the bytes that it takes of the workspace.
 std::size_t scaled_matmul_workspace_bytes(Threads threads, const TensorView& y, const TensorView& a,
                                           const TensorView& b, const MatmulOptions&);
 

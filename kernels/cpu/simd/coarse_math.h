@@ -23,7 +23,7 @@ namespace simd {
 namespace coarse {
 
 #if HWY_TARGET == HWY_AVX3
-/// 2^t: infinity, and NaN for NaN, included. Its error grows with |t|, to 2^-17 at 128.
+/// Computes 2^t: infinity, and NaN for NaN, included. Its error grows with |t|, to 2^-17 at 128.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V t) {
   const V r = distance_to_integer(d, t);
@@ -76,7 +76,8 @@ HWY_INLINE V gelu_tanh_derivative(D d, V x) {
   return hn::MulAdd(hn::Mul(x, slope), hn::Mul(s, hn::Sub(one, s)), s);
 }
 
-/// As the functions of these names in simd_math.h, by shorter polynomials.
+/// Computes what the function of this name in simd_math.h computes, by a shorter polynomial, as
+/// those below do.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu(D d, V x) {
   const V a = bounded_abs(d, x, 10.0f);
@@ -118,7 +119,7 @@ using simd::silu_derivative;
 
 }  // namespace coarse
 
-/// Whether the functions of `coarse` are good enough for elements of this type.
+/// Tells whether the functions of `coarse` are good enough for elements of this type.
 template <class T>
 inline constexpr bool kCoarseSuffices =
     std::is_same_v<T, bfloat16> || std::is_same_v<T, NativeBFloat16>;

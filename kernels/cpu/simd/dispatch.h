@@ -55,7 +55,7 @@ void dispatch_any(DType dtype, const char* op, Fn&& fn) {
   throw Unimplemented(fmt::format("{}: dtype {} is for storage only", op, dtype_name(dtype)));
 }
 
-/// The same with the float8 types too: for what only moves and converts.
+/// Does the same with the float8 types too: for what only moves and converts.
 template <typename Fn>
 void dispatch_stored(DType dtype, const char* op, Fn&& fn) {
   if (dtype == DType::kFloat8E4M3) return fn(TypeTag<float8_e4m3>{});
@@ -68,8 +68,8 @@ inline constexpr bool kIsShortFloat =
     std::is_same_v<T, bfloat16> || std::is_same_v<T, float16> || std::is_same_v<T, float8_e4m3> ||
     std::is_same_v<T, float8_e5m2>;
 
-/// Nearest float, except that an inexact result gets an odd last bit: rounding it again to a
-/// shorter type gives what rounding the double once would.
+/// Returns the nearest float, except that an inexact result gets an odd last bit: rounding it again
+/// to a shorter type gives what rounding the double once would.
 inline float round_to_odd(double value) {
   const float nearest = static_cast<float>(value);
   const double back = nearest;
@@ -79,8 +79,8 @@ inline float round_to_odd(double value) {
   return std::bit_cast<float>(bits | 1u);
 }
 
-/// Value of type From as To: floating values round to nearest even, to integers they are truncated,
-/// to bool anything but 0 is 1.
+/// Returns the value of type From as To: floating values round to nearest even, to integers they
+/// are truncated, to bool anything but 0 is 1.
 template <typename To, typename From>
 To convert(From value) {
   if constexpr (std::is_same_v<From, Bool8>) {

@@ -21,8 +21,8 @@ namespace meshloom::kernels::cpu {
 /// Rows of a tile, and its columns of float32 or of pairs.
 inline constexpr std::int64_t kTileSide = 16;
 
-/// The registers as plain memory. A pair's two products are added one after the other in float32,
-/// which is not the order that every CPU takes.
+/// ModelTiles has the registers as plain memory. A pair's two products are added one after the
+/// other in float32, which is not the order that every CPU takes.
 class ModelTiles {
  public:
   template <int kTile>
@@ -66,8 +66,8 @@ class ModelTiles {
 };
 
 #if defined(__x86_64__)
-/// The CPU's own (CpuClass::kAmx). As assembly, since files that use it are compiled for CPUs
-/// without AMX as well.
+/// AmxTiles are the CPU's own (CpuClass::kAmx). As assembly, since files that use it are compiled
+/// for CPUs without AMX as well.
 class AmxTiles {
  public:
   AmxTiles() {
@@ -108,7 +108,7 @@ class AmxTiles {
 };
 #endif
 
-/// What multiply_tiles reads: up to 32 rows of a [rows, depth] and b [depth, columns].
+/// multiply_tiles reads these: up to 32 rows of a [rows, depth] and b [depth, columns].
 struct TileOperands {
   std::int64_t depth = 0;  ///< pairs, a multiple of 16
   const Bf16Pair* a = nullptr;
@@ -164,7 +164,8 @@ void multiply_tiles(Tiles& tiles, const TileOperands& in, const float* from, std
     tiles.template store<3>(lower + kTileSide, ld_to * kBytes);
 }
 
-/// The same for up to 32 rows and columns, of which only those tiles are computed that hold any.
+/// Does the same for up to 32 rows and columns, of which only those tiles are computed that hold
+/// any.
 template <typename Tiles>
 void multiply_tiles(Tiles& tiles, std::int64_t rows, std::int64_t columns, const TileOperands& in,
                     const float* from, std::int64_t ld_from, float* to, std::int64_t ld_to) {

@@ -35,8 +35,8 @@ inline constexpr int kRegisterRows = 6;
 
 HWY_INLINE std::int64_t lanes() { return static_cast<std::int64_t>(hn::Lanes(F32())); }
 
-/// An operand's elements as lanes of V: `load` a vector of them, `spread` one over all lanes, and
-/// `multiply_add` two such vectors to float32 sums.
+/// Operand gives an operand's elements as lanes of V: `load` a vector of them, `spread` one over
+/// all lanes, and `multiply_add` two such vectors to float32 sums.
 template <typename Element>
 struct Operand;
 
@@ -64,7 +64,7 @@ struct Operand<Bf16Pair> {
     return sum;
   }
 
-  // 32 values rounded to bfloat16, to nearest even: `low` first.
+  // Returns 32 values rounded to bfloat16, to nearest even: `low` first.
   static HWY_INLINE __m512i narrow(V low, V high) {
     __m512i out;
     __asm__("vcvtne2ps2bf16 %[low], %[high], %[out]"
@@ -97,9 +97,9 @@ HWY_INLINE void multiply(std::int64_t depth, const Element* HWY_RESTRICT a,
   }
 }
 
-// As above with rows of a `row_step` apart and their elements next to each other. Three rows share
-// a base pointer, which x86 addresses as base, base + step and base + 2 step: a pointer per row
-// would not fit its registers.
+// Multiplies as above, but with rows of a `row_step` apart and their elements next to each other.
+// Three rows share a base pointer, which x86 addresses as base, base + step and base + 2 step: a
+// pointer per row would not fit its registers.
 template <int kRows, int kVectors, typename Element>
 HWY_INLINE void multiply_rows(std::int64_t depth, const Element* HWY_RESTRICT a,
                               std::int64_t row_step, const Element* HWY_RESTRICT b,
@@ -135,14 +135,15 @@ HWY_INLINE void clear(V (&acc)[kRows][kVectors]) {
     for (int v = 0; v < kVectors; ++v) acc[m][v] = hn::Zero(d);
 }
 
-// The sums of neighbouring lanes: those of `low` in the lower half, those of `high` in the upper.
+// Returns the sums of neighbouring lanes: those of `low` in the lower half, those of `high` in the
+// upper.
 HWY_INLINE V add_neighbours(V low, V high) {
   const F32 d;
   return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
 }
 
-// Lane i of the result: the sum of the lanes of v[i], with kCount a power of 2 up to lanes(). A
-// vector's lanes are added in the same order whatever kCount is.
+// Returns the folded lanes. Lane i of the result: the sum of the lanes of v[i], with kCount a power
+// of 2 up to lanes(). A vector's lanes are added in the same order whatever kCount is.
 template <int kCount>
 HWY_INLINE V fold_lanes(const V (&v)[kCount], int lanes_left) {
   if constexpr (kCount == 1) {

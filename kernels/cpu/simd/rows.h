@@ -22,7 +22,7 @@ namespace meshloom::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace simd {
 
-/// Elements before y + i is aligned to a vector; they fit one partial vector.
+/// Returns the number of elements before y + i is aligned to a vector; they fit one partial vector.
 template <class T>
 HWY_INLINE std::size_t lanes_to_alignment(const T* y) {
   const std::size_t bytes = hn::Lanes(FloatTag()) * sizeof(float);
@@ -55,7 +55,7 @@ HWY_INLINE void write_row(bool stream, T* y, std::size_t n, const F& f) {
   if (i < n) store_n(d, f(i, n - i), y + i, n - i);
 }
 
-/// `count` elements at p, a whole vector or fewer.
+/// Loads `count` elements at p, a whole vector or fewer.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_up_to(D d, const T* p, std::size_t count) {
   return count == hn::Lanes(d) ? load(d, p) : load_n(d, p, count);
@@ -71,7 +71,8 @@ HWY_INLINE void map_row(bool stream, T* y, std::size_t n, const F& f, const In*.
   });
 }
 
-/// dispatch_float for kernels that compute: bfloat16 is NativeBFloat16 where the CPU has it.
+/// Does what dispatch_float does, for kernels that compute: bfloat16 is NativeBFloat16 where the
+/// CPU has it.
 template <typename Fn>
 HWY_INLINE void dispatch_computed(DType dtype, const char* op, Fn&& fn) {
 #if HWY_TARGET == HWY_AVX3
@@ -110,7 +111,7 @@ HWY_INLINE float map_and_sum_row(T* y, std::size_t n, const F& f, const In*... i
   return sum_lanes(d, hn::Add(s0, s1));
 }
 
-/// The sum of f(in[i]...) over i in [0, n), in float32 over four vectors of partial sums.
+/// Returns the sum of f(in[i]...) over i in [0, n), in float32 over four vectors of partial sums.
 template <class F, class... In>
 HWY_INLINE float reduce_row(std::size_t n, const F& f, const In*... in) {
   const FloatTag d;
@@ -131,8 +132,8 @@ HWY_INLINE float reduce_row(std::size_t n, const F& f, const In*... in) {
   return sum_lanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
 }
 
-/// The largest of x[0..n) and `at_least`. The default, -FLT_MAX, lets exp(x - max) be 0 where all
-/// are -inf.
+/// Returns the largest of x[0..n) and `at_least`. The default, -FLT_MAX, lets exp(x - max) be 0
+/// where all are -inf.
 template <class T>
 HWY_INLINE float row_max(const T* x, std::size_t n, float at_least = -3.402823466e38f) {
   const FloatTag d;
@@ -154,7 +155,7 @@ HWY_INLINE float row_max(const T* x, std::size_t n, float at_least = -3.40282346
   return max_lanes(d, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3)));
 }
 
-/// Two sums in one pass: f(in[i]..., a, b) sets the terms a and b of `first` and `second`.
+/// Computes two sums in one pass: f(in[i]..., a, b) sets the terms a and b of `first` and `second`.
 template <class F, class... In>
 HWY_INLINE void reduce_row_twice(std::size_t n, float& first, float& second, const F& f,
                                  const In*... in) {

@@ -24,13 +24,13 @@ namespace simd {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The widest float32 vector of the target.
+/// FloatTag is the widest float32 vector of the target.
 using FloatTag = hn::ScalableTag<float>;
 
 // Room for one vector of any target.
 inline constexpr std::size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
 
-/// Round to nearest even to the upper 16 bits, as bfloat16::from_float; NaN stays NaN.
+/// Rounds to nearest even to the upper 16 bits, as bfloat16::from_float; NaN stays NaN.
 template <class D>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> bfloat16_bits(D d, hn::Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
@@ -43,7 +43,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> bfloat16_bits(D d, hn::Vec<D> v) {
   return hn::BitCast(du, hn::IfThenElse(is_nan, hn::BitCast(d, quiet), hn::BitCast(d, rounded)));
 }
 
-/// A full vector of elements at p (no alignment needed) as float32.
+/// Loads a full vector of elements at p (no alignment needed) as float32.
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const float* p) {
   return hn::LoadU(d, p);
@@ -98,7 +98,7 @@ HWY_INLINE hn::Vec<D> load(D d, const NativeBFloat16* p) {
   return load(d, reinterpret_cast<const bfloat16*>(p));
 }
 
-/// Whether store_two saves work, by rounding and packing two vectors together.
+/// Tells whether store_two saves work, by rounding and packing two vectors together.
 template <class T>
 inline constexpr bool kStoresTwo = false;
 
@@ -108,8 +108,8 @@ inline constexpr bool kStoresTwo<bfloat16> = true;
 template <>
 inline constexpr bool kStoresTwo<NativeBFloat16> = true;
 
-// As assembly, since this target is chosen on CPUs without AVX512_BF16 as well, and the compiler
-// refuses to inline its intrinsics into functions that are compiled without it.
+// It is written as assembly, since this target is chosen on CPUs without AVX512_BF16 as well, and
+// the compiler refuses to inline its intrinsics into functions that are compiled without it.
 template <class D>
 HWY_INLINE void store(D d, hn::Vec<D> v, NativeBFloat16* p) {
   static_assert(hn::MaxLanes(d) == 16);
@@ -156,7 +156,7 @@ HWY_INLINE void store_two(D d, hn::Vec<D> low, hn::Vec<D> high, T* p) {
 }
 #endif
 
-/// The first `count` < Lanes(d) elements; the other lanes are 0.
+/// Loads the first `count` < Lanes(d) elements; the other lanes are 0.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> load_n(D d, const T* p, std::size_t count) {
   T lanes[kMaxLanes] = {};
@@ -171,7 +171,7 @@ HWY_INLINE void store_n(D d, hn::Vec<D> v, T* p, std::size_t count) {
   std::memcpy(p, lanes, count * sizeof(T));
 }
 
-/// Of 4 vectors of 4 lanes the rows become columns.
+/// Turns the rows of 4 vectors of 4 lanes into columns.
 template <class D4, class V4>
 HWY_INLINE void transpose(D4 d4, V4& r0, V4& r1, V4& r2, V4& r3) {
   const hn::RebindToUnsigned<hn::Repartition<double, D4>> d2;
@@ -185,7 +185,7 @@ HWY_INLINE void transpose(D4 d4, V4& r0, V4& r1, V4& r2, V4& r3) {
   r3 = hn::BitCast(d4, hn::InterleaveUpper(d2, e, g));
 }
 
-/// The sum and the maximum of all lanes.
+/// Returns the sum and the maximum of all lanes.
 template <class D>
 HWY_INLINE float sum_lanes(D d, hn::Vec<D> v) {
   return hn::GetLane(hn::SumOfLanes(d, v));

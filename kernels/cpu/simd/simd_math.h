@@ -22,7 +22,7 @@ namespace simd {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// exp(x - n ln 2) for the integer n nearest to x / ln 2.
+/// Computes exp(x - n ln 2) for the integer n nearest to x / ln 2.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_fraction(D d, V x, V n) {
   V r = hn::NegMulAdd(n, hn::Set(d, 0.693145752f), x);
@@ -34,8 +34,8 @@ HWY_INLINE V exp_fraction(D d, V x, V n) {
   return hn::MulAdd(p, hn::Mul(r, r), hn::Add(r, hn::Set(d, 1.0f)));
 }
 
-/// exp without the checks for overflow: any x <= 88 (softmax has x <= 0), -inf gives 0. Results
-/// below 2^-126 are flushed to 0. About 1.5 ulp.
+/// Computes exp without the checks for overflow: any x <= 88 (softmax has x <= 0), -inf gives 0.
+/// Results below 2^-126 are flushed to 0. About 1.5 ulp.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_bounded(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -48,7 +48,7 @@ HWY_INLINE V exp_bounded(D d, V x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.3365402f)), hn::Mul(p, power));
 }
 
-/// exp for any x: overflow gives +inf, results below 2^-126 are flushed to 0.
+/// Computes exp for any x: overflow gives +inf, results below 2^-126 are flushed to 0.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -66,7 +66,7 @@ HWY_INLINE V exp(D d, V x) {
   return hn::IfThenElse(hn::Gt(x, hn::Set(d, 88.7228394f)), inf, low);
 }
 
-/// 2^r for r in [-1/2, 1/2], within 2^-24.
+/// Computes 2^r for r in [-1/2, 1/2], within 2^-24.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2_fraction(D d, V r) {
   V p = hn::MulAdd(hn::Set(d, 0.000155946575f), r, hn::Set(d, 0.00134066434f));
@@ -78,7 +78,7 @@ HWY_INLINE V exp2_fraction(D d, V r) {
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// t less the nearest integer, 0 for infinity.
+/// Returns t less the nearest integer, 0 for infinity.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V distance_to_integer(D, V t) {
   return V{_mm512_reduce_ps(t.raw, 0)};
@@ -89,18 +89,19 @@ HWY_INLINE V scale_by_exp2(D, V x, V t) {
   return V{_mm512_scalef_ps(x.raw, hn::Round(t).raw)};
 }
 
-/// 2^t for any t: overflow gives +inf. About 1.5 ulp.
+/// Computes 2^t for any t: overflow gives +inf. About 1.5 ulp.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V t) {
   return scale_by_exp2(d, exp2_fraction(d, distance_to_integer(d, t)), t);
 }
 #else
-/// 2^t for any t: +inf from 127.5 on, results below 2^-126 are flushed to 0. About 1.5 ulp.
+/// Computes 2^t for any t: +inf from 127.5 on, results below 2^-126 are flushed to 0. About 1.5
+/// ulp.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp2(D d, V t) {
   const hn::RebindToSigned<D> di;
-  // As in exp_bounded; at 128 the exponent field is that of infinity. Min keeps a NaN of its second
-  // argument.
+  // It goes as in exp_bounded; at 128 the exponent field is that of infinity. Min keeps a NaN of
+  // its second argument.
   const V magic = hn::Set(d, 12582912.0f + 127.0f);
   const V bounded = hn::Min(hn::Set(d, 128.0f), t);
   const V shifted = hn::Add(bounded, magic);
@@ -110,7 +111,7 @@ HWY_INLINE V exp2(D d, V t) {
 }
 #endif
 
-/// Natural logarithm: 0 gives -inf, negative NaN, +inf +inf; subnormals are handled.
+/// Computes the natural logarithm: 0 gives -inf, negative NaN, +inf +inf; subnormals are handled.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V log(D d, V x) {
   const hn::RebindToSigned<D> di;
@@ -182,7 +183,7 @@ HWY_INLINE V silu_derivative(D d, V x) {
   return silu_derivative(d, x, sigmoid(d, x));
 }
 
-/// GELU by tanh, written as x * sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+/// Computes GELU by tanh, written as x * sigmoid(2 u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu_tanh(D d, V x) {
   const V x2 = hn::Mul(x, x);
@@ -202,14 +203,14 @@ HWY_INLINE V gelu_tanh_derivative(D d, V x) {
   return hn::MulAdd(hn::Mul(x, slope), hn::Mul(s, hn::Sub(one, s)), s);
 }
 
-/// min(|x|, most); a NaN stays.
+/// Returns min(|x|, most); a NaN stays.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V bounded_abs(D d, V x, float most) {
   return hn::Min(hn::Set(d, most), hn::Abs(x));
 }
 
-/// GELU by erf: max(x, 0) - a Phi(-a) with a = |x|, where Phi(-a) is half of 2^t with t a fit of
-/// log2(2 Phi(-a)). From 10 on, where the product is 1e-22, a stays 10.
+/// Computes GELU by erf: max(x, 0) - a Phi(-a) with a = |x|, where Phi(-a) is half of 2^t with t a
+/// fit of log2(2 Phi(-a)). From 10 on, where the product is 1e-22, a stays 10.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu(D d, V x) {
   const V a = bounded_abs(d, x, 10.0f);
@@ -228,8 +229,9 @@ HWY_INLINE V gelu(D d, V x) {
   return hn::NegMulAdd(hn::Mul(a, hn::Set(d, 0.5f)), tail, hn::Max(hn::Zero(d), x));
 }
 
-/// Its derivative from that at -|x|, which is exp(-x^2 / 2) times a polynomial; the derivatives at
-/// x and -x add up to 1. From 6 on, where it is within 1e-7 of 0 or 1, the polynomial is that at 6.
+/// Computes the derivative of gelu from that at -|x|, which is exp(-x^2 / 2) times a polynomial;
+/// the derivatives at x and -x add up to 1. From 6 on, where it is within 1e-7 of 0 or 1, the
+/// polynomial is that at 6.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V gelu_derivative(D d, V x) {
   const V a = bounded_abs(d, x, 6.0f);
@@ -250,7 +252,7 @@ HWY_INLINE V gelu_derivative(D d, V x) {
   return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), lower, hn::Sub(hn::Set(d, 1.0f), lower));
 }
 
-/// Sine and cosine of `turns` * 2 pi, turns in [0, 1].
+/// Computes sine and cosine of `turns` * 2 pi, turns in [0, 1].
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE void sincos_turns(D d, V turns, V& sine, V& cosine) {
   const hn::RebindToSigned<D> di;

@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using PhiloxTag = hn::ScalableTag<std::uint32_t>;
 using PhiloxV = hn::Vec<PhiloxTag>;
 
-/// The keys of the ten rounds.
+/// PhiloxKeys holds the keys of the ten rounds.
 struct PhiloxKeys {
   std::uint32_t first[10], second[10];
 };
@@ -40,13 +40,13 @@ HWY_INLINE PhiloxKeys philox_keys(const PhiloxStream& stream) {
   return keys;
 }
 
-/// Half a vector of blocks: word w of a block is the low half of a 64-bit lane of words[w], where
-/// the multiplication of 32 by 32 bits wants it; the high halves mean nothing.
+/// PhiloxHalf is half a vector of blocks: word w of a block is the low half of a 64-bit lane of
+/// words[w], where the multiplication of 32 by 32 bits wants it; the high halves mean nothing.
 struct PhiloxHalf {
   PhiloxV words[4];
 };
 
-/// The ten rounds, on several halves at once: one alone would wait for its multiplications.
+/// Does the ten rounds, on several halves at once: one alone would wait for its multiplications.
 template <int kHalves>
 HWY_INLINE void philox_rounds(const PhiloxKeys& keys, PhiloxHalf (&halves)[kHalves]) {
   const PhiloxTag d;
@@ -67,7 +67,7 @@ HWY_INLINE void philox_rounds(const PhiloxKeys& keys, PhiloxHalf (&halves)[kHalv
   }
 }
 
-/// Of two vectors in whose 64-bit lanes the low halves count: `low` in the low halves, `high` in
+/// Joins two vectors in whose 64-bit lanes the low halves count: `low` in the low halves, `high` in
 /// the high ones.
 HWY_INLINE PhiloxV join_halves(PhiloxV low, PhiloxV high) {
   const PhiloxTag d;
@@ -80,7 +80,7 @@ struct PhiloxVectors {
   PhiloxV words[4];
 };
 
-/// Lane j is block high[j] * 2^32 + low[j].
+/// Returns blocks, of which lane j is block high[j] * 2^32 + low[j].
 HWY_INLINE PhiloxVectors philox_blocks_at(const PhiloxKeys& keys, std::uint64_t stream, PhiloxV low,
                                           PhiloxV high) {
   const PhiloxTag d;
@@ -103,9 +103,9 @@ inline constexpr int kPhiloxHalves = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 /// Blocks of one half.
 HWY_INLINE std::size_t philox_half_blocks() { return hn::Lanes(PhiloxTag()) / 2; }
 
-/// kPhiloxHalves halves of consecutive blocks from `first_block` on. Within a half 64-bit lane 2 i
-/// holds block i and lane 2 i + 1 block i of the upper half of its blocks: interleaving then gives
-/// the sequence's order.
+/// Fills kPhiloxHalves halves of consecutive blocks from `first_block` on. Within a half 64-bit
+/// lane 2 i holds block i and lane 2 i + 1 block i of the upper half of its blocks: interleaving
+/// then gives the sequence's order.
 HWY_INLINE void philox_halves(const PhiloxKeys& keys, std::uint64_t stream,
                               std::uint64_t first_block, PhiloxHalf (&halves)[kPhiloxHalves]) {
   const PhiloxTag d;
@@ -125,7 +125,7 @@ HWY_INLINE void philox_halves(const PhiloxKeys& keys, std::uint64_t stream,
   philox_rounds(keys, halves);
 }
 
-/// 24 random bits as a float in [0, 1), as philox_uniform.
+/// Returns 24 random bits as a float in [0, 1), as philox_uniform.
 HWY_INLINE hn::Vec<hn::ScalableTag<float>> to_uniform(PhiloxV bits) {
   const hn::ScalableTag<float> df;
   const hn::ScalableTag<std::int32_t> di;

@@ -13,10 +13,10 @@ namespace meshloom::kernels::cpu {
 /// "AVX2", "SSE4", or "NEON" and so on elsewhere.
 std::vector<std::string> available_targets();
 
-/// The one in use.
+/// Returns the target in use.
 std::string current_target();
 
-/// Whether it is AVX-512 or more. Costs no more than a look at a mask.
+/// Tells whether it is AVX-512 or more. Costs no more than a look at a mask.
 bool runs_avx512();
 
 /// From now on all own kernels of the process use this one; "" gives the choice back to the CPU.

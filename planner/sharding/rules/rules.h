@@ -26,7 +26,7 @@ OpRule pieces(const OpCall&);  ///< slice, split, cat
 /// Shape of an input that must be there.
 const Shape& shape_of(const OpCall& call, int input);
 bool has_input(const OpCall& call, int input);
-/// "[2, 3] [S(0)], [3] [R]"
+/// Returns "[2, 3] [S(0)], [3] [R]"
 std::string describe_inputs(const OpCall& call);
 /// Throws InvalidArgument "OP: what; inputs ...".
 [[noreturn]] void refuse(const OpCall& call, const std::string& what);
@@ -36,15 +36,15 @@ void require(const OpCall& call, bool condition, fmt::format_string<Args...> for
   if (!condition) [[unlikely]]
     refuse(call, fmt::format(format, std::forward<Args>(args)...));
 }
-/// An attribute that names a dim, 0 <= dim < ndim.
+/// Reads an attribute that names a dim, 0 <= dim < ndim.
 int dim_attribute(const OpCall& call, std::int64_t dim, int ndim);
 
-/// The axis of `size` that input i shows in dim inputs[i] (-1: not), output j in outputs[j].
+/// Adds the axis of `size` that input i shows in dim inputs[i] (-1: not), output j in outputs[j].
 ShardAxis& add_axis(OpRule& rule, std::int64_t size, std::initializer_list<int> inputs,
                     std::initializer_list<int> outputs);
-/// Every input P(op) and every output P(op), for each op of the list.
+/// Lets every input be P(op) and every output P(op), for each op of the list.
 void pass_partial(OpRule& rule, const OpCall& call, std::initializer_list<PartialOp> ops);
-/// Input `input` P(op), every other R, every output P(op).
+/// Adds a strategy: input `input` P(op), every other R, every output P(op).
 PartialStrategy& add_partial(OpRule& rule, const OpCall& call, std::initializer_list<int> inputs,
                              PartialOp op);
 inline constexpr std::initializer_list<PartialOp> kLinearOps = {PartialOp::kSum, PartialOp::kAvg};

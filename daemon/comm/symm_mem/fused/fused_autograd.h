@@ -9,7 +9,7 @@
 
 namespace meshloom::comm {
 
-/// What the recorded products do beside the plain ones.
+/// The recorded products do this beside the plain ones.
 struct RecordOptions {
   /// The Bs are [N, K], as most linear layers hold their weights. Their gradients go straight into
   /// leaves either way.

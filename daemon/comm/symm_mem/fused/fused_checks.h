@@ -11,11 +11,12 @@
 
 namespace meshloom::comm {
 
-/// A has at least two dims, B two, neither has a layout or lies elsewhere than in host memory.
+/// Checks that A has at least two dims, B two, neither has a layout or lies elsewhere than in host
+/// memory.
 void check_matrices(const char* op, const Tensor& a, const Tensor& b);
-/// Inner sizes that this rank sees whole.
+/// Checks the inner sizes that this rank sees whole.
 void check_inner(const char* op, const Tensor& a, const Tensor& b);
-/// A and B make a product of the same shape and dtype as the first ones.
+/// Checks that A and B make a product of the same shape and dtype as the first ones.
 void check_summands(const char* op, const Tensor& first_a, const Tensor& first_b, const Tensor& a,
                     const Tensor& b);
 /// Checks that A and B of a plain product have one floating dtype that is no float8, and that
@@ -30,7 +31,7 @@ void check_scaled(const char* op, const Tensor& a, const Tensor& b, const Tensor
                   const Tensor& b_scale);
 void check_scaled_terms(const char* op, const Tensor& b, const Tensor& bias,
                         const Tensor& result_scale, DType out);
-/// A list of one entry per B, or none.
+/// Checks that a list has one entry per B, or none.
 void check_list(const char* op, const char* name, std::size_t entries, std::size_t bs);
 
 }  // namespace meshloom::comm

@@ -39,15 +39,16 @@ struct GatheredProducts {
   std::vector<Tensor> products;  ///< [A's leading sizes.., N], one per B
 };
 
-/// A [.., K] shard, B [K, N]: the shards joined along gather_dim, times each B. Along the last dim
-/// the products are of the joined A all the same. A and the Bs have one floating dtype, and so have
-/// the results; out_dtypes, where given, has one per B: that dtype or float32.
+/// Gathers the shards A [.., K] and multiplies by each B [K, N]: the shards joined along
+/// gather_dim, times each B. Along the last dim the products are of the joined A all the same. A
+/// and the Bs have one floating dtype, and so have the results; out_dtypes, where given, has one
+/// per B: that dtype or float32.
 GatheredProducts fused_all_gather_matmul(SymmetricGroup& group, const Tensor& a,
                                          std::span<const Tensor> bs, std::int64_t gather_dim,
                                          const FusedOptions& options = {},
                                          std::span<const DType> out_dtypes = {});
 
-/// A [.., K] times B [K, N] summed over the ranks (kSum or kAvg), this rank's part along
+/// Returns A [.., K] times B [K, N] summed over the ranks (kSum or kAvg), this rank's part along
 /// scatter_dim of [.., N]. Products are summed in rank order in float32 (float64 of float64) and
 /// rounded once, to B's dtype or out_dtype.
 Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a, const Tensor& b,
@@ -55,14 +56,15 @@ Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a, const
                                    const FusedOptions& options = {},
                                    std::optional<DType> out_dtype = {});
 
-/// The sum of several products, A[i] B[i], each as above: their leading sizes and N are the same.
+/// Returns the sum of several products, A[i] B[i], each as above: their leading sizes and N are the
+/// same.
 Tensor fused_matmul_reduce_scatter(SymmetricGroup& group, std::span<const Tensor> as,
                                    std::span<const Tensor> bs, ReduceOp reduce_op,
                                    std::int64_t scatter_dim, const FusedOptions& options = {},
                                    std::optional<DType> out_dtype = {});
 
-/// What goes with the Bs of a scaled gather; each list is empty or has one entry per B (undefined
-/// tensors: none).
+/// These lists go with the Bs of a scaled gather; each list is empty or has one entry per B
+/// (undefined tensors: none).
 struct ScaledLists {
   std::span<const Tensor> biases{};                    ///< [N], float32 or the out dtype
   std::span<const Tensor> result_scales{};             ///< one float32
@@ -70,11 +72,11 @@ struct ScaledLists {
   std::span<const bool> use_fast_accum{};              ///< accepted: sums are float32 in any case
 };
 
-/// y = ((A * a_scale) (B * b_scale) + bias) * result_scale, summed in float32 and rounded once; to
-/// float8 it saturates. A and B are float8, each e4m3 or e5m2. Scales are float32, with one element
-/// or by row: a_scale has A's shape with last size 1 and goes with the shard (gathered along the
-/// last dim: the same on all ranks), a b_scale is [1, N]. A single a_scale is that of its rank's
-/// shard.
+/// Computes y = ((A * a_scale) (B * b_scale) + bias) * result_scale, summed in float32 and rounded
+/// once; to float8 it saturates. A and B are float8, each e4m3 or e5m2. Scales are float32, with
+/// one element or by row: a_scale has A's shape with last size 1 and goes with the shard (gathered
+/// along the last dim: the same on all ranks), a b_scale is [1, N]. A single a_scale is that of its
+/// rank's shard.
 GatheredProducts fused_all_gather_scaled_matmul(SymmetricGroup& group, const Tensor& a,
                                                 std::span<const Tensor> bs, const Tensor& a_scale,
                                                 std::span<const Tensor> b_scales,
@@ -89,8 +91,8 @@ struct ScaledTerms {
   bool use_fast_accum = false;       ///< accepted: sums are float32 in any case
 };
 
-/// The scaled product summed over the ranks: bias and result scale are applied once, to the sum or
-/// average, and each rank's operands have scales of their own.
+/// Returns the scaled product summed over the ranks: bias and result scale are applied once, to the
+/// sum or average, and each rank's operands have scales of their own.
 Tensor fused_scaled_matmul_reduce_scatter(SymmetricGroup& group, const Tensor& a, const Tensor& b,
                                           const Tensor& a_scale, const Tensor& b_scale,
                                           ReduceOp reduce_op, std::int64_t scatter_dim,

@@ -8,11 +8,11 @@ namespace meshloom::comm {
 
 /// Returns the same elements with `dim` as the first one, the others in their order.
 TensorView with_dim_first(const TensorView& view, int dim);
-/// Elements [begin, begin + count) of a dim.
+/// Returns elements [begin, begin + count) of a dim.
 TensorView range_of_dim(const TensorView& view, int dim, std::int64_t begin, std::int64_t count);
-/// Elements of all dims but the last, which is there.
+/// Returns the number of elements of all dims but the last, which is there.
 std::int64_t row_count(const Shape& shape);
-/// A contiguous view as [row_count, last size].
+/// Returns a contiguous view as [row_count, last size].
 TensorView folded_rows(const TensorView& view);
 
 /// Returns the same elements with the dim `from` at the place `to`, the others in their order: a

@@ -12,32 +12,32 @@ namespace meshloom::comm {
 
 bool is_float8(DType dtype);
 
-/// y [M,N] = a [M,K] b [K,N], or y + that, any of the sizes 0; strides and dtypes as
+/// Computes y [M,N] = a [M,K] b [K,N], or y + that, any of the sizes 0; strides and dtypes as
 /// Backend::matmul takes them.
 void multiply(ExecutionContext& context, const TensorView& y, const TensorView& a,
               const TensorView& b, bool accumulate = false);
 
-/// Flat views, float32, or undefined.
+/// The factors are flat views, float32, or undefined.
 struct ProductFactors {
   kernels::ProductScales scales;
   TensorView bias;
 };
-/// y [M,N] = (a b * rows[i] * columns[j] + bias[j]) * result, contiguous; K may be 0.
+/// Computes y [M,N] = (a b * rows[i] * columns[j] + bias[j]) * result, contiguous; K may be 0.
 void multiply_scaled(ExecutionContext& context, const TensorView& y, const TensorView& a,
                      const TensorView& b, const ProductFactors& factors);
 
-/// What float8 operands with K inner elements are decoded to, without loss.
+/// Returns the dtype that float8 operands with K inner elements are decoded to, without loss.
 DType decoded_dtype(const ExecutionContext& context, std::int64_t inner);
-/// x in that dtype, contiguous; x itself, of any strides, where it is not float8.
+/// Returns x in that dtype, contiguous; x itself, of any strides, where it is not float8.
 Tensor decoded(const Tensor& x, std::int64_t inner);
 
-/// All elements of a contiguous tensor in one dim; of an undefined one an undefined view.
+/// Returns all elements of a contiguous tensor in one dim; of an undefined one an undefined view.
 TensorView flat(const Tensor& x);
-/// The part of a flat view of factors that belongs to `count` rows, or columns, from `first` on;
-/// where one element serves all, or none is given, the view itself.
+/// Returns the part of a flat view of factors that belongs to `count` rows, or columns, from
+/// `first` on; where one element serves all, or none is given, the view itself.
 TensorView factors_of(const TensorView& factors, std::int64_t first, std::int64_t count);
 
-/// One B of a fused operation with what belongs to it, made ready once.
+/// ProductTerms is one B of a fused operation with what belongs to it, made ready once.
 struct ProductTerms {
   Tensor b;        ///< [K,N], decoded
   Tensor b_scale;  ///< float32 contiguous, one element or N; undefined: not scaled
@@ -47,8 +47,8 @@ struct ProductTerms {
 
   bool scaled() const { return b_scale.defined(); }
 
-  /// y [M,N] of the out dtype, contiguous = the whole formula for rows a [M,K] (decoded) with
-  /// factors of one element or M.
+  /// Computes y [M,N] of the out dtype, contiguous = the whole formula for rows a [M,K] (decoded)
+  /// with factors of one element or M.
   void run(ExecutionContext& context, const TensorView& y, const TensorView& a,
            const TensorView& rows) const;
 };

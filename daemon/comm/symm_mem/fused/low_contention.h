@@ -10,10 +10,10 @@
 
 namespace meshloom::comm {
 
-/// The shards of all ranks joined along dim 0, where their sizes may differ. Every rank calls it
-/// with at least one dim and any strides; any dtype. `symmetric`: the rendezvous of the shards,
-/// where they lie in symmetric memory (on all ranks, or none); then nothing is copied but to the
-/// result.
+/// Returns the shards of all ranks joined along dim 0, where their sizes may differ. Every rank
+/// calls it with at least one dim and any strides; any dtype. `symmetric`: the rendezvous of the
+/// shards, where they lie in symmetric memory (on all ranks, or none); then nothing is copied but
+/// to the result.
 Tensor low_contention_all_gather(SymmetricGroup& group, const Tensor& shard,
                                  std::shared_ptr<SymmetricBuffer> symmetric = nullptr);
 

@@ -42,14 +42,14 @@ struct GatherPiece {
   std::int64_t first_row;  ///< of the piece in its shard
 };
 
-/// Used once; every rank of the group makes one and runs it. The constructor throws InvalidArgument
-/// on all ranks where they differ in more than the free dim.
+/// It is used once; every rank of the group makes one and runs it. The constructor throws
+/// InvalidArgument on all ranks where they differ in more than the free dim.
 class GatherPipeline {
  public:
   GatherPipeline(ExecutionContext& context, SymmetricGroup& group, GatherCall call);
 
   const Shape& shape(int rank) const { return shapes_[static_cast<std::size_t>(rank)]; }
-  /// Size of all shards together along the free dim, and where that of a rank begins.
+  /// Returns the size of all shards together along the free dim, and where that of a rank begins.
   std::int64_t total() const { return begins_.back(); }
   std::int64_t begin(int rank) const { return begins_[static_cast<std::size_t>(rank)]; }
   /// Refuses on all ranks what all saw alike (total(), shape()); instead of run().
@@ -80,7 +80,7 @@ struct ExchangeCall {
   std::vector<AgreedValue> agreed{};
 };
 
-/// Some rows of the part that `destination` owns: [rows, last size of the part].
+/// ProducedRows are some rows of the part that `destination` owns: [rows, last size of the part].
 struct ProducedRows {
   TensorView rows;  ///< contiguous, in the slot of this rank at the destination
   int destination;
@@ -92,21 +92,21 @@ struct ReceivedRows {
   std::int64_t first_row;
 };
 
-/// Used once, as GatherPipeline.
+/// It is used once, as GatherPipeline.
 class ExchangePipeline {
  public:
   ExchangePipeline(SymmetricGroup& group, ExchangeCall call);
 
-  /// The part of the whole that a rank owns.
+  /// Returns the part of the whole that a rank owns.
   Shape part(int rank) const;
 
-  /// produce fills every slot's rows, those of the ranks behind this one first, its own last; then
-  /// consume gets what all ranks made for this one.
+  /// Runs both: produce fills every slot's rows, those of the ranks behind this one first, its own
+  /// last; then consume gets what all ranks made for this one.
   void run(const std::function<void(const ProducedRows&)>& produce,
            const std::function<void(const ReceivedRows&)>& consume);
 
  private:
-  /// Piece `split` of the slot of `source` in the memory of `owner`.
+  /// Returns piece `split` of the slot of `source` in the memory of `owner`.
   TensorView slot(int owner, int source, int split, std::int64_t& first_row) const;
 
   SymmetricGroup& group_;

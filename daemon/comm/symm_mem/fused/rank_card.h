@@ -12,13 +12,13 @@
 
 namespace meshloom::comm {
 
-/// Something on which all ranks must agree, besides dtype, dims and splits.
+/// AgreedValue is something on which all ranks must agree, besides dtype, dims and splits.
 struct AgreedValue {
   const char* name;  ///< "gather_dim"
   std::int64_t value;
 };
 
-/// Plain data in the first bytes of each rank's workspace.
+/// RankCard is plain data in the first bytes of each rank's workspace.
 struct RankCard {
   static constexpr std::size_t kOpBytes = 64;
   static constexpr std::size_t kMostAgreed = 8;
@@ -41,12 +41,13 @@ inline constexpr std::size_t kCardBytes = planner::kFusedCardBytes;
 /// The channel of the barriers of fused operations. Piece i of a shard is signalled on channel i.
 inline constexpr int kFusedBarrier = 0;
 
-/// What this rank brings; throws InvalidArgument for an op whose name or values do not fit.
+/// Makes the card that this rank brings; throws InvalidArgument for an op whose name or values do
+/// not fit.
 RankCard make_card(const char* op, const Shape& shape, DType dtype, int free_dim, int splits,
                    const std::vector<AgreedValue>& agreed);
 
-/// Every rank of the group calls it: the cards of all, by rank. Where one does not fit to that of
-/// rank 0, all ranks throw InvalidArgument that names it.
+/// Returns the cards of all, by rank; every rank of the group calls it. Where one does not fit to
+/// that of rank 0, all ranks throw InvalidArgument that names it.
 std::vector<RankCard> exchange_cards(SymmetricGroup& group, const RankCard& mine,
                                      const std::vector<AgreedValue>& agreed);
 

@@ -9,8 +9,8 @@
 
 namespace meshloom::comm {
 
-/// A source for Allocator::create, whose allocator is ExecutionContext's symmetric_allocator. Each
-/// segment is one of `memory`, so that a view of any tensor in it is found by
+/// Makes a source for Allocator::create, whose allocator is ExecutionContext's symmetric_allocator.
+/// Each segment is one of `memory`, so that a view of any tensor in it is found by
 /// SymmetricGroup::rendezvous and by collectives. Segments never grow: the allocator takes another
 /// one. Acquires on the rank's training thread; throws what SymmetricMemory::allocate throws. A
 /// segment that is released stays mapped as long as a buffer of some rank holds it.

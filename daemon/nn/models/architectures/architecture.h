@@ -26,19 +26,20 @@ namespace meshloom::nn {
 
 class Model;
 
-/// The keys that messages about the sizes of heads name.
+/// HeadKeys lists the keys that messages about the sizes of heads name.
 struct HeadKeys {
   const char* hidden = "hidden_size";
   const char* heads = "num_attention_heads";
   bool divided = true;  ///< a head has hidden_size / heads channels unless head_dim is given
 };
 
-/// Stateless, used by any thread.
+/// It is stateless, and used by any thread.
 class ModelArchitecture {
  public:
   virtual ~ModelArchitecture() = default;
 
-  /// At least one, all of one Architecture; the first is that of a config without a family.
+  /// Returns at least one name, all of one Architecture; the first is that of a config without a
+  /// family.
   virtual std::span<const ArchitectureName> names() const = 0;
   /// Returns whether a position sees itself and those before it alone, so that the model generates.
   virtual bool is_causal() const = 0;
@@ -50,7 +51,7 @@ class ModelArchitecture {
   /// Adds the keys that parse reads.
   virtual void write(const ModelConfig& config, nlohmann::ordered_json& json) const = 0;
 
-  /// Parameters in all, without an output projection of its own.
+  /// Returns the number of parameters in all, without an output projection of its own.
   virtual std::int64_t parameters(const ModelConfig& config) const = 0;
   /// Counts the parameters that are looked up and multiply nothing, but for the embedding of
   /// tokens.
@@ -65,7 +66,7 @@ class ModelArchitecture {
 };
 
 const ModelArchitecture& architecture_of(Architecture id);
-/// All that are offered, in the order in which messages list them.
+/// Returns all architectures that are offered, in the order in which messages list them.
 std::span<const ModelArchitecture* const> architectures();
 
 }  // namespace meshloom::nn

@@ -17,44 +17,45 @@ class StyleMaker {
         stream_(
             {sequence_parallel ? planner::Placement::shard(1) : planner::Placement::replicate()}) {}
 
-  /// Sharded by output features; the input is the residual stream's.
+  /// Adds modules that are sharded by output features; the input is the residual stream's.
   void columns(const std::string& pattern) {
     add(pattern, {.kind = planner::StyleKind::kColwise,
                   .input_layouts = stream(),
                   .use_local_output = false});
   }
-  /// Logits are whole.
+  /// Adds the output projection; logits are whole.
   void output(const std::string& pattern) {
     add(pattern, {.kind = planner::StyleKind::kColwise,
                   .input_layouts = stream(),
                   .output_layouts = whole(),
                   .use_local_output = false});
   }
-  /// Sharded by input features, which come sharded; the output joins the residual stream.
+  /// Adds modules that are sharded by input features, which come sharded; the output joins the
+  /// residual stream.
   void rows(const std::string& pattern) {
     add(pattern, {.kind = planner::StyleKind::kRowwise,
                   .output_layouts = stream(),
                   .use_local_output = false});
   }
-  /// A table by rows, looked up with ids that every rank has.
+  /// Adds a table by rows, looked up with ids that every rank has.
   void vocabulary(const std::string& pattern) {
     add(pattern, {.kind = planner::StyleKind::kRowwise,
                   .input_layouts = whole(),
                   .output_layouts = stream(),
                   .use_local_output = false});
   }
-  /// A module whose parameters every rank has, run on each rank's part of the sequence.
+  /// Adds a module whose parameters every rank has, run on each rank's part of the sequence.
   void positions(const std::string& pattern) {
     if (sequence_parallel_) add(pattern, {.kind = planner::StyleKind::kSequence});
   }
-  /// A module whose parts all take the whole sequence: gathered once.
+  /// Adds a module whose parts all take the whole sequence: gathered once.
   void gathered(const std::string& pattern) {
     if (!sequence_parallel_) return;
     add(pattern, {.kind = planner::StyleKind::kPrepareInput,
                   .input_layouts = stream(),
                   .desired_input_layouts = whole()});
   }
-  /// Sharded by output features inside a module that was gathered.
+  /// Adds modules that are sharded by output features inside a module that was gathered.
   void inner_columns(const std::string& pattern) {
     add(pattern, {.kind = planner::StyleKind::kColwise, .use_local_output = false});
   }
