@@ -11,7 +11,7 @@
 #   --part fast     how fast it is, in 6 minutes at most: GPT-2 124M and Llama 1B in bfloat16, products and attention over
 #                   their ceilings, PyTorch's GPT-2 eager and compiled
 #   --part attention  attention and generation, in 4 minutes at most: golden cases of all masks and models, cuDNN beside the own
-#                   kernels by length, tokens of generation over reading the weights once
+#                   kernels by length, tokens of generation beside reading the weights once, a step by kernel beside its bounds
 #   --device NAME   cuda (default), or cuda-emulated: the emulated device of the tests, at sizes that it can do
 #   --bundle FILE   default: build/gpu-bundle.tar.xz, where it is there
 #   --build-dir DIR   run what was built there instead (default for cuda-emulated: build/release)
@@ -94,7 +94,7 @@ row() { printf '%-32s %-9s %4s s  %s\n' "$@" | tee -a "$table"; }
 # What the table says of a check, from its output: its last line, what steps of training gave, or a tool's summary.
 remark() {
   case $remark in
-    steps | speed) grep -q '^{' "$output" || { tail -n 1 "$output" && return; } ;;
+    steps | speed | generation) grep -q '^{' "$output" || { tail -n 1 "$output" && return; } ;;
   esac
   case $remark in
     steps) printf 'loss %s, grad_norm %s\n' "$(number last_loss)" "$(number last_grad_norm)" ;;
@@ -103,6 +103,12 @@ remark() {
         "$(scaled model_flops_per_second 1e12)" "$(scaled model_flops_per_second "$product")" \
         "$(scaled allocator_peak_bytes 1e6)" "$(number system_allocations_after_first_step)"
       ;;
+    generation)
+      printf '%s tokens/s drawn, %s decoded, reading the weights once is %s of a token\n' "$(number drawn_tokens_per_second)" \
+        "$(number decode_tokens_per_second)" "$(number weights_read_once_over_decode)"
+      ;;
+    # The kernel that takes the longest; the log has them all.
+    profile) awk '/ of bound / { getline; print $2 " of a step, " $4 " of its bound: " $6, $7, $8, $9, $10, $11, $12, $13; exit }' "$output" ;;
     summary) grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$output" || tail -n 1 "$output" ;;
     *) tail -n 1 "$output" ;;
   esac
@@ -257,13 +263,25 @@ run_attention() {
   run_golden sdpa model
   check "who computes what" 5 shapes "$bench" attention --plans || true
   check "cuDNN and own kernels" 60 shapes "$bench" device --device "$device" --only attention "${bench_sizes[@]}" || true
+  local sequences model=gpt2_124m prompt=512 tokens=32 sizes=(--seq 1024 --batch 16 --steps 5 --warmup 2)
+  [ "$device" = cuda ] || { model=byte_gpt_tiny prompt=8 tokens=2 sizes=(--seq 32 --batch 2 --steps 1 --warmup 1); }
+  remark=generation
+  for sequences in 1 8 64; do
+    check "generation, $sequences" 20 generate "$bench" generate --device "$device" --model "$model" --dtype bfloat16 \
+      --batch "$sequences" --prompt "$prompt" --tokens "$tokens" --rounds 1 || true
+  done
+  remark=profile
+  check "a step by kernel" 40 profile "$bench" train --device "$device" --model "$model" --dtype bfloat16 --dropout 0 \
+    --profile "${sizes[@]}" || true
+  remark=last
+  check "choices of products" 30 shapes "$bench" tune --device "$device" "${bench_sizes[@]}" || true
 }
 
 # The emulated device takes up to 20 s of CPU time for the kernels' tests.
 bench_sizes=() kernels_limit=60 golden_limit=45
 [ "$device" = cuda ] || bench_sizes=(--tiny) kernels_limit=90 golden_limit=120
 # Each part's logs are its own.
-rm -f "$out"/{device,ceilings,kernels,golden,train,sanitizer,shapes,torch}.log
+rm -f "$out"/{device,ceilings,kernels,golden,train,sanitizer,shapes,torch,generate,profile}.log
 "run_$part"
 
 say "gpu_check: part $part on $device, $SECONDS s; logs in $out"

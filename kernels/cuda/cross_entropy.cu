@@ -159,6 +159,14 @@ bool rows_fit_vectors(const DeviceView& matrix) {
   return vectors_fit(matrix.data, matrix.strides[0], dtype_size(matrix.dtype));
 }
 
+template <class T, class D, class Group>
+void launch_backward_rows(const DeviceView& dlogits, const DeviceView& grad_losses,
+                          const LossRows& rows, cudaStream_t stream) {
+  launch(cross_entropy_backward_rows<T, D, Group>, Group::grid(rows.rows), dim3(Group::kBlock), 0,
+         stream, static_cast<D*>(dlogits.data), dlogits.strides[0],
+         RowScalars(grad_losses.data, grad_losses.dtype), rows);
+}
+
 template <class T, class D>
 void launch_backward(const DeviceView& dlogits, const DeviceView& grad_losses,
                      const CrossEntropyArguments& arguments, cudaStream_t stream) {
@@ -166,9 +174,7 @@ void launch_backward(const DeviceView& dlogits, const DeviceView& grad_losses,
   // A piece of columns is 16 bytes of the logits, and less of a narrower gradient.
   const bool aligned = rows_fit_vectors(arguments.logits) && rows_fit_vectors(dlogits);
   for_row_kernel<T>(rows.columns, aligned, [&]<class Group>(TypeTag<Group>) {
-    launch(cross_entropy_backward_rows<T, D, Group>, Group::grid(rows.rows), dim3(Group::kBlock), 0,
-           stream, static_cast<D*>(dlogits.data), dlogits.strides[0],
-           RowScalars(grad_losses.data, grad_losses.dtype), rows);
+    launch_backward_rows<T, D, Group>(dlogits, grad_losses, rows, stream);
   });
 }
 
@@ -191,6 +197,10 @@ void launch_cross_entropy_backward(const DeviceView& dlogits, const DeviceView& 
   const DType logits = arguments.logits.dtype;
   if (logits == DType::kFloat32 && dlogits.dtype == DType::kBFloat16)
     return launch_backward<float, __nv_bfloat16>(dlogits, grad_losses, arguments, stream);
+  // float16 is slow wherever it goes by rows.
+  if (logits == DType::kFloat32 && dlogits.dtype == DType::kFloat16)
+    return launch_backward_rows<float, __half, RowGroup<128, 1, true>>(dlogits, grad_losses,
+                                                                       LossRows(arguments), stream);
   if (logits != dlogits.dtype) refuse_dtype(kWhat, dlogits.dtype);
   for_floating(kWhat, logits, [&]<class T>(TypeTag<T>) {
     launch_backward<T, T>(dlogits, grad_losses, arguments, stream);

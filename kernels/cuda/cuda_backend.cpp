@@ -5,6 +5,8 @@
 #include <fstream>
 #include <string>
 
+#include "kernels/cuda/attention/attention_table.h"
+#include "kernels/cuda/matmul/matmul_table.h"
 #include "kernels/cuda/runtime/check.h"
 #include "kernels/cuda/runtime/current_device.h"
 #include "kernels/cuda/runtime/library_versions.h"
@@ -14,7 +16,8 @@
 namespace meshloom::kernels::cuda {
 namespace {
 
-/// It changes with the choices between kernels that the host makes by shapes and dtypes.
+/// It changes with the choices between kernels that the host makes by shapes and dtypes; those of
+/// attention and of products have versions of their own.
 constexpr int kChoicesVersion = 1;
 
 /// Below it there is no bfloat16, and no kernel is compiled.
@@ -52,9 +55,10 @@ CudaBackend::CudaBackend(int index) : index_(index) {
                     "GPU, or run.device cpu",
                     properties.name, properties.major, properties.minor, kLeastMajor),
         "DEVICE_TOO_OLD");
-  const std::string device_class = fmt::format("sm_{}{}", properties.major, properties.minor);
-  description_ = {device_class, device_class,
-                  fmt::format("{}, {}", kChoicesVersion, library_versions()),
+  const std::string own_class = device_class(index);
+  description_ = {own_class, own_class,
+                  fmt::format("{}.{}.{}, {}", kChoicesVersion, kAttentionTableVersion,
+                              matmul_table_version(), library_versions()),
                   fmt::format("{}, {}, {}, {}", properties.name, driver_text(), runtime_text(),
                               library_versions())};
   all_memory_ = static_cast<std::int64_t>(properties.totalGlobalMem);

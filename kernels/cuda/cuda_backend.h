@@ -4,6 +4,8 @@
 #pragma once
 
 #include "kernels/backend.h"
+#include "kernels/float8_products.h"
+#include "kernels/product_choices.h"
 
 namespace meshloom::kernels::cuda {
 
@@ -12,7 +14,7 @@ namespace meshloom::kernels::cuda {
 /// that this backend does not offer throws Unimplemented ("... is not built yet on cuda"). Each
 /// call is defined in the file that its section names; kernels and their launch functions are in
 /// the .cu file of that name.
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public ProductChoices, public Float8Products {
  public:
   /// `index` is the device's index among those that the CUDA runtime sees. Makes no context on it.
   /// Throws FailedPrecondition for a device below compute capability 8.0.
@@ -98,6 +100,18 @@ class CudaBackend final : public Backend {
   // --- matmul/matmul.cpp
   void matmul(const KernelContext&, const TensorView& y, const TensorView& a, const TensorView& b,
               const MatmulOptions&) override;
+
+  bool takes_float8() const override;
+
+  // --- matmul/product_choices.cpp
+  int count_choices(const TensorView& y, const TensorView& a, const TensorView& b,
+                    const MatmulOptions&) override;
+  void matmul_by(int choice, const KernelContext&, const TensorView& y, const TensorView& a,
+                 const TensorView& b, const MatmulOptions&) override;
+  std::string choice_entry(int choice, const TensorView& y, const TensorView& a,
+                           const TensorView& b, const MatmulOptions&) override;
+  std::string choice_table(std::span<const std::string> entries) override;
+  std::string choice_file() const override { return "kernels/cuda/matmul/matmul_choices.h"; }
 
   // --- attention/attention.cpp
   void attention(const KernelContext&, const AttentionOutputs&, const AttentionInputs&,

@@ -28,11 +28,11 @@ MatmulOptions adding(bool accumulate) {
 
 OutputLossPlan CudaBackend::output_loss_plan(const TensorView& hidden, const TensorView& weight,
                                              std::int64_t widest) const {
-  if (hidden.dtype == DType::kFloat16) not_built("output_loss of float16");
   OutputLossPlan plan;
   plan.row = round_up(std::max<std::int64_t>(weight.size(0), 1), kRowElements);
   if (hidden.dtype == DType::kFloat64) plan.logits = DType::kFloat64;
-  plan.gradient = hidden.dtype == DType::kBFloat16 ? hidden.dtype : plan.logits;
+  // The products of the gradient want it in the dtype of hidden and weight.
+  plan.gradient = hidden.dtype;
   if (hidden.size(0) == 0) return plan;
   const auto element = static_cast<std::int64_t>(dtype_size(plan.logits));
   const LossPieces pieces = device_loss_pieces(hidden.size(0), widest * element);

@@ -28,12 +28,17 @@ struct ReducePlan {
   StridedPlan<1> reduced;
 };
 
-// The elements of each output are split into parts, whose results lie in `partials`
-// [outputs, parts].
+// The elements of each output are split into parts, whose results lie in `partials`: those of
+// neighbours in a block side by side.
 struct Split {
   std::int64_t outputs, parts;
-  std::int64_t chunk;  ///< elements of a part
-  int lanes;           ///< of a warp that work on a part together: a power of 2
+  std::int64_t chunk;    ///< elements of a part
+  int lanes;             ///< of a warp that work on a part together: a power of 2
+  bool columns = false;  ///< partials [parts, outputs], else [outputs, parts]
+
+  __device__ __forceinline__ std::int64_t partial(std::int64_t output, std::int64_t part) const {
+    return columns ? part * outputs + output : output * parts + part;
+  }
 };
 
 ReducePlan make_reduce_plan(const DeviceView& y, const DeviceView& x) {
@@ -121,7 +126,7 @@ Split split_columns(const ReducePlan& plan) {
   const std::int64_t n = plan.reduced.numel;
   const std::int64_t blocks =
       plan.kept.numel / plan.kept.row_size() * column_blocks(plan, vector_of(plan.kept.dtypes[0]));
-  Split split{plan.kept.numel, 1, kMostRows, kWarp};
+  Split split{plan.kept.numel, 1, kMostRows, kWarp, true};
   const std::int64_t wanted = clamped(kColumnBlocks / blocks, 1, divide_up(n, kLeastRows));
   const std::int64_t least = divide_up(n, kMostRows);
   split.chunk = clamped(divide_up(n, least < wanted ? wanted : least), 1, kMostRows);
@@ -255,7 +260,7 @@ __global__ void __launch_bounds__(kThreads)
   if (column >= kColumns || first_column + column >= width) return;
   double total = shared[0][column];
   for (int w = 1; w < kWarps; ++w) total = join<double>(term, total, shared[w][column]);
-  partials[(first_output + column) * split.parts + part] = total;
+  partials[split.partial(first_output + column, part)] = total;
 }
 
 // How the joined parts become the result.
@@ -284,7 +289,7 @@ __global__ void __launch_bounds__(kThreads)
   Joined total = start_of<Joined>(term);
   if (works)
     for (std::int64_t part = lane; part < split.parts; part += split.lanes)
-      total = join(term, total, partials[output * split.parts + part]);
+      total = join(term, total, partials[split.partial(output, part)]);
   total = join_lanes(term, total, split.lanes);
   if (!works || lane != 0) return;
   std::int64_t at[2];

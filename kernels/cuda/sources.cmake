@@ -37,7 +37,10 @@ set(MESHLOOM_CUDA_HOST
   matmul/invariant_rows.cpp
   matmul/matmul.cpp
   matmul/matmul_layout.cpp
+  matmul/matmul_plans.cpp
+  matmul/matmul_table.cpp
   matmul/product.cpp
+  matmul/product_choices.cpp
   matmul/scaled_matmul.cpp
   runtime/call_log.cpp
   runtime/check.cpp

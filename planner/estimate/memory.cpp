@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/base/device_products.h"
 #include "kernels/base/integer_math.h"
 #include "kernels/base/loss_pieces.h"
 #include "planner/communication_sizes.h"
@@ -27,6 +28,8 @@ constexpr std::int64_t kPinnedSegmentBytes = 2 << 20;
 constexpr std::int64_t kBlocksInTurn = 2;
 
 std::int64_t workspace_bytes(const LocalModel& local) {
+  // Attention keeps its tiles on the chip there, and no other kernel's scratch comes near.
+  if (local.work.device == DeviceKind::kCuda) return kernels::kDeviceProductBytes;
   // Of the loss: float32 sums of the hidden states' gradients over panels of the vocabulary.
   const bool panels =
       local.plan.dtype == DType::kBFloat16 && local.pass->vocab > kernels::kLogitPanelColumns;

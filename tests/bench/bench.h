@@ -34,6 +34,7 @@ inline double percentile(std::vector<double> values, double p) {
 // Each returns the exit status and prints JSON lines on standard output; the single kernels'
 // benchmarks print a table unless asked for JSON. argv[0] is the benchmark's name.
 int run_train_bench(int argc, char** argv);
+int run_tune_bench(int argc, char** argv);
 int run_checkpoint_bench(int argc, char** argv);
 /// Under mpirun, or with --local-ranks; a table unless asked for JSON.
 int run_collectives_bench(int argc, char** argv);

@@ -14,6 +14,8 @@
 #include "kernels/backend_table.h"
 #include "kernels/base/philox.h"
 #include "tests/bench/bench.h"
+#include "tests/bench/bench_device.h"
+#include "tests/bench/device_timing.h"
 #include "tests/bench/probe.h"
 
 namespace meshloom::bench {
@@ -21,6 +23,7 @@ namespace {
 
 struct GenerateOptions {
   std::string model = "gpt2_124m";
+  std::string device = "cpu";
   std::string dtype = "float32";
   int threads = 0;
   std::int64_t batch = 1;
@@ -81,6 +84,17 @@ std::vector<double> draw(nn::Model& model, const GenerateOptions& options) {
   return seconds;
 }
 
+// Seconds of what a call gives the device to do.
+template <typename Call>
+double seconds_on_device(const ExecutionContext& context, Call&& call) {
+  const auto end = context.backend().make_event();
+  const auto begin = Clock::now();
+  call();
+  end->record(context.kernel_context().stream);
+  end->wait();
+  return seconds_since(begin);
+}
+
 // One forward as training runs it, prompts fed to a cache each, then single positions of all
 // together.
 Seconds measure(nn::Model& model, const GenerateOptions& options) {
@@ -95,27 +109,24 @@ Seconds measure(nn::Model& model, const GenerateOptions& options) {
       from_values(context, {options.batch, 1}, random_ids(options.batch, config.vocab_size));
   std::vector<double> training, prefill, decode, drawn;
   for (int round = 0; round <= options.rounds; ++round) {
-    auto begin = Clock::now();
-    {
+    const double forward = seconds_on_device(context, [&] {
       const GradModeGuard no_gradient(context, false);
       nn::Batch batch;
       batch.input_ids = batch.labels = prompts;
       model.loss(batch, 1.0f, {});
-    }
-    const double forward = seconds_since(begin);
+    });
     std::vector<std::unique_ptr<nn::KvCache>> owners;
     std::vector<nn::KvCache*> caches;
-    begin = Clock::now();
-    for (const Tensor& prompt : fed) {
-      owners.push_back(model.make_cache(options.prompt + options.tokens));
-      caches.push_back(owners.back().get());
-      model.decode(prompt, *caches.back());
-    }
-    const double fill = seconds_since(begin);
+    const double fill = seconds_on_device(context, [&] {
+      for (const Tensor& prompt : fed) {
+        owners.push_back(model.make_cache(options.prompt + options.tokens));
+        caches.push_back(owners.back().get());
+        model.decode(prompt, *caches.back());
+      }
+    });
     for (std::int64_t i = 0; i < options.tokens; ++i) {
-      begin = Clock::now();
-      model.decode(next, caches);
-      if (round > 0) decode.push_back(seconds_since(begin));
+      const double token = seconds_on_device(context, [&] { model.decode(next, caches); });
+      if (round > 0) decode.push_back(token);
     }
     if (round == 0) continue;  // it made what later rounds find made
     training.push_back(forward);
@@ -127,6 +138,25 @@ Seconds measure(nn::Model& model, const GenerateOptions& options) {
           percentile(drawn, 0.5)};
 }
 
+/// What a device can do at best: operations, bytes that a copy moves, and bytes that are only read
+/// (0: not measured).
+struct Ceilings {
+  double operations, copy, reading;
+};
+
+Ceilings measure_ceilings_of(const ExecutionContext& context, DType dtype, bool emulated) {
+  if (context.device() != kCpuDevice) {
+    DeviceTiming timing(context.device(), emulated ? 0.0 : 0.1);
+    const DeviceCeilings found = measure_ceilings(timing, emulated);
+    return {found.product, found.copy, 0.0};
+  }
+  const Threads threads = context.threads();
+  const double fma = fma_flops_per_second(threads);
+  const double dot = bfloat16_flops_per_second(threads);
+  return {dtype == DType::kBFloat16 ? std::max(fma, dot) : fma,
+          copy_bytes_per_second(threads, CopyKind::kNonTemporal), read_bytes_per_second(threads)};
+}
+
 }  // namespace
 
 int run_generate_bench(int argc, char** argv) {
@@ -134,6 +164,7 @@ int run_generate_bench(int argc, char** argv) {
   CLI::App app("Prompts and single tokens of a model with random weights, one rank.",
                "meshloom-bench generate");
   app.add_option("--model", options.model, "preset")->capture_default_str();
+  add_device_option(app, options.device);
   app.add_option("--dtype", options.dtype, "float32 or bfloat16")->capture_default_str();
   app.add_option("--threads", options.threads, "0: all cores");
   app.add_option("--batch", options.batch, "prompts at once")
@@ -159,24 +190,21 @@ int run_generate_bench(int argc, char** argv) {
   const Threads threads{options.threads > 0 ? options.threads : cores};
   ExecutionContext::Options context_options;
   context_options.threads = threads;
+  context_options.device = open_bench_device(options.device);
   ExecutionContext context(context_options);
   const auto model = nn::make_model(context, nn::preset_config(options.model), *dtype);
   nn::initialize_parameters(*model, 1);
   const Seconds seconds = measure(*model, options);
 
-  const double fma = fma_flops_per_second(threads);
-  const double dot = bfloat16_flops_per_second(threads);
-  const double probe = dtype == DType::kBFloat16 ? std::max(fma, dot) : fma;
-  // A copy reads half of what it moves.
-  const double copy = copy_bytes_per_second(threads, CopyKind::kNonTemporal);
-  const double reading = read_bytes_per_second(threads);
+  const Ceilings ceilings = measure_ceilings_of(context, *dtype, options.device == "cuda-emulated");
   const double weights = parameter_bytes(*model);
   double prompt_tokens = 0.0;
   for (const std::int64_t length : prompt_lengths(options))
     prompt_tokens += static_cast<double>(length);
   const double flops = 2.0 * static_cast<double>(nn::parameter_count(model->config()));
-  const nlohmann::json line = {
+  nlohmann::json line = {
       {"bench", "generate"},
+      {"device", options.device},
       {"model", options.model},
       {"cpu_class", kernels::backend_for(kCpuDevice).describe().compute_class},
       {"dtype", options.dtype},
@@ -188,17 +216,20 @@ int run_generate_bench(int argc, char** argv) {
       {"prefill_over_training_forward", seconds.training_forward * prompt_tokens /
                                             static_cast<double>(options.batch * options.prompt) /
                                             seconds.prefill},
-      {"prefill_over_probe", flops * prompt_tokens / seconds.prefill / probe},
+      {"prefill_over_probe", flops * prompt_tokens / seconds.prefill / ceilings.operations},
       {"decode_tokens_per_second", static_cast<double>(options.batch) / seconds.decode},
       {"decode_seconds", seconds.decode},
       {"drawn_tokens_per_second",
        static_cast<double>(std::min<std::int64_t>(options.batch, nn::Generation::kPassRows)) /
            seconds.drawn},
       {"weight_bytes", weights},
-      {"copy_bytes_per_second", copy},
-      {"read_bytes_per_second", reading},
-      {"weights_read_once_over_decode", weights / copy / seconds.decode},
-      {"weights_over_plain_reading", weights / reading / seconds.decode}};
+      {"copy_bytes_per_second", ceilings.copy},
+      // A copy reads half of what it moves.
+      {"weights_read_once_over_decode", weights / ceilings.copy / seconds.decode}};
+  if (ceilings.reading > 0.0) {
+    line["read_bytes_per_second"] = ceilings.reading;
+    line["weights_over_plain_reading"] = weights / ceilings.reading / seconds.decode;
+  }
   std::printf("%s\n", line.dump().c_str());
   return 0;
 }

@@ -38,6 +38,7 @@ constexpr Entry kBenchmarks[] = {
     {"control", meshloom::bench::run_control_bench, "verbs of runs that clients drive"},
     {"startup", meshloom::bench::run_startup_bench, "mpirun to a serving daemon"},
     {"tokenize", meshloom::bench::run_tokenize_bench, "a tokenizer on a text"},
+    {"tune", meshloom::bench::run_tune_bench, "the table of a GPU library's kernels"},
     {"upload", meshloom::bench::run_upload_bench, "an upload against what its parts cost"},
 };
 

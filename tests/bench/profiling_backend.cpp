@@ -62,137 +62,142 @@ double traffic(std::span<const OptimizerTensor> tensors, double bytes_per_elemen
 }  // namespace
 
 template <typename Call>
-auto ProfilingBackend::timed(const std::string& name, Work work, Call&& call) {
-  struct Record {
-    ~Record() {
-      profile.seconds += bench::seconds_since(begin);
-      ++profile.calls;
-    }
-    KernelProfile& profile;
-    bench::Clock::time_point begin = bench::Clock::now();
-  };
+void ProfilingBackend::timed(const KernelContext& context, const std::string& name, Work work,
+                             Call&& call) {
   KernelProfile& profile = profiles_[{phase_, name}];
   profile.flops += work.flops;
   profile.bytes += work.bytes;
-  const Record record{profile};
-  return call();
+  ++profile.calls;
+  QueuedCall queued{&profile, inner_.make_event(), inner_.make_event()};
+  queued.begin->record(context.stream);
+  call();
+  queued.end->record(context.stream);
+  queued_.push_back(std::move(queued));
+}
+
+std::map<std::pair<std::string, std::string>, KernelProfile> ProfilingBackend::take() {
+  for (const QueuedCall& call : queued_)
+    call.profile->seconds += call.end->seconds_since(*call.begin);
+  queued_.clear();
+  return std::exchange(profiles_, {});
 }
 
 void ProfilingBackend::copy(const KernelContext& context, const TensorView& dst,
                             const TensorView& src) {
-  timed(fmt::format("copy {} to {}", text_of(src), dtype_name(dst.dtype)),
+  timed(context, fmt::format("copy {} to {}", text_of(src), dtype_name(dst.dtype)),
         Work{bytes_of({&dst, &src}), 0.0}, [&] { return inner_.copy(context, dst, src); });
 }
 
 void ProfilingBackend::fill(const KernelContext& context, const TensorView& dst, double value) {
-  timed("fill", Work{bytes_of({&dst}), 0.0}, [&] { return inner_.fill(context, dst, value); });
+  timed(context, "fill", Work{bytes_of({&dst}), 0.0},
+        [&] { return inner_.fill(context, dst, value); });
 }
 
 void ProfilingBackend::copy_from_host(const KernelContext& context, const TensorView& dst,
                                       const TensorView& host) {
-  timed("copy_from_host", Work{bytes_of({&dst, &host}), 0.0},
+  timed(context, "copy_from_host", Work{bytes_of({&dst, &host}), 0.0},
         [&] { return inner_.copy_from_host(context, dst, host); });
 }
 
 void ProfilingBackend::copy_from_host_async(const KernelContext& context, const TensorView& dst,
                                             const TensorView& host) {
-  timed("copy_from_host_async", Work{bytes_of({&dst, &host}), 0.0},
+  timed(context, "copy_from_host_async", Work{bytes_of({&dst, &host}), 0.0},
         [&] { return inner_.copy_from_host_async(context, dst, host); });
 }
 
 void ProfilingBackend::copy_to_host(const KernelContext& context, const TensorView& host,
                                     const TensorView& src) {
-  timed("copy_to_host", Work{bytes_of({&host, &src}), 0.0},
+  timed(context, "copy_to_host", Work{bytes_of({&host, &src}), 0.0},
         [&] { return inner_.copy_to_host(context, host, src); });
 }
 
 void ProfilingBackend::copy_to_host_async(const KernelContext& context, const TensorView& host,
                                           const TensorView& src) {
-  timed("copy_to_host_async", Work{bytes_of({&host, &src}), 0.0},
+  timed(context, "copy_to_host_async", Work{bytes_of({&host, &src}), 0.0},
         [&] { return inner_.copy_to_host_async(context, host, src); });
 }
 
 void ProfilingBackend::unary(const KernelContext& context, UnaryOp op, const TensorView& y,
                              const TensorView& x, double scalar) {
-  timed(fmt::format("unary {} {}", static_cast<int>(op), text_of(x)), Work{bytes_of({&y, &x}), 0.0},
-        [&] { return inner_.unary(context, op, y, x, scalar); });
+  timed(context, fmt::format("unary {} {}", static_cast<int>(op), text_of(x)),
+        Work{bytes_of({&y, &x}), 0.0}, [&] { return inner_.unary(context, op, y, x, scalar); });
 }
 
 void ProfilingBackend::unary_backward(const KernelContext& context, UnaryOp op,
                                       const TensorView& dx, const TensorView& dy,
                                       const TensorView& x, const TensorView& y, double scalar) {
-  timed(fmt::format("unary_backward {} {}", static_cast<int>(op), text_of(x)),
+  timed(context, fmt::format("unary_backward {} {}", static_cast<int>(op), text_of(x)),
         Work{bytes_of({&dx, &dy, &x, &y}), 0.0},
         [&] { return inner_.unary_backward(context, op, dx, dy, x, y, scalar); });
 }
 
 void ProfilingBackend::binary(const KernelContext& context, BinaryOp op, const TensorView& y,
                               const TensorView& a, const TensorView& b) {
-  timed("binary", Work{bytes_of({&y, &a, &b}), 0.0},
+  timed(context, "binary", Work{bytes_of({&y, &a, &b}), 0.0},
         [&] { return inner_.binary(context, op, y, a, b); });
 }
 
 void ProfilingBackend::where(const KernelContext& context, const TensorView& y,
                              const TensorView& condition, const TensorView& a,
                              const TensorView& b) {
-  timed("where", Work{bytes_of({&y, &condition, &a, &b}), 0.0},
+  timed(context, "where", Work{bytes_of({&y, &condition, &a, &b}), 0.0},
         [&] { return inner_.where(context, y, condition, a, b); });
 }
 
 void ProfilingBackend::triangle(const KernelContext& context, const TensorView& y,
                                 const TensorView& x, bool upper, std::int64_t diagonal) {
-  timed("triangle", Work{bytes_of({&y, &x}), 0.0},
+  timed(context, "triangle", Work{bytes_of({&y, &x}), 0.0},
         [&] { return inner_.triangle(context, y, x, upper, diagonal); });
 }
 
 void ProfilingBackend::swiglu(const KernelContext& context, const TensorView& y,
                               const TensorView& gate, const TensorView& up) {
-  timed("swiglu", Work{bytes_of({&y, &gate, &up}), 0.0},
+  timed(context, "swiglu", Work{bytes_of({&y, &gate, &up}), 0.0},
         [&] { return inner_.swiglu(context, y, gate, up); });
 }
 
 void ProfilingBackend::swiglu_backward(const KernelContext& context, const TensorView& dgate,
                                        const TensorView& dup, const TensorView& dy,
                                        const TensorView& gate, const TensorView& up) {
-  timed("swiglu_backward", Work{bytes_of({&dgate, &dup, &dy, &gate, &up}), 0.0},
+  timed(context, "swiglu_backward", Work{bytes_of({&dgate, &dup, &dy, &gate, &up}), 0.0},
         [&] { return inner_.swiglu_backward(context, dgate, dup, dy, gate, up); });
 }
 
 void ProfilingBackend::dropout(const KernelContext& context, const TensorView& y,
                                const TensorView& x, const DropoutOptions& options) {
-  timed("dropout", Work{bytes_of({&y, &x}), 0.0},
+  timed(context, "dropout", Work{bytes_of({&y, &x}), 0.0},
         [&] { return inner_.dropout(context, y, x, options); });
 }
 
 void ProfilingBackend::fill_normal(const KernelContext& context, const TensorView& dst,
                                    const PhiloxStream& random, std::uint64_t first_index,
                                    float mean, float std) {
-  timed("fill_normal", Work{bytes_of({&dst}), 0.0},
+  timed(context, "fill_normal", Work{bytes_of({&dst}), 0.0},
         [&] { return inner_.fill_normal(context, dst, random, first_index, mean, std); });
 }
 
 void ProfilingBackend::fill_uniform(const KernelContext& context, const TensorView& dst,
                                     const PhiloxStream& random, std::uint64_t first_index,
                                     float low, float high) {
-  timed("fill_uniform", Work{bytes_of({&dst}), 0.0},
+  timed(context, "fill_uniform", Work{bytes_of({&dst}), 0.0},
         [&] { return inner_.fill_uniform(context, dst, random, first_index, low, high); });
 }
 
 void ProfilingBackend::reduce(const KernelContext& context, ReduceOp op, const TensorView& y,
                               const TensorView& x, double correction) {
-  timed(fmt::format("reduce {}", text_of(x)), Work{bytes_of({&y, &x}), 0.0},
+  timed(context, fmt::format("reduce {}", text_of(x)), Work{bytes_of({&y, &x}), 0.0},
         [&] { return inner_.reduce(context, op, y, x, correction); });
 }
 
 void ProfilingBackend::sum_of_squares(const KernelContext& context, const TensorView& out,
                                       std::span<const TensorView> xs, bool accumulate) {
-  timed("sum_of_squares", Work{bytes_of(xs), 0.0},
+  timed(context, "sum_of_squares", Work{bytes_of(xs), 0.0},
         [&] { return inner_.sum_of_squares(context, out, xs, accumulate); });
 }
 
 void ProfilingBackend::first_nonfinite(const KernelContext& context, const TensorView& index,
                                        std::span<const TensorView> xs) {
-  timed("first_nonfinite", Work{bytes_of(xs), 0.0},
+  timed(context, "first_nonfinite", Work{bytes_of(xs), 0.0},
         [&] { return inner_.first_nonfinite(context, index, xs); });
 }
 
@@ -204,13 +209,13 @@ void ProfilingBackend::clip_factor(const KernelContext& context, const TensorVie
 
 void ProfilingBackend::softmax(const KernelContext& context, const TensorView& y,
                                const TensorView& x, bool log) {
-  timed("softmax", Work{bytes_of({&y, &x}), 0.0},
+  timed(context, "softmax", Work{bytes_of({&y, &x}), 0.0},
         [&] { return inner_.softmax(context, y, x, log); });
 }
 
 void ProfilingBackend::softmax_backward(const KernelContext& context, const TensorView& dx,
                                         const TensorView& dy, const TensorView& y, bool log) {
-  timed("softmax_backward", Work{bytes_of({&dx, &dy, &y}), 0.0},
+  timed(context, "softmax_backward", Work{bytes_of({&dx, &dy, &y}), 0.0},
         [&] { return inner_.softmax_backward(context, dx, dy, y, log); });
 }
 
@@ -220,13 +225,13 @@ void ProfilingBackend::norm(const KernelContext& context, const NormViews& views
                      : options.kind == NormKind::kLayer ? "layer_norm"
                                                         : "rms_norm";
   const auto& [y, sum, mean, rstd, x, residual, weight, bias] = views;
-  timed(name, Work{bytes_of({&y, &sum, &mean, &rstd, &x, &residual, &weight, &bias}), 0.0},
+  timed(context, name, Work{bytes_of({&y, &sum, &mean, &rstd, &x, &residual, &weight, &bias}), 0.0},
         [&] { return inner_.norm(context, views, options); });
 }
 
 void ProfilingBackend::norm_backward(const KernelContext& context, const NormGrads& grads) {
   const char* name = grads.mean.defined() ? "layer_norm_backward" : "rms_norm_backward";
-  timed(name,
+  timed(context, name,
         Work{bytes_of({&grads.dx, &grads.dweight, &grads.dbias, &grads.dy, &grads.x, &grads.weight,
                        &grads.mean, &grads.rstd}),
              0.0},
@@ -235,21 +240,21 @@ void ProfilingBackend::norm_backward(const KernelContext& context, const NormGra
 
 void ProfilingBackend::embedding(const KernelContext& context, const TensorView& y,
                                  const TensorView& weight, const TensorView& ids) {
-  timed("embedding", Work{bytes_of({&y, &weight, &ids}), 0.0},
+  timed(context, "embedding", Work{bytes_of({&y, &weight, &ids}), 0.0},
         [&] { return inner_.embedding(context, y, weight, ids); });
 }
 
 void ProfilingBackend::embedding_backward(const KernelContext& context, const TensorView& dweight,
                                           const TensorView& dy, const TensorView& ids,
                                           std::int64_t padding_idx) {
-  timed("embedding_backward", Work{bytes_of({&dweight, &dy, &ids}), 0.0},
+  timed(context, "embedding_backward", Work{bytes_of({&dweight, &dy, &ids}), 0.0},
         [&] { return inner_.embedding_backward(context, dweight, dy, ids, padding_idx); });
 }
 
 void ProfilingBackend::matmul(const KernelContext& context, const TensorView& y,
                               const TensorView& a, const TensorView& b,
                               const MatmulOptions& options) {
-  timed(matmul_text(y, a, b, options),
+  timed(context, matmul_text(y, a, b, options),
         Work{bytes_of({&y, &a, &b}), product_flops(static_cast<double>(y.numel()), 1.0,
                                                    static_cast<double>(a.size(a.ndim() - 1)))},
         [&] { return inner_.matmul(context, y, a, b, options); });
@@ -257,7 +262,7 @@ void ProfilingBackend::matmul(const KernelContext& context, const TensorView& y,
 
 void ProfilingBackend::attention(const KernelContext& context, const AttentionOutputs& out,
                                  const AttentionInputs& in, const AttentionOptions& options) {
-  timed("attention",
+  timed(context, "attention",
         Work{bytes_of({&in.q, &in.k, &in.v, &out.o}), attention_flops(in, options, 2.0)},
         [&] { return inner_.attention(context, out, in, options); });
 }
@@ -272,14 +277,14 @@ void ProfilingBackend::attention_rows(const KernelContext& context, const Attent
     work.bytes += bytes_of({&k, &v});
     work.flops += 2.0 * heads * static_cast<double>(k.numel() + v.numel());
   }
-  timed("attention_rows", work,
+  timed(context, "attention_rows", work,
         [&] { return inner_.attention_rows(context, out, q, memories, scale); });
 }
 
 void ProfilingBackend::attention_backward(const KernelContext& context, const AttentionGrads& grads,
                                           const AttentionInputs& in,
                                           const AttentionOptions& options) {
-  timed("attention_backward",
+  timed(context, "attention_backward",
         Work{bytes_of({&in.q, &in.k, &in.v, &grads.grad_o, &grads.dq, &grads.dk, &grads.dv}),
              attention_flops(in, options, 5.0)},
         [&] { return inner_.attention_backward(context, grads, in, options); });
@@ -287,18 +292,19 @@ void ProfilingBackend::attention_backward(const KernelContext& context, const At
 
 void ProfilingBackend::attention_delta(const KernelContext& context, const TensorView& delta,
                                        const TensorView& grad_o, const TensorView& o) {
-  timed("attention_delta", Work{bytes_of({&delta, &grad_o, &o}), 0.0},
+  timed(context, "attention_delta", Work{bytes_of({&delta, &grad_o, &o}), 0.0},
         [&] { return inner_.attention_delta(context, delta, grad_o, o); });
 }
 
 void ProfilingBackend::rope(const KernelContext& context, const TensorView& y, const TensorView& x,
                             const RopeOptions& options) {
-  timed("rope", Work{bytes_of({&y, &x}), 0.0}, [&] { return inner_.rope(context, y, x, options); });
+  timed(context, "rope", Work{bytes_of({&y, &x}), 0.0},
+        [&] { return inner_.rope(context, y, x, options); });
 }
 
 void ProfilingBackend::cross_entropy(const KernelContext& context, const CrossEntropyRows& rows,
                                      const CrossEntropyOptions& options) {
-  timed("cross_entropy",
+  timed(context, "cross_entropy",
         Work{bytes_of({&rows.losses, &rows.lse, &rows.logits, &rows.targets}), 0.0},
         [&] { return inner_.cross_entropy(context, rows, options); });
 }
@@ -308,7 +314,7 @@ void ProfilingBackend::cross_entropy_backward(const KernelContext& context,
                                               const TensorView& grad_losses,
                                               const CrossEntropyRows& rows,
                                               const CrossEntropyOptions& options) {
-  timed("cross_entropy_backward",
+  timed(context, "cross_entropy_backward",
         Work{bytes_of({&dlogits, &grad_losses, &rows.logits, &rows.lse, &rows.targets}), 0.0}, [&] {
           return inner_.cross_entropy_backward(context, dlogits, grad_losses, rows, options);
         });
@@ -318,7 +324,7 @@ void ProfilingBackend::output_loss_chunk(const KernelContext& context, const Cro
                                          const OutputProjection& projection,
                                          const CrossEntropyOptions& options) {
   const auto& [hidden, weight, bias] = projection;
-  timed("output_loss_chunk",
+  timed(context, "output_loss_chunk",
         Work{bytes_of(
                  {&rows.losses, &rows.lse, &rows.logits, &hidden, &weight, &bias, &rows.targets}),
              product_flops(static_cast<double>(hidden.numel()), static_cast<double>(weight.size(0)),
@@ -331,7 +337,7 @@ void ProfilingBackend::output_loss_products(const KernelContext& context,
                                             const TensorView& gradient,
                                             const OutputProjection& projection) {
   const TensorView &hidden = projection.hidden, &weight = projection.weight;
-  timed("output_loss_products",
+  timed(context, "output_loss_products",
         Work{bytes_of({&grads.dhidden, &grads.dweight, &grads.dbias, &gradient, &hidden, &weight}),
              (0.0 + grads.dhidden.defined() + grads.dweight.defined()) *
                  product_flops(static_cast<double>(hidden.numel()),
@@ -342,14 +348,14 @@ void ProfilingBackend::output_loss_products(const KernelContext& context,
 void ProfilingBackend::adam_step(const KernelContext& context,
                                  std::span<const OptimizerTensor> tensors,
                                  const StepScalars& scalars, const AdamOptions& options) {
-  timed("adam_step", Work{traffic(tensors, 28.0), 0.0},
+  timed(context, "adam_step", Work{traffic(tensors, 28.0), 0.0},
         [&] { return inner_.adam_step(context, tensors, scalars, options); });
 }
 
 void ProfilingBackend::sgd_step(const KernelContext& context,
                                 std::span<const OptimizerTensor> tensors,
                                 const StepScalars& scalars, const SgdOptions& options) {
-  timed("sgd_step", Work{traffic(tensors, 20.0), 0.0},
+  timed(context, "sgd_step", Work{traffic(tensors, 20.0), 0.0},
         [&] { return inner_.sgd_step(context, tensors, scalars, options); });
 }
 

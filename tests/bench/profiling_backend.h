@@ -3,8 +3,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/backend.h"
 
@@ -26,9 +28,8 @@ class ProfilingBackend : public Backend {
   /// Which part of a step runs from now on.
   void set_phase(const std::string& phase) { phase_ = phase; }
   /// By phase, then by name and, of products, layout and sizes. Begins anew.
-  std::map<std::pair<std::string, std::string>, KernelProfile> take() {
-    return std::exchange(profiles_, {});
-  }
+  /// Waits for the device, whose events tell what its calls took.
+  std::map<std::pair<std::string, std::string>, KernelProfile> take();
 
   const char* name() const override { return inner_.name(); }
   ComputeDescription describe() const override { return inner_.describe(); }
@@ -144,11 +145,18 @@ class ProfilingBackend : public Backend {
     double bytes = 0.0, flops = 0.0;
   };
   template <typename Call>
-  auto timed(const std::string& name, Work work, Call&& call);
+  void timed(const KernelContext& context, const std::string& name, Work work, Call&& call);
+
+  /// A call that a device may still be at.
+  struct QueuedCall {
+    KernelProfile* profile;
+    std::unique_ptr<Event> begin, end;
+  };
 
   Backend& inner_;
   std::string phase_;
   std::map<std::pair<std::string, std::string>, KernelProfile> profiles_;
+  std::vector<QueuedCall> queued_;
 };
 
 }  // namespace meshloom::kernels

@@ -20,6 +20,7 @@
 #include "kernels/base/philox.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/bench_device.h"
+#include "tests/bench/device_timing.h"
 #include "tests/bench/probe.h"
 #include "tests/bench/profiling_backend.h"
 #include "tests/bench/resident_memory.h"
@@ -199,14 +200,26 @@ nlohmann::json sent(const v1::StepMetrics& metrics) {
   return all;
 }
 
-/// Where a step's seconds go, and the rate of each kernel over its bound: products against the
-/// register probe of the dtype, all else against a copy.
-void print_profile(const TrainOptions& options, Threads threads, const v1::RunConfig& config,
-                   const Result& result) {
-  const double fma = fma_flops_per_second(threads, 0.2);
-  const double dot = bfloat16_flops_per_second(threads, 0.2);
-  const double probe = config.plan().dtype() == "bfloat16" ? std::max(fma, dot) : fma;
-  const double copy = copy_bytes_per_second(threads, CopyKind::kNonTemporal);
+/// Operations and bytes a second that bound a rank: of the dtype's register probe and of a copy, or
+/// of a device's large product in bfloat16 and its copy.
+DeviceCeilings profile_bounds(const TrainOptions& options, const ExecutionContext& context,
+                              bool in_bfloat16) {
+  if (context.device() != kCpuDevice) {
+    const bool emulated = options.device == "cuda-emulated";
+    DeviceTiming timing(context.device(), emulated ? 0.0 : 0.1);
+    return measure_ceilings(timing, emulated);
+  }
+  const double fma = fma_flops_per_second(context.threads(), 0.2);
+  const double dot = bfloat16_flops_per_second(context.threads(), 0.2);
+  return {in_bfloat16 ? std::max(fma, dot) : fma,
+          copy_bytes_per_second(context.threads(), CopyKind::kNonTemporal)};
+}
+
+/// Where a step's seconds go, and the rate of each kernel over its bound: products against
+/// operations, all else against bytes.
+void print_profile(const TrainOptions& options, const ExecutionContext& context,
+                   const v1::RunConfig& config, const Result& result) {
+  const auto [probe, copy] = profile_bounds(options, context, config.plan().dtype() == "bfloat16");
   const auto steps = static_cast<double>(options.steps);
   double total = 0.0, kernels = 0.0;
   for (const double seconds : result.step_seconds) total += seconds / steps;
@@ -306,9 +319,10 @@ int run_train_bench(int argc, char** argv) {
   app.add_option("--dropout", options.dropout, "replaces the model's dropout");
   app.add_option("--activation-checkpoint", options.activation_checkpoint,
                  "none, selective or full");
-  app.add_flag("--profile", options.profile,
-               "shows on standard error where rank 0 spends a step, and each kernel's rate over "
-               "its bound");
+  app.add_flag(
+      "--profile", options.profile,
+      "shows on standard error where rank 0 spends a step, on a device by its own events, and "
+      "each kernel's rate over its bound");
   CLI11_PARSE(app, argc, argv);
 
   const int ranks = ranks_of(options);
@@ -342,8 +356,7 @@ int run_train_bench(int argc, char** argv) {
     const v1::RunConfig config =
         train::resolve_run_config(given, {.world_size = ranks, .data_dir = folder.path()});
     const Result result = measure(options, context, *world, config, folder.path(), start, profiler);
-    if (options.profile && runtime.rank() == 0)
-      print_profile(options, context_options.threads, config, result);
+    if (options.profile && runtime.rank() == 0) print_profile(options, context, config, result);
     if (runtime.rank() == 0)
       print(options, context_options.threads.count, ranks, config, model, result);
     runtime.bootstrap().barrier();

@@ -17,15 +17,23 @@ namespace {
 // The library that is loaded has them, or they are null, as on a GPU.
 emulator::SetSeed g_set_seed = nullptr;
 emulator::TakeFaults g_take_faults = nullptr;
+emulator::RecordLaunches g_record_launches = nullptr;
+emulator::RecordedLaunches g_recorded_launches = nullptr;
+
+template <class Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(::dlsym(library, name));
+}
 
 void load(const std::filesystem::path& file) {
   kernels::load_plugin(file);
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD);
   check_internal(library != nullptr, "plugin {} is loaded, and cannot be opened again",
                  file.string());
-  g_set_seed = reinterpret_cast<emulator::SetSeed>(::dlsym(library, emulator::kSetSeedName));
-  g_take_faults =
-      reinterpret_cast<emulator::TakeFaults>(::dlsym(library, emulator::kTakeFaultsName));
+  find(library, emulator::kSetSeedName, g_set_seed);
+  find(library, emulator::kTakeFaultsName, g_take_faults);
+  find(library, emulator::kRecordLaunchesName, g_record_launches);
+  find(library, emulator::kRecordedLaunchesName, g_recorded_launches);
 }
 
 }  // namespace
@@ -50,6 +58,21 @@ std::vector<std::string> take_test_backend_faults() {
   };
   if (g_take_faults != nullptr) g_take_faults(take, &faults);
   return faults;
+}
+
+bool record_launches() {
+  if (g_record_launches == nullptr) return false;
+  g_record_launches();
+  return true;
+}
+
+std::vector<emulator::KernelRecord> recorded_launches() {
+  std::vector<emulator::KernelRecord> kernels;
+  const auto take = [](void* into, const emulator::KernelRecord& kernel) {
+    static_cast<std::vector<emulator::KernelRecord>*>(into)->push_back(kernel);
+  };
+  if (g_recorded_launches != nullptr) g_recorded_launches(take, &kernels);
+  return kernels;
 }
 
 }  // namespace meshloom::testing

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/support/cuda_emulator/kernel_record.h"
+
 namespace meshloom::testing {
 
 /// Adds the devices of "cuda" or "cuda-emulated" to the table: of the library that
@@ -20,5 +22,9 @@ void load_test_backend(std::string_view device);
 void set_test_backend_seed(std::uint64_t seed);
 /// The texts of the faults that emulated devices met since the last call.
 std::vector<std::string> take_test_backend_faults();
+/// From here on an emulated device records its launches, if it does not yet. False on others.
+bool record_launches();
+/// What ran since then, by kernel.
+std::vector<emulator::KernelRecord> recorded_launches();
 
 }  // namespace meshloom::testing

@@ -3,12 +3,17 @@
 //
 //   --device cpu|fenced|cuda|cuda-emulated   what test_device() gives
 //   --seed N                                 of the order of work on fenced and emulated devices
+//   --launches FILE                          what an emulated device launched: a line for each
+//   kernel with its
+//                                            launches, threads of a block, dynamic shared memory,
+//                                            bytes moved and the fewest, then its name
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,6 +39,7 @@ class DeviceErrors final : public ::testing::EmptyTestEventListener {
 
 // The command line gives it before devices are loaded.
 std::optional<std::uint64_t> g_seed;
+std::string g_launches_file;
 
 bool choose_seed(std::string_view text) {
   std::uint64_t seed = 0;
@@ -54,7 +60,7 @@ bool take_options(int& argc, char** argv) {
   int kept = 1;
   for (int i = 1; i < argc; ++i) {
     const std::string_view option = argv[i];
-    if (option != "--device" && option != "--seed") {
+    if (option != "--device" && option != "--seed" && option != "--launches") {
       argv[kept++] = argv[i];
       continue;
     }
@@ -62,6 +68,9 @@ bool take_options(int& argc, char** argv) {
     if (option == "--device" && !choose_test_device(value))
       return refuse(option, value, "cpu, fenced, cuda or cuda-emulated");
     if (option == "--seed" && !choose_seed(value)) return refuse(option, value, "a number");
+    if (option != "--launches") continue;
+    if (value.empty()) return refuse(option, value, "a file");
+    g_launches_file = value;
   }
   argc = kept;
   argv[argc] = nullptr;
@@ -87,13 +96,30 @@ bool add_devices() {
   return true;
 }
 
+bool start_records() {
+  return g_launches_file.empty() || record_launches() ||
+         refuse("--launches", g_launches_file, "an emulated device");
+}
+
+void write_records() {
+  if (g_launches_file.empty()) return;
+  std::ofstream file(g_launches_file);
+  for (const emulator::KernelRecord& kernel : recorded_launches())
+    file << fmt::format("{} {} {} {} {} {}\n", kernel.launches, kernel.threads,
+                        kernel.dynamic_shared, kernel.moved, kernel.least, kernel.kernel);
+}
+
 }  // namespace
 }  // namespace meshloom::testing
 
 int main(int argc, char** argv) {
   // GoogleTest keeps the arguments for the processes of its death tests, this program's among them.
   ::testing::InitGoogleTest(&argc, argv);
-  if (!meshloom::testing::take_options(argc, argv) || !meshloom::testing::add_devices()) return 2;
+  if (!meshloom::testing::take_options(argc, argv) || !meshloom::testing::add_devices() ||
+      !meshloom::testing::start_records())
+    return 2;
   ::testing::UnitTest::GetInstance()->listeners().Append(new meshloom::testing::DeviceErrors);
-  return RUN_ALL_TESTS();
+  const int failed = RUN_ALL_TESTS();
+  meshloom::testing::write_records();
+  return failed;
 }

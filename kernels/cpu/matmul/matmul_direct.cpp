@@ -112,6 +112,9 @@ std::size_t DirectProduct::scratch_bytes() const {
 }
 
 void DirectProduct::run(const KernelContext& context, std::span<std::byte> scratch) const {
+  // A product adds to what it is stored in.
+  if (gemm_.beta != 0.0f && with_gelu() && pre_.defined() && gemm_.y == pre_.data)
+    cpu_backend().copy(context, pre_, y_);
   switch (provider_) {
     case MatmulProvider::kFewRows: return run_few_rows(context, scratch);
     case MatmulProvider::kPacked: return run_packed(context, scratch);

@@ -50,7 +50,9 @@ struct AnyTiles {
     const std::int64_t base =
         batch * view.strides.batch + head * view.strides.head + rows.first * view.strides.row;
     const int width = padded(view.dims);
+#pragma unroll 1
     for (int row = threadIdx.x / kAcross; row < kTile; row += kDown)
+#pragma unroll 1
       for (int d = across(); d < width; d += kAcross)
         to[row * kStride + d] =
             row < rows.count && d < view.dims
@@ -108,22 +110,32 @@ struct AnyTiles {
     }
   }
 
-  /// Calls body(row of the tile, dim, sum) for what a thread has of `rows` rows.
+  /// Puts a thread's sums, row r of them times factors[r], into its rows of a tile in shared
+  /// memory: zeros where the factor is 0, whatever the sums are.
+  static __device__ __forceinline__ void store_sums(C* to, const Sums& sums,
+                                                    const C (&factors)[kRows]) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int s = 0; s < kSlices; ++s) {
+        Vector<C> x;
+#pragma unroll
+        for (int j = 0; j < kStep; ++j)
+          x[j] = factors[r] == C(0) ? C(0) : sums.at[r][s][j] * factors[r];
+        store_vector(to + (first_row() + r) * kStride + (s * kAcross + across()) * kStep, x);
+      }
+  }
+
+  /// Calls body(row of the tile, dim, sum) for a thread's part of what its half of a warp has
+  /// stored of `rows` rows. The body stands there once, since it is long.
   template <class Body>
-  static __device__ __forceinline__ void for_sums(const Sums& sums, int rows, std::int64_t dims,
-                                                  Body&& body) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int row = first_row() + r;
-      if (row >= rows) break;
-#pragma unroll
-      for (int s = 0; s < kSlices; ++s)
-#pragma unroll
-        for (int j = 0; j < kStep; ++j) {
-          const int d = (s * kAcross + across()) * kStep + j;
-          if (d < dims) body(row, d, sums.at[r][s][j]);
-        }
-    }
+  static __device__ __forceinline__ void for_stored(const C* from, int rows, std::int64_t dims,
+                                                    Body&& body) {
+    const int end = first_row() + kRows < rows ? first_row() + kRows : rows;
+#pragma unroll 1
+    for (int row = first_row(); row < end; ++row)
+#pragma unroll 1
+      for (int d = across(); d < dims; d += kAcross) body(row, d, from[row * kStride + d]);
   }
 };
 

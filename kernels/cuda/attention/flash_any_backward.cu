@@ -104,18 +104,25 @@ class AnyTilePair {
   MESHLOOM_SHARED(facts, typename AnyTilePair<S>::Facts); \
   AnyTilePair<S> pair(call, shared, facts)
 
+// By way of `tile`, which is of the rows that the sums belong to.
 template <class S>
 __device__ __forceinline__ void write_sums(const HeadView& to, const typename S::Sums& sums,
-                                           std::int64_t batch, std::int64_t head,
-                                           const TileRows& rows, typename S::Value factor,
-                                           bool accumulate) {
+                                           typename S::Value* tile, std::int64_t batch,
+                                           std::int64_t head, const TileRows& rows,
+                                           typename S::Value factor, bool accumulate) {
   using C = typename S::Value;
+  C factors[S::kRows];
+#pragma unroll
+  for (int r = 0; r < S::kRows; ++r) factors[r] = factor;
+  __syncthreads();  // the tile may still be read
+  S::store_sums(tile, sums, factors);
+  __syncwarp();  // a row is written by the half of a warp that stored it
   const std::int64_t base =
       batch * to.strides.batch + head * to.strides.head + rows.first * to.strides.row;
-  S::for_sums(sums, rows.count, to.dims, [&](int row, int d, C sum) {
+  S::for_stored(tile, rows.count, to.dims, [&](int row, int d, C sum) {
     const std::int64_t at = base + row * to.strides.row + d * to.strides.last;
     const C before = accumulate ? load_any<C>(to.dtype, to.data, at) : C(0);
-    store_any(to.dtype, to.data, at, before + sum * factor);
+    store_any(to.dtype, to.data, at, before + sum);
   });
 }
 
@@ -154,8 +161,9 @@ __global__ void __launch_bounds__(S::kThreads, 1)
                       S::padded(call.q.dims));
     }
   }
-  write_sums<S>(call.dk, dk, batch, kv_head, keys, static_cast<C>(call.scale), call.accumulate);
-  write_sums<S>(call.dv, dv, batch, kv_head, keys, C(1), call.accumulate);
+  write_sums<S>(call.dk, dk, pair.k, batch, kv_head, keys, static_cast<C>(call.scale),
+                call.accumulate);
+  write_sums<S>(call.dv, dv, pair.v, batch, kv_head, keys, C(1), call.accumulate);
 }
 
 template <class S>
@@ -186,7 +194,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     __syncwarp();  // a row's gradients are read by the half of a warp that wrote them
     S::add_products(dq, pair.ds, S::kScoreStride, 1, pair.k, keys.count, S::padded(call.q.dims));
   }
-  write_sums<S>(call.dq, dq, batch, head, queries, static_cast<C>(call.scale), call.accumulate);
+  write_sums<S>(call.dq, dq, pair.q, batch, head, queries, static_cast<C>(call.scale),
+                call.accumulate);
 }
 
 // What an element of a bias's gradient is, and over what it sums: a dim of stride 0 is one element.

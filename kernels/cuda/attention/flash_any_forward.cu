@@ -100,7 +100,8 @@ class AnyForward {
   }
 
   __device__ __forceinline__ void finish() {
-    C factor[S::kRows], before[S::kRows];
+    C factors[S::kRows];
+    __syncthreads();  // tiles may still be read
 #pragma unroll
     for (int r = 0; r < S::kRows; ++r) {
       SoftmaxEnd<C> end(top_[r], reduce_across(sum_[r], SumOf{}));
@@ -114,19 +115,19 @@ class AnyForward {
         if (known && S::across() == 0) lse = load_number<C>(call_.lse, at);
         end.carry(reduce_across(lse, MaxOf{}));
       }
-      factor[r] = end.factor;
-      before[r] = end.before;
+      factors[r] = end.factor;
+      if (S::across() == 0) p_[row] = end.before;
       if (known && S::across() == 0) store_number(call_.lse, at, end.lse);
     }
+    S::store_sums(k_, sums_, factors);
+    __syncwarp();  // a row is written by the half of a warp that stored it
     const HeadStrides& strides = call_.o.strides;
     const std::int64_t base =
         batch_ * strides.batch + head_ * strides.head + queries_.first * strides.row;
-    S::for_sums(sums_, queries_.count, call_.v.dims, [&](int row, int d, C sum) {
-      const int r = row - S::first_row();
+    S::for_stored(k_, queries_.count, call_.v.dims, [&](int row, int d, C o) {
       const std::int64_t at = base + row * strides.row + d * strides.last;
-      C o = factor[r] == C(0) ? C(0) : sum * factor[r];
-      if (call_.carry && before[r] != C(0))
-        o += before[r] * load_any<C>(call_.o.dtype, call_.o.data, at);
+      const C before = call_.carry ? p_[row] : C(0);
+      if (before != C(0)) o += before * load_any<C>(call_.o.dtype, call_.o.data, at);
       store_any(call_.o.dtype, call_.o.data, at, o);
     });
   }

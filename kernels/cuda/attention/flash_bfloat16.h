@@ -110,34 +110,58 @@ struct Bfloat16Tiles {
     }
   }
 
-  /// Writes the warp's rows: factors[i] of rows lane_row() and the one 8 below, from dim `first`
-  /// on.
+  /// Writes the warp's rows: factors[i] of rows lane_row() and the one 8 below, before[i] times
+  /// what is there, from dim `first` on. They go by way of `stage`, the block's shared memory for
+  /// tiles, so that lanes write neighbours and the conversion stands there once. All copies have
+  /// come.
   template <int kParts>
-  static __device__ __forceinline__ void write(const HeadView& to, std::int64_t batch,
-                                               std::int64_t head, const TileRows& rows,
-                                               const float (&sums)[kParts][4],
+  static __device__ __forceinline__ void write(const HeadView& to, __nv_bfloat16* stage,
+                                               std::int64_t batch, std::int64_t head,
+                                               const TileRows& rows, const float (&sums)[kParts][4],
                                                const float (&factors)[2], const float (&before)[2],
                                                int first) {
-    const std::int64_t base = batch * to.strides.batch + head * to.strides.head +
-                              (rows.first + warp_row() + lane_row()) * to.strides.row;
+    float* const mine = reinterpret_cast<float*>(stage) + warp_row() * kStride;
+    __syncthreads();  // tiles may still be read
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = i / 2, d = first + part * 8 + lane_column() + i % 2;
-        if (warp_row() + lane_row() + row * 8 >= rows.count || d >= to.dims) continue;
-        const std::int64_t at = base + row * 8 * to.strides.row + d * to.strides.last;
-        float value = factors[row] == 0.0f ? 0.0f : sums[part][i] * factors[row];
-        if (to.dtype == DType::kBFloat16) {
-          auto* element = static_cast<__nv_bfloat16*>(to.data) + at;
-          if (before[row] != 0.0f) value += before[row] * __bfloat162float(*element);
-          *element = __float2bfloat16_rn(value);
-        } else {
-          float* element = static_cast<float*>(to.data) + at;
-          if (before[row] != 0.0f) value += before[row] * *element;
-          *element = value;
-        }
+      for (int i = 0; i < 2; ++i) {
+        Vector<float, 2> pair;
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          pair[j] = factors[i] == 0.0f ? 0.0f : sums[part][2 * i + j] * factors[i];
+        *reinterpret_cast<Vector<float, 2>*>(mine + (lane_row() + i * 8) * kStride + part * 8 +
+                                             lane_column()) = pair;
       }
+    __syncwarp();
+    const int lane = threadIdx.x % kWarp;
+    const std::int64_t left = to.dims - first;
+    const int count = left < kParts * 8 ? static_cast<int>(left) : kParts * 8;
+#pragma unroll 1
+    for (int row = 0; row < kWarpRows; ++row) {
+      // Lanes of a row hold the same.
+      const float kept = __shfl_sync(kWholeWarp, row < 8 ? before[0] : before[1], row % 8 * 4);
+      if (warp_row() + row >= rows.count) continue;
+      const std::int64_t base = batch * to.strides.batch + head * to.strides.head +
+                                (rows.first + warp_row() + row) * to.strides.row;
+#pragma unroll 1
+      for (int d = lane; d < count; d += kWarp)
+        write_element(to, base + (first + d) * to.strides.last, mine[row * kStride + d], kept);
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ void write_element(const HeadView& to, std::int64_t at,
+                                                       float value, float kept) {
+    if (to.dtype == DType::kBFloat16) {
+      auto* element = static_cast<__nv_bfloat16*>(to.data) + at;
+      if (kept != 0.0f) value += kept * __bfloat162float(*element);
+      *element = __float2bfloat16_rn(value);
+    } else {
+      float* element = static_cast<float*>(to.data) + at;
+      if (kept != 0.0f) value += kept * *element;
+      *element = value;
+    }
   }
 };
 

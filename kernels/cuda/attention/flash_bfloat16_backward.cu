@@ -73,12 +73,12 @@ class KeyGradients {
         q_(v_ + S::kRows * S::kStride),
         grad_o_(q_ + kQueries * S::kStride),
         facts_(facts),
-        key_marks_(key_marks),
-        first_column_(static_cast<int>(blockIdx.y) * kKeyColumns<kMost>) {
+        key_marks_(key_marks) {
     const std::int64_t tiles = (call.sizes.keys + S::kRows - 1) / S::kRows;
     keys_ = tile_rows(static_cast<std::int64_t>(blockIdx.x) % tiles, S::kRows, call.sizes.keys);
-    kv_head_ = static_cast<std::int64_t>(blockIdx.x) / tiles % call.sizes.kv_heads;
-    batch_ = static_cast<std::int64_t>(blockIdx.x) / tiles / call.sizes.kv_heads;
+    kv_head_ =
+        static_cast<int>(static_cast<std::int64_t>(blockIdx.x) / tiles % call.sizes.kv_heads);
+    batch_ = static_cast<int>(static_cast<std::int64_t>(blockIdx.x) / tiles / call.sizes.kv_heads);
   }
 
   __device__ __forceinline__ void run() {
@@ -86,10 +86,12 @@ class KeyGradients {
     S::template load<S::kRows>(v_, call_.v, batch_, kv_head_, keys_);
     load_key_marks<S::kRows>(key_marks_, call_.rules, batch_, keys_);
     const FlashSizes& sizes = call_.sizes;
-    const std::int64_t group = sizes.heads / sizes.kv_heads;
-    const std::int64_t tiles = (sizes.queries + kQueries - 1) / kQueries;
-    for (std::int64_t head = kv_head_ * group; head < (kv_head_ + 1) * group; ++head)
-      for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    // Counts of 32 bits: registers are short here. Tiles of queries have a grid of their own.
+    const int group = static_cast<int>(sizes.heads / sizes.kv_heads);
+    const int tiles = static_cast<int>((sizes.queries + kQueries - 1) / kQueries);
+    const int first_head = kv_head_ * group;
+    for (int head = first_head; head < first_head + group; ++head)
+      for (int tile = 0; tile < tiles; ++tile) {
         const TileRows queries = tile_rows(tile, kQueries, sizes.queries);
         const Seen seen = tile_seen(sizes, call_.rules, batch_, queries, keys_);
         if (seen != Seen::kNone) add_queries(head, queries, seen == Seen::kPartly);
@@ -98,11 +100,16 @@ class KeyGradients {
     wait_for_copies<0>();
     const float scales[2] = {call_.scale, call_.scale}, ones[2] = {1.0f, 1.0f};
     const float sums = call_.accumulate ? 1.0f : 0.0f, before[2] = {sums, sums};
-    S::write(call_.dk, batch_, kv_head_, keys_, dk_, scales, before, first_column_);
-    S::write(call_.dv, batch_, kv_head_, keys_, dv_, ones, before, first_column_);
+    S::write(call_.dk, k_, batch_, kv_head_, keys_, dk_, scales, before, first_column());
+    S::write(call_.dv, k_, batch_, kv_head_, keys_, dv_, ones, before, first_column());
   }
 
  private:
+  // Asked again rather than kept in a register.
+  static __device__ __forceinline__ int first_column() {
+    return kKeyColumns<kMost> == kMost ? 0 : static_cast<int>(blockIdx.y) * kKeyColumns<kMost>;
+  }
+
   __device__ __forceinline__ void add_queries(std::int64_t head, const TileRows& queries,
                                               bool partly) {
     __syncthreads();  // the tile before may still be read
@@ -123,17 +130,20 @@ class KeyGradients {
     const unsigned kept = kept_bits<kTiles * 4>(
         rules, [&](int e) { return facts_[query_of(e)].mark; },
         [&](int e) { return key_marks_[S::row(e / 2 % 2)]; });
+    // A key after the other: what is known of both is more than there are registers for.
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n)
+    for (int side = 0; side < 2; ++side)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int query = query_of(n * 4 + e);
-        gradient(call_, rules, p[n][e], ds[n][e], partly, (kept >> (n * 4 + e) & 1) != 0,
-                 queries.first + query, facts_[query], key_of(e / 2), key_marks_[S::row(e / 2)]);
-      }
-    S::add_products(dv_, p, grad_o_ + first_column_,
-                    static_cast<int>(call_.v.dims) - first_column_);
-    S::add_products(dk_, ds, q_ + first_column_, static_cast<int>(call_.q.dims) - first_column_);
+      for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+        for (int e = 2 * side; e < 2 * side + 2; ++e) {
+          const int query = query_of(n * 4 + e);
+          gradient(call_, rules, p[n][e], ds[n][e], partly, (kept >> (n * 4 + e) & 1) != 0,
+                   queries.first + query, facts_[query], key_of(side), key_marks_[S::row(side)]);
+        }
+    S::add_products(dv_, p, grad_o_ + first_column(),
+                    static_cast<int>(call_.v.dims) - first_column());
+    S::add_products(dk_, ds, q_ + first_column(), static_cast<int>(call_.q.dims) - first_column());
   }
 
   // Rows behind the last key are not written, and their scores are those of zeros; biases have
@@ -146,9 +156,8 @@ class KeyGradients {
   __nv_bfloat16 *k_, *v_, *q_, *grad_o_;
   QueryFacts* facts_;
   Mark* key_marks_;
-  int first_column_;
   TileRows keys_;
-  std::int64_t kv_head_ = 0, batch_ = 0;
+  int kv_head_ = 0, batch_ = 0;
   float dk_[kParts][4] = {}, dv_[kParts][4] = {};
 };
 
@@ -195,7 +204,7 @@ class QueryGradients {
     wait_for_copies<0>();
     const float scales[2] = {call_.scale, call_.scale};
     const float before = call_.accumulate ? 1.0f : 0.0f;
-    S::write(call_.dq, batch_, head_, queries_, dq_, scales, {before, before}, 0);
+    S::write(call_.dq, q_, batch_, head_, queries_, dq_, scales, {before, before}, 0);
   }
 
  private:

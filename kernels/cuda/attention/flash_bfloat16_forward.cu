@@ -150,7 +150,8 @@ class Bfloat16Forward {
       before[i] = end.before;
       if (first) store_number(call_.lse, at, end.lse);
     }
-    S::write(call_.o, batch_, head_, queries_, sums_, factors, before, 0);
+    static_assert(kBytes >= sizeof(float) * S::kRows * S::kStride);
+    S::write(call_.o, q_, batch_, head_, queries_, sums_, factors, before, 0);
   }
 
   const FlashForward& call_;

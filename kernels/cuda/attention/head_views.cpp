@@ -3,29 +3,15 @@
 
 #include <cmath>
 
+#include "kernels/cuda/attention/vector_rows.h"
 #include "kernels/cuda/runtime/check.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
 
-constexpr std::size_t kVectorBytes = 16;
-
 template <class T>
 const T* data_of(const TensorView& view) {
   return view.defined() ? view.as<T>() : nullptr;
-}
-
-// Whether every row begins at a multiple of 16 bytes and is whole numbers of 16 bytes.
-bool loads_vectors(const TensorView& view) {
-  const std::size_t size = dtype_size(view.dtype);
-  const auto whole = [size](std::int64_t elements) {
-    return static_cast<std::size_t>(elements) * size % kVectorBytes == 0;
-  };
-  if (reinterpret_cast<std::uintptr_t>(view.data) % kVectorBytes != 0) return false;
-  if (view.size(3) > 1 && view.stride(3) != 1) return false;
-  for (int dim = 0; dim < 3; ++dim)
-    if (view.size(dim) > 1 && !whole(view.stride(dim))) return false;
-  return whole(view.size(3));
 }
 
 void place_rules(ScoreRules& rules, const AttentionOptions& options) {
@@ -55,7 +41,7 @@ HeadStrides head_strides(const TensorView& view) {
 }
 
 HeadView head_view(const TensorView& view) {
-  return {view.data, view.dtype, head_strides(view), view.size(3), loads_vectors(view)};
+  return {view.data, view.dtype, head_strides(view), view.size(3), has_vector_rows(view)};
 }
 
 QueryNumbers query_numbers(const TensorView& view) {
@@ -90,6 +76,8 @@ ScoreRules score_rules(const AttentionInputs& in, const AttentionOptions& option
 }
 
 void check_heads(const AttentionInputs& in) {
+  if (in.q.dtype == DType::kFloat8E4M3 || in.q.dtype == DType::kFloat8E5M2)
+    not_built(fmt::format("attention of {}", dtype_name(in.q.dtype)));
   for (const TensorView* view : {&in.q, &in.v})
     if (view->size(3) > kMostHeadDims)
       not_built(fmt::format("attention with heads of {} dims, more than {},", view->size(3),

@@ -14,8 +14,8 @@ QueryNumbers query_numbers(const TensorView& view);
 /// options.scale, or 1 / sqrt(D).
 float scale_of(const AttentionInputs& in, double scale);
 ScoreRules score_rules(const AttentionInputs& in, const AttentionOptions& options);
-/// Throws Unimplemented for heads of more than kMostHeadDims, and for an lse that is neither
-/// float32 nor float64.
+/// Throws Unimplemented for heads of more than kMostHeadDims or of float8, and for an lse that is
+/// neither float32 nor float64.
 void check_heads(const AttentionInputs& in);
 void check_numbers(const TensorView& view, const char* what);
 

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cuda/attention/vector_rows.h"
+
 namespace meshloom::kernels::cuda {
 namespace {
 
 constexpr std::int64_t kMostDims = 128;
 constexpr std::int64_t kDimStep = 8;
-constexpr std::int64_t kAddressStep = 16;  // bytes
 // A token of generation has one query and one key more each time: a plan for each would be made.
 constexpr std::int64_t kFewestQueries = 2;
 constexpr const char* kNoLayout = "rows that are not dense and at multiples of 16 bytes";
@@ -26,11 +27,9 @@ const char* extra_of(const AttentionOptions& options) {
 // Steps of 16 bytes between rows, heads and batch rows, none of them repeated.
 std::optional<SdpaLayout> layout_of(const TensorView& view) {
   if (view.dtype != DType::kBFloat16 || view.ndim() != 4) return std::nullopt;
-  if (reinterpret_cast<std::uintptr_t>(view.data) % kAddressStep != 0) return std::nullopt;
-  if (view.size(3) > 1 && view.stride(3) != 1) return std::nullopt;
+  if (!has_vector_rows(view)) return std::nullopt;
   for (int d = 0; d < 3; ++d)
-    if (view.size(d) > 1 && (view.stride(d) <= 0 || view.stride(d) % kDimStep != 0))
-      return std::nullopt;
+    if (view.size(d) > 1 && view.stride(d) <= 0) return std::nullopt;
   // Strides of dims of size 1 say nothing, and must not make two plans of one.
   const std::int64_t row = view.size(2) > 1 ? view.stride(2) : view.size(3);
   const std::int64_t head = view.size(1) > 1 ? view.stride(1) : row * view.size(2);

@@ -2,10 +2,11 @@
 // MatmulPlan by cuBLASLt. Its matrices have dense columns, so it is asked for y^T = b^T a^T.
 #include <cublasLt.h>
 
-#include <array>
 #include <map>
 #include <mutex>
+#include <vector>
 
+#include "kernels/base/device_products.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/matmul/matmul_plan.h"
 #include "kernels/cuda/runtime/check.h"
@@ -14,8 +15,6 @@
 namespace meshloom::kernels::cuda {
 namespace {
 
-// Kernels that want more are not taken, so that a shape's kernel depends on no memory that is free.
-constexpr std::size_t kMostWorkspace = std::size_t{32} << 20;
 constexpr int kAskedKernels = 16;
 
 void check_library(cublasStatus_t status, const char* what) {
@@ -28,6 +27,7 @@ cudaDataType_t library_type(DType dtype) {
     case DType::kBFloat16: return CUDA_R_16BF;
     case DType::kFloat16: return CUDA_R_16F;
     case DType::kFloat64: return CUDA_R_64F;
+    case DType::kFloat8E4M3: return CUDA_R_8F_E4M3;
     default: return CUDA_R_32F;
   }
 }
@@ -93,11 +93,12 @@ class CublasLtPlan final : public MatmulPlan {
     describe(y_, shape.result, shape.y, shape.m, shape.n);
   }
 
-  // False where no kernel of the library will do.
-  bool choose_kernel() {
+  // The deterministic kernels that the library lists, best guess first.
+  std::vector<cublasLtMatmulHeuristicResult_t> list_kernels() {
     Preference preference;
     check_library(cublasLtMatmulPreferenceCreate(preference.out()), "preference");
-    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+        static_cast<std::uint64_t>(kDeviceProductBytes));
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kSchemes);
     const auto align = [&](cublasLtMatmulPreferenceAttributes_t name, const MatrixLayout& layout) {
       set(preference, name, static_cast<std::uint32_t>(layout.alignment));
@@ -106,20 +107,22 @@ class CublasLtPlan final : public MatmulPlan {
     align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, shape_.a);
     align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, shape_.y);
     align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape_.y);
-    std::array<cublasLtMatmulHeuristicResult_t, kAskedKernels> found{};
+    std::vector<cublasLtMatmulHeuristicResult_t> found(kAskedKernels);
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, operation_, b_, a_, y_, y_, preference, kAskedKernels, found.data(), &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
-      return false;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return {};
     check_library(status, "choice of a kernel");
-    for (int i = 0; i < count; ++i) {
-      if (found[i].state != CUBLAS_STATUS_SUCCESS || !deterministic(found[i].algo)) continue;
-      kernel_ = found[i].algo;
-      workspace_bytes_ = found[i].workspaceSize;
-      return true;
-    }
-    return false;
+    found.resize(static_cast<std::size_t>(count));
+    std::erase_if(found, [](const cublasLtMatmulHeuristicResult_t& kernel) {
+      return kernel.state != CUBLAS_STATUS_SUCCESS || !deterministic(kernel.algo);
+    });
+    return found;
+  }
+
+  void choose_kernel(const cublasLtMatmulHeuristicResult_t& kernel) {
+    kernel_ = kernel.algo;
+    workspace_bytes_ = kernel.workspaceSize;
   }
 
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
@@ -129,8 +132,12 @@ class CublasLtPlan final : public MatmulPlan {
     const bool is_wide = shape_.operands == DType::kFloat64;
     const void* alpha = is_wide ? static_cast<const void*>(&wide[0]) : &run.alpha;
     const void* beta = is_wide ? static_cast<const void*>(&wide[1]) : &run.beta;
-    // Addresses of the epilogue are part of the operation.
+    // Addresses of the epilogue and of scales are part of the operation.
     const std::lock_guard lock(mutex_);
+    if (is_float8()) {
+      set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, run.b_scale);
+      set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, run.a_scale);
+    }
     if (shape_.epilogue != LibraryEpilogue::kNone)
       set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, run.bias);
     if (shape_.epilogue == LibraryEpilogue::kBiasGeluTanhKept)
@@ -159,6 +166,12 @@ class CublasLtPlan final : public MatmulPlan {
     const cublasOperation_t a = shape_.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, b);
     set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, a);
+    if (is_float8()) {
+      // Sums stay in float32 from the first term on.
+      set(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{0});
+      set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, kPlaceholder);
+      set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, kPlaceholder);
+    }
     if (shape_.epilogue == LibraryEpilogue::kNone) return;
     // Kernels are chosen before there is a bias, and the library wants to see an address.
     const std::uintptr_t any_address = kPlaceholder;
@@ -201,6 +214,8 @@ class CublasLtPlan final : public MatmulPlan {
     return (scheme & ~kSchemes) == 0;
   }
 
+  bool is_float8() const { return shape_.operands == DType::kFloat8E4M3; }
+
   static constexpr std::uintptr_t kPlaceholder = 256;
 
   MatmulShape shape_;
@@ -214,11 +229,18 @@ class CublasLtPlan final : public MatmulPlan {
 
 }  // namespace
 
-std::unique_ptr<MatmulPlan> create_matmul_plan(int device, const MatmulShape& shape) {
+std::unique_ptr<MatmulPlan> create_matmul_plan(int device, const MatmulShape& shape, int kernel) {
   use_device(device);
   auto plan = std::make_unique<CublasLtPlan>(device, shape);
-  if (!plan->choose_kernel()) return nullptr;
+  const auto kernels = plan->list_kernels();
+  if (kernels.size() <= static_cast<std::size_t>(kernel)) return nullptr;
+  plan->choose_kernel(kernels[static_cast<std::size_t>(kernel)]);
   return plan;
+}
+
+int count_matmul_kernels(int device, const MatmulShape& shape) {
+  use_device(device);
+  return static_cast<int>(CublasLtPlan(device, shape).list_kernels().size());
 }
 
 }  // namespace meshloom::kernels::cuda

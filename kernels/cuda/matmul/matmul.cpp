@@ -5,6 +5,7 @@
 #include "kernels/cuda/matmul/product.h"
 #include "kernels/cuda/matmul/scaled_matmul.h"
 #include "kernels/cuda/runtime/check.h"
+#include "kernels/cuda/runtime/current_device.h"
 #include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
@@ -30,13 +31,15 @@ void run_empty(CudaBackend& backend, const KernelContext& context, const TensorV
 
 }  // namespace
 
+bool CudaBackend::takes_float8() const { return has_float8_products(index_); }
+
 void CudaBackend::matmul(const KernelContext& context, const TensorView& y, const TensorView& a,
                          const TensorView& b, const MatmulOptions& options) {
   if (y.numel() == 0) return;
-  if (!dtype_is_floating(a.dtype)) not_built(fmt::format("matmul of {}", dtype_name(a.dtype)));
-  if (options.beta != 0.0f && options.epilogue > Epilogue::kBias)
-    not_built("matmul that adds to its result before GELU");
   if (options.scales.defined()) return scaled_matmul(*this, index_, context, y, a, b, options);
+  const bool is_float8 = a.dtype == DType::kFloat8E4M3 || a.dtype == DType::kFloat8E5M2;
+  if (!dtype_is_floating(a.dtype) || is_float8)
+    not_built(fmt::format("matmul of {}", dtype_name(a.dtype)));
   if (a.size(a.ndim() - 1) == 0) return run_empty(*this, context, y, options);
   if (options.batch_invariant)
     return invariant_rows_matmul(*this, index_, context, y, a, b, options);

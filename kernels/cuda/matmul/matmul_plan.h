@@ -19,6 +19,8 @@ struct MatmulRun {
   const void* b = nullptr;
   const void* bias = nullptr;
   void* kept = nullptr;
+  const float* a_scale = nullptr;  ///< of float8 operands: one factor each, on the device
+  const float* b_scale = nullptr;
   float alpha = 1.0f;
   float beta = 0.0f;
 };
@@ -34,8 +36,11 @@ class MatmulPlan {
   virtual void run(cudaStream_t stream, const MatmulRun& run, void* workspace) = 0;
 };
 
-/// A plan for a device of this process, or null where the library has no deterministic kernel for
-/// the shape. Throws InternalError if the library cannot be used.
-std::unique_ptr<MatmulPlan> create_matmul_plan(int device, const MatmulShape& shape);
+/// A plan for a device of this process by deterministic kernel `kernel` of those that the library
+/// lists for the shape, best guess first; null where there are not so many. Throws InternalError if
+/// the library cannot be used.
+std::unique_ptr<MatmulPlan> create_matmul_plan(int device, const MatmulShape& shape, int kernel);
+/// How many there are.
+int count_matmul_kernels(int device, const MatmulShape& shape);
 
 }  // namespace meshloom::kernels::cuda

@@ -31,7 +31,7 @@ enum class LibraryEpilogue : std::uint8_t {
 /// Products y[i] [m, n] = epilogue(alpha * a[i] [m, k] b[i] [k, n] + beta * y[i]) for i < batch. y
 /// and what the epilogue keeps have dense rows.
 struct MatmulShape {
-  DType operands = DType::kFloat32;
+  DType operands = DType::kFloat32;  ///< kFloat8E4M3: multiplied by a scale each
   DType result = DType::kFloat32;
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   MatrixLayout y, a, b;

@@ -7,25 +7,12 @@
 #include "kernels/base/error.h"
 #include "kernels/cuda/host_views.h"
 #include "kernels/cuda/matmul/bias_gelu_launch.h"
-#include "kernels/cuda/plan_cache.h"
+#include "kernels/cuda/matmul/matmul_plans.h"
 #include "kernels/cuda/runtime/call_log.h"
 #include "kernels/cuda/scratch.h"
 
 namespace meshloom::kernels::cuda {
 namespace {
-
-using DevicePlan = std::pair<int, MatmulShape>;
-
-// Kept until the process ends: the driver may be gone when statics are destroyed.
-PlanCache<DevicePlan, MatmulPlan>& matmul_plans() {
-  static auto* const plans = new PlanCache<DevicePlan, MatmulPlan>;
-  return *plans;
-}
-
-std::shared_ptr<MatmulPlan> plan_of(int device, const MatmulShape& shape) {
-  return matmul_plans().find_or_create({device, shape},
-                                       [&] { return create_matmul_plan(device, shape); });
-}
 
 // Results that the library gives for operands of a dtype.
 bool offers_result(DType operands, DType result) {
@@ -78,11 +65,11 @@ bool may_keep(const TensorView& kept) {
 }  // namespace
 
 Product::Product(Backend& copies, int device, const TensorView& y, const TensorView& a,
-                 const TensorView& b, const MatmulOptions& options)
-    : copies_(copies), options_(options), views_{y, a, b, {}} {
+                 const TensorView& b, const MatmulOptions& options, int kernel)
+    : copies_(copies), device_(device), kernel_(kernel), options_(options), views_{y, a, b, {}} {
   if (with_gelu(options.epilogue)) views_.kept = options.pre_activation;
   choose_copies();
-  choose_plan(device);
+  choose_plan();
 }
 
 void Product::choose_copies() {
@@ -115,14 +102,13 @@ ProductViews Product::arranged(const ProductViews& views) const {
   return swapped_ ? swapped(few) : few;
 }
 
-void Product::choose_plan(int device) {
+void Product::choose_plan() {
   const bool gelu = with_gelu(options_.epilogue);
   ProductViews few = planned_views();
   if (bias_fits(few.y) && options_.epilogue == Epilogue::kBiasGeluTanh) {
     const bool kept = few.kept.defined();
-    if (!kept && try_plan(device, few, few.y, LibraryEpilogue::kBiasGeluTanh)) return;
-    if (kept && may_keep(few.kept) &&
-        try_plan(device, few, few.y, LibraryEpilogue::kBiasGeluTanhKept))
+    if (!kept && try_plan(few, few.y, LibraryEpilogue::kBiasGeluTanh)) return;
+    if (kept && may_keep(few.kept) && try_plan(few, few.y, LibraryEpilogue::kBiasGeluTanhKept))
       return;
   }
   own_gelu_ = gelu;
@@ -135,9 +121,9 @@ void Product::choose_plan(int device) {
     few = planned_views();
   }
   const TensorView& target = gelu && few.kept.defined() ? few.kept : few.y;
-  if (bias_fits(target) && try_plan(device, few, target, LibraryEpilogue::kBias)) return;
+  if (bias_fits(target) && try_plan(few, target, LibraryEpilogue::kBias)) return;
   own_bias_ = options_.epilogue != Epilogue::kNone;
-  if (try_plan(device, few, target, LibraryEpilogue::kNone)) return;
+  if (try_plan(few, target, LibraryEpilogue::kNone)) return;
   throw Unimplemented(fmt::format(
       "matmul: cuBLASLt has no deterministic kernel for {} x {} x {} of {} with a result of {}",
       shape_.m, shape_.n, shape_.k, dtype_name(shape_.operands), dtype_name(shape_.result)));
@@ -156,14 +142,13 @@ ProductViews Product::planned_views() {
   return swapped_ ? swapped(few) : few;
 }
 
-bool Product::try_plan(int device, ProductViews views, const TensorView& result,
-                       LibraryEpilogue epilogue) {
+bool Product::try_plan(ProductViews views, const TensorView& result, LibraryEpilogue epilogue) {
   views.y = result;
   shape_ = matmul_shape(views, epilogue);
   // The library's epilogues load biases as they store results.
   if (epilogue != LibraryEpilogue::kNone)
     shape_.y.alignment = std::min(shape_.y.alignment, address_alignment(options_.bias.data));
-  plan_ = plan_of(device, shape_);
+  plan_ = matmul_plan_of(device_, shape_, kernel_);
   return plan_ != nullptr;
 }
 
@@ -189,6 +174,9 @@ void Product::run(const KernelContext& context, std::span<std::byte> scratch) co
   copy_in(copied_.a, views.a, views_.a);
   copy_in(copied_.b, views.b, views_.b);
   copy_in(copied_.y && options_.beta != 0.0f, views.y, views_.y);
+  // The library adds to what GELU's argument is kept in, where GELU is not its own.
+  if (options_.beta != 0.0f && own_gelu_ && views.kept.defined())
+    copies_.copy(inner, views.kept, views.y);
   const ProductViews few = arranged(views);
   run_library(context, few, scratch.data());
   if (own_bias_ || own_gelu_) run_own_epilogue(context, few);

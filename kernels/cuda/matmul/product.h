@@ -7,7 +7,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/matmul/matmul_layout.h"
-#include "kernels/cuda/matmul/matmul_plan.h"
+#include "kernels/cuda/matmul/matmul_plans.h"
 
 namespace meshloom::kernels::cuda {
 
@@ -16,11 +16,14 @@ namespace meshloom::kernels::cuda {
 /// library's epilogues leave is done in place by an own kernel.
 class Product {
  public:
-  /// `device` is the index of the device; `copies` copies on it and outlives the product.
+  /// `device` is the index of the device; `copies` copies on it and outlives the product. `kernel`:
+  /// its place among those that the library lists.
   Product(Backend& copies, int device, const TensorView& y, const TensorView& a,
-          const TensorView& b, const MatmulOptions& options);
+          const TensorView& b, const MatmulOptions& options, int kernel = kTablesKernel);
 
   std::size_t scratch_bytes() const;
+  /// What the library is given.
+  const MatmulShape& library_shape() const { return shape_; }
   /// `scratch` is device memory of scratch_bytes(), aligned to 64. The context's workspace is left
   /// alone.
   void run(const KernelContext& context, std::span<std::byte> scratch) const;
@@ -33,8 +36,8 @@ class Product {
 
   void choose_copies();
   ProductViews scratch_views(std::byte* scratch) const;
-  void choose_plan(int device);
-  bool try_plan(int device, ProductViews views, const TensorView& result, LibraryEpilogue epilogue);
+  void choose_plan();
+  bool try_plan(ProductViews views, const TensorView& result, LibraryEpilogue epilogue);
   bool bias_fits(const TensorView& result) const;
   ProductViews planned_views();
   ProductViews arranged(const ProductViews& views) const;
@@ -43,6 +46,7 @@ class Product {
   void run_own_epilogue(const KernelContext& context, const ProductViews& views) const;
 
   Backend& copies_;
+  int device_, kernel_;
   MatmulOptions options_;
   ProductViews views_;
   Copied copied_;

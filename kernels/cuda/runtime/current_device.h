@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device the calling thread's calls of CUDA's runtime go to.
+// Which device the calling thread's calls of CUDA's runtime go to, and what kind a device is of.
 #pragma once
+
+#include <string>
 
 namespace meshloom::kernels::cuda {
 
@@ -10,5 +12,10 @@ void use_device(int index);
 
 /// Whether any thread has called use_device for it: whether there is a context to ask.
 bool is_in_use(int index);
+
+/// "sm_90", by its compute capability. Makes no context. For any thread.
+std::string device_class(int index);
+/// Whether it multiplies float8: sm_89 and newer.
+bool has_float8_products(int index);
 
 }  // namespace meshloom::kernels::cuda

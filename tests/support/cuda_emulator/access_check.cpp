@@ -282,10 +282,11 @@ void check_access(const void* address, std::size_t bytes, Access access, bool al
     fault_misaligned(at);
     abandon_block();
   }
-  if (shared)
-    check_in(at, block.shared.shadow(), block.shared.offset(address), true);
-  else
-    check_in(at, block.memory->shadow(), block.memory->offset(address), false);
+  if (shared) return check_in(at, block.shared.shadow(), block.shared.offset(address), true);
+  const std::size_t offset = block.memory->offset(address);
+  check_in(at, block.memory->shadow(), offset, false);
+  if (block.traffic != nullptr)
+    block.traffic->touch(offset, bytes, access != Access::kWrite, access != Access::kRead);
 }
 
 void check_range(DeviceMemory& memory, WorkHistory& history, const void* data, std::size_t bytes,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/support/cuda_emulator/access_check.h"
+#include "tests/support/cuda_emulator/launch_records.h"
 #include "tests/support/cuda_emulator/runtime_call.h"
 
 namespace meshloom::emulator {
@@ -53,6 +54,16 @@ void set_seed(std::uint64_t seed) {
 std::vector<std::string> take_faults() {
   const std::lock_guard lock(machine().mutex);
   return machine().take_faults();
+}
+
+void record_launches() {
+  const std::lock_guard lock(machine().mutex);
+  launch_records().start();
+}
+
+std::vector<KernelRecord> recorded_launches() {
+  const std::lock_guard lock(machine().mutex);
+  return launch_records().records();
 }
 
 }  // namespace meshloom::emulator

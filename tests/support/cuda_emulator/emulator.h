@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/cuda_emulator/kernel_record.h"
+
 namespace meshloom::emulator {
 
 /// For allocators that hand out pieces of what cudaMalloc gave them. From here on nothing may touch
@@ -36,5 +38,9 @@ cudaError_t queue_library_call(cudaStream_t stream, const char* name, std::vecto
 void set_seed(std::uint64_t seed);
 /// The texts of all faults since the last call; the devices that met them go on.
 std::vector<std::string> take_faults();
+/// From here on launches are recorded, by kernel, as long as the process lives.
+void record_launches();
+/// What ran since then.
+std::vector<KernelRecord> recorded_launches();
 
 }  // namespace meshloom::emulator

@@ -15,3 +15,11 @@ MESHLOOM_EXPORT void meshloom_emulator_take_faults(void (*take)(void* into, cons
                                                    void* into) {
   for (const std::string& text : meshloom::emulator::take_faults()) take(into, text.c_str());
 }
+
+MESHLOOM_EXPORT void meshloom_emulator_record_launches() { meshloom::emulator::record_launches(); }
+
+MESHLOOM_EXPORT void meshloom_emulator_recorded_launches(
+    void (*take)(void* into, const meshloom::emulator::KernelRecord& kernel), void* into) {
+  for (const meshloom::emulator::KernelRecord& kernel : meshloom::emulator::recorded_launches())
+    take(into, kernel);
+}

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "tests/support/cuda_emulator/architecture.h"
+#include "tests/support/cuda_emulator/launch_records.h"
 #include "tests/support/cuda_emulator/source_place.h"
 
 namespace meshloom::emulator {
@@ -93,6 +94,7 @@ void run_grid(const Launch& launch, DeviceMemory& memory, WorkHistory& history,
   block.memory = &memory;
   block.history = &history;
   block.launch_start = current_epoch();
+  block.traffic = launch_records().begin_launch();
   block.fault = {};
   block.fault_return = nullptr;
   block.count = launch.block.x * launch.block.y * launch.block.z;
@@ -107,6 +109,7 @@ void run_grid(const Launch& launch, DeviceMemory& memory, WorkHistory& history,
               random);
     index = (index + stride) % count;
   }
+  if (block.traffic != nullptr) launch_records().end_launch(launch);
 }
 
 void yield_thread() {

@@ -17,6 +17,7 @@
 #include "tests/support/cuda_emulator/fault.h"
 #include "tests/support/cuda_emulator/fibers.h"
 #include "tests/support/cuda_emulator/shared_memory.h"
+#include "tests/support/cuda_emulator/traffic.h"
 #include "tests/support/cuda_emulator/work_history.h"
 
 namespace meshloom::emulator {
@@ -70,6 +71,7 @@ struct RunningBlock {
   DeviceMemory* memory = nullptr;
   WorkHistory* history = nullptr;
   Epoch launch_start = 0;
+  Traffic* traffic = nullptr;  ///< null where nothing is recorded
 
   // What belongs to the block:
   Epoch block_start = 0;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <link.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -31,24 +32,30 @@ CodeAddress code_address(const void* address) {
   return code;
 }
 
-/// The first two lines that addr2line prints: the function's name, and FILE:LINE.
-std::array<std::string, 2> ask_addr2line(const CodeAddress& code) {
-  std::array<std::string, 2> lines;
-  if (code.file.find('\'') != std::string::npos) return lines;
+/// What addr2line prints of addresses of one file: two lines each, the function's name and
+/// FILE:LINE. They may be fewer.
+std::vector<std::string> ask_addr2line(const std::string& file,
+                                       std::span<const std::uintptr_t> offsets) {
+  std::vector<std::string> lines;
+  if (file.find('\'') != std::string::npos) return lines;
   const std::string command =
-      fmt::format("addr2line -f -C -e '{}' {:#x} 2>/dev/null", code.file, code.offset);
+      fmt::format("addr2line -f -C -e '{}' {:#x} 2>/dev/null", file, fmt::join(offsets, " "));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"),
                                                              ::pclose);
   if (!pipe) return lines;
   std::string text;
   std::array<char, 512> piece;
   while (std::fgets(piece.data(), piece.size(), pipe.get()) != nullptr) text += piece.data();
-  for (std::size_t line = 0, begin = 0; line < lines.size() && begin < text.size(); ++line) {
-    const std::size_t end = text.find('\n', begin);
-    lines[line] = text.substr(begin, end - begin);
-    begin = end == std::string::npos ? text.size() : end + 1;
+  for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
   }
   return lines;
+}
+
+/// Line `number`, or "".
+std::string line_of(const std::vector<std::string>& lines, std::size_t number) {
+  return number < lines.size() ? lines[number] : "";
 }
 
 /// Takes the path before the source folder off.
@@ -75,7 +82,7 @@ std::string without_arguments(std::string name) {
 
 std::string place_of_return(const void* return_address) {
   const CodeAddress code = code_address(static_cast<const char*>(return_address) - 1);
-  const std::string line = ask_addr2line(code)[1];
+  const std::string line = line_of(ask_addr2line(code.file, {&code.offset, 1}), 1);
   if (line.empty() || line.starts_with("??"))
     return fmt::format("{}+{:#x}", code.file, code.offset);
   return short_path(line.substr(0, line.find(" (discriminator")));
@@ -85,11 +92,24 @@ std::string place_of(const std::source_location& site) {
   return fmt::format("{}:{}", short_path(site.file_name()), site.line());
 }
 
-std::string function_name(const void* function) {
-  const CodeAddress code = code_address(function);
-  const std::string name = without_arguments(ask_addr2line(code)[0]);
-  return name.empty() || name.starts_with("??") ? fmt::format("{}+{:#x}", code.file, code.offset)
-                                                : name;
+std::vector<std::string> function_names(std::span<const void* const> functions) {
+  std::vector<std::uintptr_t> offsets;
+  std::string file;
+  for (const void* const function : functions) {
+    const CodeAddress code = code_address(function);
+    file = code.file;
+    offsets.push_back(code.offset);
+  }
+  std::vector<std::string> names;
+  const std::vector<std::string> lines = ask_addr2line(file, offsets);
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    const std::string name = without_arguments(line_of(lines, 2 * i));
+    names.push_back(
+        name.empty() || name.starts_with("??") ? fmt::format("{}+{:#x}", file, offsets[i]) : name);
+  }
+  return names;
 }
+
+std::string function_name(const void* function) { return function_names({&function, 1})[0]; }
 
 }  // namespace meshloom::emulator

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <source_location>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace meshloom::emulator {
 
@@ -13,5 +15,7 @@ std::string place_of_return(const void* return_address);
 std::string place_of(const std::source_location& site);
 /// The name of the function at this address, without its arguments.
 std::string function_name(const void* function);
+/// The same of several functions of one library, at once.
+std::vector<std::string> function_names(std::span<const void* const> functions);
 
 }  // namespace meshloom::emulator

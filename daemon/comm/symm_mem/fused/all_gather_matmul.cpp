@@ -149,7 +149,7 @@ class GatherProducts {
   void multiply_piece(const GatherPiece& piece) {
     TensorView rows = folded_rows(piece.rows);
     Tensor wide;
-    if (is_float8(rows.dtype)) {
+    if (is_float8(rows.dtype) && !takes_float8(context_)) {
       wide = empty(context_, rows.shape, decoded_dtype(context_, rows.size(1)));
       context_.backend().copy(context_.kernel_context(), wide.view(), rows);
       rows = wide.view();

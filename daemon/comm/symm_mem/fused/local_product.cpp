@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/comm/symm_mem/fused/local_product.h"
 
+#include "daemon/tensor/execution_context.h"
 #include "daemon/tensor/ops/shape.h"
+#include "kernels/float8_products.h"
 
 namespace meshloom::comm {
 
@@ -34,8 +36,13 @@ DType decoded_dtype(const ExecutionContext& context, std::int64_t inner) {
   return context.backend().fast_dtype(inner);
 }
 
+bool takes_float8(const ExecutionContext& context) {
+  const auto* const products = dynamic_cast<const kernels::Float8Products*>(&context.backend());
+  return products != nullptr && products->takes_float8();
+}
+
 Tensor decoded(const Tensor& x, std::int64_t inner) {
-  if (!is_float8(x.dtype())) return x;
+  if (!is_float8(x.dtype()) || takes_float8(x.context())) return x;
   const Tensor wide = empty(x.context(), x.shape(), decoded_dtype(x.context(), inner));
   copy_into(wide, x);
   return wide;

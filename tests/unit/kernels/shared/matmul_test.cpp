@@ -82,7 +82,9 @@ class MatmulProblem {
       if (c_.keep_pre_activation) {
         ASSERT_NEAR(pre.at(at), want, bound) << "pre-activation " << at;
       }
-      ASSERT_NEAR(y.at(at), epilogue_of(c_.epilogue, want), bound) << "element " << at;
+      // GELU of what is kept is GELU of a rounded number, and its slope is at most 1.13.
+      const double activated = c_.keep_pre_activation ? 2.13 * bound : bound;
+      ASSERT_NEAR(y.at(at), epilogue_of(c_.epilogue, want), activated) << "element " << at;
     }
   }
 
@@ -128,7 +130,7 @@ MatmulCase random_matmul(std::mt19937& random, DType dtype) {
   c.gap = one_in(2) ? 0 : 3;
   c.alpha = one_in(3) ? 0.5f : 1.0f;
   c.epilogue = epilogues[random() % 5];
-  c.beta = c.epilogue == Epilogue::kNone && one_in(2) ? 1.0f : 0.0f;
+  c.beta = one_in(c.epilogue == Epilogue::kNone ? 2 : 4) ? 1.0f : 0.0f;
   c.keep_pre_activation = c.epilogue > Epilogue::kBias && one_in(2);
   return c;
 }

@@ -136,6 +136,16 @@ TEST(Memory, OutputLossOfADeviceTakesLargerPieces) {
   EXPECT_EQ(more(DType::kBFloat16), (2341 - 103) * kRow + (2341 - 410) * kRow / 2);
 }
 
+TEST(Memory, ProductsOfADeviceMayTakeTheLibrarysWorkspace) {
+  for (const std::int64_t sequence : {64, 1024}) {
+    Workload work{1, 1, sequence};
+    work.device = DeviceKind::kCuda;
+    const LocalModel local =
+        local_model(testing::gpt2_124m(), {}, {.dtype = DType::kBFloat16}, work);
+    EXPECT_EQ(estimate_memory(local).workspace, 32 << 20) << "no scores lie in memory";
+  }
+}
+
 TEST(Memory, RanksOfASequenceShareParametersWhereFsdpDoes) {
   const auto memory = [](const MeshSizes& mesh) {
     const ParallelPlan plan{.fully_shard = mesh.fsdp > 1};
