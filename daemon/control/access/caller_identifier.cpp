@@ -109,7 +109,10 @@ Proven CallerIdentifier::identify(const Evidence& evidence) {
   if (evidence.has_certificate) return by_certificate(evidence);
   if (evidence.account) return by_account(*evidence.account);
   return nobody(
-      "the call shows no token and no certificate: give --token-file, or --cert and --key");
+      "this client has no role with this daemon: it shows no token (--access-token-file) and no "
+      "certificate (--cert, --key), and its account, if it calls over loopback or a Unix socket, "
+      "is "
+      "given none by --role");
 }
 
 }  // namespace meshloom::control

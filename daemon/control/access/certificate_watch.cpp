@@ -2,6 +2,7 @@
 #include "daemon/control/access/certificate_watch.h"
 
 #include <ctime>
+#include <system_error>
 
 #include "daemon/base/file_stamp.h"
 #include "daemon/base/files.h"
@@ -27,6 +28,11 @@ CertificateWatch::CertificateWatch(v1::AccessConfig config, fs::path folder)
   fs::create_directory(folder_);
   fs::permissions(folder_, fs::perms::owner_all);
   take(texts);
+}
+
+CertificateWatch::~CertificateWatch() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
 }
 
 fs::path CertificateWatch::client_ca() const {

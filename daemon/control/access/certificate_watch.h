@@ -24,6 +24,10 @@ class CertificateWatch {
 
   /// Throws as read_certificate_files() and check_certificate(). `folder` is made (mode 0700).
   CertificateWatch(v1::AccessConfig config, std::filesystem::path folder);
+  /// Removes the copies.
+  ~CertificateWatch();
+  CertificateWatch(const CertificateWatch&) = delete;
+  CertificateWatch& operator=(const CertificateWatch&) = delete;
 
   std::filesystem::path certificate() const { return folder_ / "current" / "cert.pem"; }
   std::filesystem::path key() const { return folder_ / "current" / "key.pem"; }
