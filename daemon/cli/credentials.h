@@ -15,9 +15,9 @@ namespace meshloom::cli {
 /// programs are called with.
 struct CredentialFiles {
   std::string token{};  ///< one word on one line
-  std::string ca;       ///< of the daemon's certificate (PEM): calls are encrypted then
-  std::string cert;     ///< of the client (PEM), with those between it and its CA
-  std::string key;      ///< of cert
+  std::string ca{};     ///< of the daemon's certificate (PEM): calls are encrypted then
+  std::string cert{};   ///< of the client (PEM), with those between it and its CA
+  std::string key{};    ///< of cert
 };
 
 /// What the files hold.
