@@ -34,6 +34,12 @@ Environment read_environment() {
   env.log_level = text("MESHLOOM_LOG_LEVEL");
   env.host = text("MESHLOOM_HOST");
   env.run_token = text("MESHLOOM_RUN_TOKEN");
+  env.token_file = text("MESHLOOM_TOKEN_FILE");
+  env.ca = text("MESHLOOM_CA");
+  env.cert = text("MESHLOOM_CERT");
+  env.key = text("MESHLOOM_KEY");
+  env.home = text("HOME");
+  env.config_home = text("XDG_CONFIG_HOME");
   env.no_colour = text("NO_COLOR").has_value() || text("TERM") == "dumb";
   return env;
 }

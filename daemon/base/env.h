@@ -27,6 +27,11 @@ struct Environment {
   std::optional<std::string> host;
   /// MESHLOOM_RUN_TOKEN: of the run that a command of `meshloom` drives, as run create printed it.
   std::optional<std::string> run_token;
+  /// MESHLOOM_TOKEN_FILE, MESHLOOM_CA, MESHLOOM_CERT, MESHLOOM_KEY: files by which a client knows a
+  /// daemon and shows who it is, as the options of `meshloom`.
+  std::optional<std::string> token_file, ca, cert, key;
+  /// HOME and XDG_CONFIG_HOME: below them are the files of clients for each daemon.
+  std::optional<std::string> home, config_home;
   /// NO_COLOR is set to something, or TERM is "dumb": output without colours.
   bool no_colour = false;
 };

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <grpcpp/generic/generic_stub.h>
 
+#include <cctype>
 #include <random>
+#include <string_view>
 #include <thread>
 
 namespace meshloom::cli {
@@ -12,7 +14,23 @@ namespace {
 
 constexpr int kMessageBytes = 8 << 20;
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
+/// As gRPC reads it: the path of a Unix socket is one of a URI, which has no spaces and the like.
+std::string grpc_target(const std::string& address) {
+  constexpr std::string_view kUnix = "unix:";
+  if (!address.starts_with(kUnix)) return address;
+  std::string target(kUnix);
+  for (const char c : address.substr(kUnix.size())) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) || std::string_view("/._-~").find(c) != std::string_view::npos)
+      target += c;
+    else
+      target += fmt::format("%{:02X}", byte);
+  }
+  return target;
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
+                                            const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 3'000);
@@ -23,7 +41,8 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetMaxReceiveMessageSize(kMessageBytes);
   // A proxy of the environment is for the internet, not for a daemon on this host.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(grpc_target(address), channel_credentials(credentials),
+                                   arguments);
 }
 
 /// Wrong values in a request or config are the user's to correct: the same code as wrong usage.
@@ -63,8 +82,17 @@ std::string meaning_of(grpc::StatusCode code) {
 }
 
 /// What of gRPC's text about a connection that failed helps its user: " (...)" or nothing.
-std::string why_unreachable(const std::string& text) {
+std::string why_unreachable(const std::string& text, bool encrypts) {
   const auto says = [&](const char* part) { return text.find(part) != std::string::npos; };
+  if (says("CERTIFICATE_VERIFY_FAILED") || says("certificate verify failed"))
+    return " (its certificate is not of the CA that --ca names, or is not valid now)";
+  if (says("not in peer certificate")) return " (its certificate is for other names than this)";
+  if (says("WRONG_VERSION_NUMBER") || says("wrong version number"))
+    return " (it does not speak TLS: leave --ca out)";
+  if (encrypts && says("Ssl handshake failed"))
+    return " (TLS fails: perhaps it does not take this client's certificate)";
+  if (!encrypts && says("Socket closed"))
+    return " (it closes the connection: perhaps it speaks TLS, and needs --ca)";
   if (says("DNS") || says("C-ares") || says("getaddrinfo") || says("resolv"))
     return " (no host of that name is known)";
   for (const char* cause : {"Connection refused", "Connection reset", "No route to host",
@@ -76,11 +104,15 @@ std::string why_unreachable(const std::string& text) {
 
 }  // namespace
 
-Client::Client(const std::string& address, std::string name, std::string run_token)
+Client::Client(const std::string& address, std::string name, std::string run_token,
+               const Credentials& credentials)
     : address_(complete_address(address)),
       name_(std::move(name)),
       run_token_(std::move(run_token)),
-      channel_(make_channel(address_)),
+      authorization_(credentials.token.empty() ? "" : "Bearer " + credentials.token),
+      encrypts_(credentials.encrypts()),
+      channel_(make_channel(address_, credentials)),
+      tokens_(v1::TokenService::NewStub(channel_)),
       jobs_(v1::JobService::NewStub(channel_)),
       generation_(v1::GenerateService::NewStub(channel_)),
       evaluation_(v1::EvaluateService::NewStub(channel_)),
@@ -97,8 +129,8 @@ std::string complete_address(const std::string& given) {
   constexpr const char* kDefaultPort = "7420";
   std::string address = given;
   if (address.starts_with("https://"))
-    throw CliError(kUsage, fmt::format("--address {}: calls are not encrypted, so there is no "
-                                       "https; write host:port",
+    throw CliError(kUsage, fmt::format("--address {}: meshloomd speaks no https; write host:port, "
+                                       "and --ca for one that speaks TLS",
                                        given));
   for (const std::string scheme : {"http://", "grpc://"})
     if (address.starts_with(scheme)) address.erase(0, scheme.size());
@@ -144,7 +176,7 @@ void Client::fail(const grpc::Status& status) const {
         code,
         fmt::format("no meshloomd answers at {}{}. Start one with meshloom up -n N --data-dir DIR, "
                     "or name another with --address or MESHLOOM_ADDRESS",
-                    address_, why_unreachable(status.error_message())));
+                    address_, why_unreachable(status.error_message(), encrypts_)));
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && details.info().reason().empty())
     throw CliError(kUnreachable, fmt::format("meshloomd at {} did not answer in time", address_));
   if (details.info().reason().empty()) {

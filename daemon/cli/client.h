@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/cli/credentials.h"
 #include "daemon/cli/exit_code.h"
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/data_service.grpc.pb.h"
@@ -19,6 +20,7 @@
 #include "v1/operation_service.grpc.pb.h"
 #include "v1/plan_service.grpc.pb.h"
 #include "v1/run_service.grpc.pb.h"
+#include "v1/token_service.grpc.pb.h"
 #include "v1/upload_service.grpc.pb.h"
 #include "v1/worker_service.grpc.pb.h"
 
@@ -32,10 +34,13 @@ struct CallOptions {
 class Client {
  public:
   /// `name`: what this client is called, so that it finds its uploads again; empty: by its address.
-  /// `run_token`: of the one run that all calls are about, if they are about one.
-  explicit Client(const std::string& address, std::string name = "", std::string run_token = "");
+  /// `run_token`: of the one run that all calls are about, if they are about one. `credentials`: as
+  /// read_credentials() made them for the address.
+  explicit Client(const std::string& address, std::string name = "", std::string run_token = "",
+                  const Credentials& credentials = {});
 
   const std::string& address() const { return address_; }
+  v1::TokenService::Stub& tokens() { return *tokens_; }
   v1::JobService::Stub& jobs() { return *jobs_; }
   v1::GenerateService::Stub& generation() { return *generation_; }
   v1::EvaluateService::Stub& evaluation() { return *evaluation_; }
@@ -86,6 +91,7 @@ class Client {
   void introduce(grpc::ClientContext& context) const {
     if (!name_.empty()) context.AddMetadata("meshloom-client", name_);
     if (!run_token_.empty()) context.AddMetadata("meshloom-run-token", run_token_);
+    if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
   }
 
   /// Throws what the status means, for calls that stream.
@@ -110,7 +116,10 @@ class Client {
   std::string address_;
   std::string name_;
   std::string run_token_;
+  std::string authorization_;  ///< empty: no token is shown
+  bool encrypts_;
   std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::TokenService::Stub> tokens_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::GenerateService::Stub> generation_;
   std::unique_ptr<v1::EvaluateService::Stub> evaluation_;

@@ -7,6 +7,7 @@
 
 #include "daemon/base/env.h"
 #include "daemon/cli/client.h"
+#include "daemon/cli/credentials.h"
 #include "daemon/cli/daemon_address.h"
 
 namespace meshloom::cli {
@@ -15,7 +16,8 @@ namespace meshloom::cli {
 struct CommandContext {
   AskedDaemon asked;
   base::Environment environment;
-  std::string client;  ///< name of this client; empty: by its address
+  CredentialFiles credentials;  ///< that the line names
+  std::string client;           ///< name of this client; empty: by its address
   /// The token is that of the run that the command is about; empty: it does without.
   std::string run_token;
   std::string default_run_token;  ///< for commands that need one and are given none

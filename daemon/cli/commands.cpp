@@ -28,6 +28,7 @@ constexpr const char* kFooter =
     "  meshloom data train-tokenizer --vocab 4096 --out data/my_bpe corpus.txt\n"
     "  meshloom data tokenize --tokenizer gpt2 --out corpus.bin corpus\n"
     "  meshloom plan search --model llama3_8b --ranks 64 --cluster h100\n"
+    "  meshloom token create alice --role submitter --out alice.token\n"
     "  meshloom down\n"
     "Exit codes: 0 ok, 1 the job or request failed, 2 usage or config, 3 no daemon reached, 4 "
     "cancelled, 130 "
@@ -35,6 +36,8 @@ constexpr const char* kFooter =
     "Environment: MESHLOOM_ADDRESS, host:port of the daemon; --address and --state-dir win over "
     "it. MESHLOOM_STATE_DIR, its state folder. "
     "MESHLOOM_RUN_TOKEN, the token of the run that a command drives. "
+    "MESHLOOM_TOKEN_FILE, MESHLOOM_CA, MESHLOOM_CERT, MESHLOOM_KEY: as the options, for an address "
+    "of TCP. "
     "NO_COLOR: no colours unless --color asks for them.";
 
 /// Options of the whole program are understood after a command as well.
@@ -59,11 +62,23 @@ void declare_commands(CLI::App& app, CommandContext& context) {
       "--client", context.client,
       "What this client is called: its uploads are found again under that name. Default: "
       "by its address");
+  app.add_option("--access-token-file", context.credentials.token,
+                 "File with the token that says who this client is. Default: MESHLOOM_TOKEN_FILE, "
+                 "else ~/.config/meshloom/HOST:PORT/token");
+  app.add_option("--ca", context.credentials.ca,
+                 "CA of the daemon's certificate (PEM): calls are encrypted then. Default: "
+                 "MESHLOOM_CA, else ca.pem in that folder");
+  app.add_option("--cert", context.credentials.cert,
+                 "Certificate that says who this client is (PEM). Default: MESHLOOM_CERT, else "
+                 "cert.pem in that folder");
+  app.add_option("--key", context.credentials.key,
+                 "Its key (PEM). Default: MESHLOOM_KEY, else key.pem in that folder");
   app.add_flag("--json", context.json, "Answer in JSON; streams as one value a line");
   app.add_option("--color", context.colours, "auto (on a terminal), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}));
   add_up_command(app, context);
   add_down_command(app, context);
+  add_access_commands(app, context);
   add_status_commands(app, context);
   add_job_commands(app, context);
   add_run_commands(app, context);

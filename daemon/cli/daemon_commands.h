@@ -12,6 +12,7 @@ namespace meshloom::cli {
 void add_status_commands(CLI::App& app, CommandContext& context);  ///< status, drain, states, ...
 void add_up_command(CLI::App& app, CommandContext& context);
 void add_down_command(CLI::App& app, CommandContext& context);
+void add_access_commands(CLI::App& app, CommandContext& context);  ///< token, whoami
 void add_capabilities_command(CLI::App& app, CommandContext& context);
 
 }  // namespace meshloom::cli

@@ -69,7 +69,10 @@ int run(int argc, char** argv) {
   }
   const DaemonAddress daemon = look_for_daemon(context);
   try {
-    Client client(daemon.address, context.client, context.run_token);
+    const std::string address = complete_address(daemon.address);
+    const Credentials credentials = read_credentials(
+        find_credentials(context.credentials, context.environment, address), address);
+    Client client(address, context.client, context.run_token, credentials);
     return context.action(client);
   } catch (const CliError& error) {
     print_error(with_note(error, daemon), context.json);

@@ -129,6 +129,7 @@ ExitCode status(Client& client, bool json, double wait_seconds) {
   if (workers.recoveries() > 0)
     fmt::print("failures of one rank that the daemon survived: {}; the last: {}\n",
                workers.recoveries(), workers.last_failure());
+  for (const std::string& note : workers.access_notes()) fmt::print("access: {}\n", note);
   for (const std::string& trouble : workers.journal_trouble()) fmt::print("journal: {}\n", trouble);
   for (const auto& lost : workers.lost())
     fmt::print("lost: {} files, {}, in {}/{} at the start: the journal knows nothing of them\n",

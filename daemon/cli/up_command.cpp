@@ -49,6 +49,13 @@ constexpr DaemonOption kDaemonOptions[] = {
      true},
     {"--mpi-interface", "Interface or subnet for all traffic between ranks", true},
     {"--no-resume", "Hold the jobs that an earlier daemon left unfinished", false},
+    {"--tls-cert", "Certificate of the daemon (PEM); with --tls-key calls over TCP are encrypted",
+     true},
+    {"--tls-key", "Its key (PEM)", true},
+    {"--tls-client-ca", "CA of clients' certificates (PEM)", true},
+    {"--tokens", "File of the clients' tokens. Default STATE_DIR/access_tokens", true},
+    {"--socket", "Unix socket for other accounts of this host", true},
+    {"--role", "NAME=ROLE of an account, a @GROUP or a certificate (see meshloomd --help)", true},
     {"--insecure", "Allow --listen on an address that other machines reach (see meshloomd --help)",
      false},
 };

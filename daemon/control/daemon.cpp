@@ -78,8 +78,9 @@ DaemonEnd follow(comm::ProcessGroup& world, const LaunchCard& card, const v1::Ra
                  comm::MpiRuntime& runtime, std::chrono::milliseconds rank_timeout,
                  RunFactory& factory, comm::AbortFlag& abort, RemoteDisk* disk) {
   RankEnd rank_end(hello.rank(), abort, disk);
-  Follower follower({card.address, card.beats, card.secret, hello, &runtime.pulse(), rank_timeout},
-                    rank_end);
+  Follower follower(
+      {card.address, card.beats, card.secret, hello, &runtime.pulse(), rank_timeout, card.key},
+      rank_end);
   const StopSignalListener signals(follower);
   world.failures()->on_raise([&](std::uint64_t epoch, const comm::Failure& failure) {
     follower.report_failure(epoch, failure_text(failure));
@@ -190,7 +191,8 @@ DaemonEnd run_daemon(comm::MpiRuntime& runtime, const DaemonOptions& options) {
   const std::optional<std::filesystem::path> flight_path = begin_log(config, hello);
   std::unique_ptr<RemoteDisk> disk;
   if (hello.other_disk())
-    disk = std::make_unique<RemoteDisk>(card.address, card.secret, rank, &runtime.pulse());
+    disk =
+        std::make_unique<RemoteDisk>(card.address, card.secret, rank, &runtime.pulse(), card.key);
   const comm::RankPlace& place = topology.ranks[static_cast<std::size_t>(rank)];
   TrainFactory factory(
       *world, threads, disk.get(),

@@ -13,6 +13,7 @@
 #include "daemon/base/utf8.h"
 #include "daemon/command_line/documentation.h"
 #include "daemon/command_line/usage_error.h"
+#include "daemon/control/access/roles.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/ranks/rank_watch.h"
 #include "daemon/control/stores/upload_store.h"
@@ -49,6 +50,48 @@ ConfigFile read_config_file(const std::string& path) {
   return file;
 }
 
+/// "NAME=ROLE"; what the name and the role may be is RoleRules' to check.
+v1::RoleRule rule_of(const std::string& text) {
+  const auto equals = text.find('=');
+  check(equals != std::string::npos, "--role {}: expected NAME=ROLE, such as alice=submitter",
+        base::printable_text(text, 80, false));
+  v1::RoleRule rule;
+  rule.set_name(text.substr(0, equals));
+  rule.set_role(text.substr(equals + 1));
+  return rule;
+}
+
+void merge_access(const DaemonFlags& flags, v1::AccessConfig* access) {
+  if (flags.tls_cert) access->set_tls_cert(*flags.tls_cert);
+  if (flags.tls_key) access->set_tls_key(*flags.tls_key);
+  if (flags.tls_client_ca) access->set_tls_client_ca(*flags.tls_client_ca);
+  if (flags.tokens) access->set_tokens(*flags.tokens);
+  if (flags.socket) access->set_socket(*flags.socket);
+  if (!flags.roles.empty()) access->clear_roles();
+  for (const std::string& role : flags.roles) *access->add_roles() = rule_of(role);
+}
+
+void check_access(const v1::AccessConfig& access) {
+  check(access.tls_cert().empty() == access.tls_key().empty(),
+        "--tls-cert and --tls-key go together, and {} is not given",
+        access.tls_cert().empty() ? "--tls-cert" : "--tls-key");
+  check(access.tls_client_ca().empty() || !access.tls_cert().empty(),
+        "--tls-client-ca needs --tls-cert and --tls-key: clients show certificates over TLS alone");
+  RoleRules{access};
+}
+
+/// Of rank 0's host; its working folder may be another one later.
+void make_absolute(v1::AccessConfig* access) {
+  const auto absolute = [](std::string* path) {
+    if (!path->empty()) *path = fs::absolute(*path).lexically_normal().string();
+  };
+  absolute(access->mutable_tls_cert());
+  absolute(access->mutable_tls_key());
+  absolute(access->mutable_tls_client_ca());
+  absolute(access->mutable_tokens());
+  absolute(access->mutable_socket());
+}
+
 v1::DaemonConfig merge(const ConfigFile& file, const DaemonFlags& flags,
                        const base::Environment& env) {
   v1::DaemonConfig config;
@@ -66,6 +109,7 @@ v1::DaemonConfig merge(const ConfigFile& file, const DaemonFlags& flags,
   if (flags.threads) config.set_threads(*flags.threads);
   if (flags.no_resume) config.set_no_resume(true);
   if (flags.insecure) config.set_insecure(true);
+  merge_access(flags, config.mutable_access());
   if (config.listen().empty()) config.set_listen("127.0.0.1:7420");
   if (config.state_dir().empty()) config.set_state_dir("meshloom-state");
   if (config.data_dir().empty()) config.set_data_dir(".");
@@ -128,7 +172,8 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
   check(level == "trace" || level == "debug" || level == "info" || level == "warning" ||
             level == "error",
         "--log-level is \"{}\", expected trace, debug, info, warning or error", level);
-  parse_host_port(config.listen(), "--listen");
+  if (config.listen() != kNowhere) parse_host_port(config.listen(), "--listen");
+  check_access(config.access());
 }
 
 /// meshloomd's parser, which has parsed nothing.
@@ -169,6 +214,7 @@ void fill_in(ParsedDaemonOptions* parsed) {
   check_values(config, parsed->flags);
   config.set_state_dir(
       utf8_path(fs::absolute(config.state_dir()).lexically_normal(), "--state-dir"));
+  make_absolute(config.mutable_access());
   std::vector<std::string> folders;
   for (const fs::path& folder : train::data_folders(config.data_dir()))
     folders.push_back(utf8_path(fs::weakly_canonical(fs::absolute(folder)), "--data-dir"));
@@ -188,12 +234,13 @@ void check_data_dir(const v1::DaemonConfig& config) {
 
 ListenAddress checked_listen(const v1::DaemonConfig& config) {
   ListenAddress listen = resolve_listen_address(config.listen(), "--listen");
-  if (is_loopback(listen) || config.insecure()) return listen;
+  if (is_loopback(listen) || !config.access().tls_cert().empty() || config.insecure())
+    return listen;
   throw InvalidArgument(
       fmt::format(
           "--listen {}: other machines could reach this address, and calls are neither encrypted "
-          "nor "
-          "authenticated; listen on 127.0.0.1, or add --insecure where the network is closed",
+          "nor authenticated; listen on 127.0.0.1, give --tls-cert and --tls-key, or add "
+          "--insecure where the network is closed",
           config.listen()),
       "LISTEN_INSECURE");
 }
@@ -206,7 +253,7 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
                  "may have the same or none");
   app.add_option("--listen", flags.listen,
                  "Address for clients, host:port; port 0 takes a free one, written to "
-                 "STATE_DIR/address. Default 127.0.0.1:7420");
+                 "STATE_DIR/address; none: Unix sockets alone. Default 127.0.0.1:7420");
   app.add_option(
       "--state-dir", flags.state_dir,
       "Folder for jobs, checkpoints, journal and logs; made where it is missing. Default "
@@ -229,9 +276,30 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.add_option("--max-stalled-attempts", flags.max_stalled_attempts,
                  "Hold a job when the daemon has ended in so many attempts in a row before a step "
                  "was done that no attempt had done. Default 3");
+  app.add_option("--tls-cert", flags.tls_cert,
+                 "Certificate of the daemon and those between it and its CA (PEM): calls over TCP "
+                 "are encrypted then. A new one is taken without a restart");
+  app.add_option("--tls-key", flags.tls_key, "Its key (PEM), which nobody else may read");
+  app.add_option("--tls-client-ca", flags.tls_client_ca,
+                 "CA of clients' certificates (PEM): a client is who the first subject alternative "
+                 "name of its certificate says");
+  app.add_option("--tokens", flags.tokens,
+                 "File of the tokens by which clients are known (meshloom token), of mode 0600. "
+                 "Default STATE_DIR/access_tokens");
+  app.add_option("--socket", flags.socket,
+                 "Unix socket for other accounts of this host, beside STATE_DIR/socket, which is "
+                 "for the daemon's own account");
+  app.add_option("--role", flags.roles,
+                 "NAME=ROLE: what a client may do that is known by its account on this host, by a "
+                 "group of accounts (@GROUP) or by its certificate; several times for several, of "
+                 "which the first that fits counts. Roles: viewer, submitter, admin. Without one "
+                 "all but the daemon's own account and root are refused")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
   app.add_flag(
       "--insecure", flags.insecure,
-      "Allow --listen on an address that other machines reach: calls are neither encrypted nor "
+      "Allow --listen on an address that other machines reach without TLS, and ask nobody who it "
+      "is: calls are neither encrypted nor "
       "authenticated, so that whoever reaches it may do all that you may. A connection that begins "
       "and resets calls, or sends a header without end, is shut down, but after up to some "
       "thousand calls or tens of MiB: who opens many keeps the daemon busy");

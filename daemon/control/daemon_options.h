@@ -22,6 +22,8 @@ struct DaemonFlags {
   std::string config;
   std::optional<std::string> listen, state_dir, log_level, mpi_interface;
   std::vector<std::string> data_dirs;
+  std::optional<std::string> tls_cert, tls_key, tls_client_ca, tokens, socket;
+  std::vector<std::string> roles;
   std::optional<int> world_size, threads;
   std::optional<std::int64_t> max_stalled_attempts;
   bool no_resume = false;
@@ -64,7 +66,7 @@ void take_config_text(const std::string& text, ParsedDaemonOptions* parsed);
 /// whose disk the data are on; other hosts need not have them.
 void check_data_dir(const v1::DaemonConfig& config);
 /// Where to listen. Throws as resolve_listen_address(), and InvalidArgument (LISTEN_INSECURE) for
-/// an address that other machines reach, unless the user has allowed that.
+/// an address that other machines reach without TLS, unless the user has allowed that.
 ListenAddress checked_listen(const v1::DaemonConfig& config);
 
 }  // namespace meshloom::control

@@ -18,6 +18,7 @@
 #include "daemon/control/services/operation_service.h"
 #include "daemon/control/services/plan_service.h"
 #include "daemon/control/services/run_service.h"
+#include "daemon/control/services/token_service.h"
 #include "daemon/control/services/upload_service.h"
 #include "daemon/control/services/worker_service.h"
 #include "kernels/base/log.h"
@@ -30,7 +31,7 @@ using std::chrono::seconds;
 
 RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& world,
                              const StateDir& state) {
-  RankAddress address{"127.0.0.1", "127.0.0.1"};
+  RankAddress address;  // of one host: none
   if (world.hosts.memory.size() > 1)
     address = rank_address(options.host, options.config.mpi_interface(), interface_addresses());
   return {.self = world.self,
@@ -63,6 +64,7 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
       flight_(world.flight),
       listen_(checked_listen(options.config)),
       stores_(options.config),
+      access_(options.config, listen_),
       flight_file_(flight_file(stores_.state.root(), world.self.rank())),
       ranks_(hub_options(options, world, stores_.state), abort, pulse, *this),
       admission_(stores_.jobs, stores_.state,
@@ -89,8 +91,14 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
              .uses = stores_.uses}),
       drain_(stores_.drain, turn_, stores_.jobs, runs_) {
   ranks_.executor().set_epoch(stores_.ledger->newest_epoch());
+  if (world.hosts.memory.size() > 1)
+    access_.add_note(fmt::format(
+        "the ranks are on {} hosts: commands, files and heartbeats are encrypted between them, and "
+        "what MPI sends, with the port of mpirun, is in the clear: the network{} has to be closed",
+        world.hosts.memory.size(),
+        options.config.mpi_interface().empty() ? "" : " of " + options.config.mpi_interface()));
   add_services(world);
-  door_.open(listen_, connection_capacity(RankHub::most_connections(world.size)));
+  door_.open(listen_, access_, connection_capacity(RankHub::most_connections(world.size)));
 }
 
 void Leader::add_services(const World& world) {
@@ -99,6 +107,7 @@ void Leader::add_services(const World& world) {
                                      admission_.folders(), admission_.tokenization(),
                                      admission_.budget());
   // What clients call: stopped last, when the door is closed.
+  offer<TokenServiceImpl>(access_.tokens());
   offer<PlanServiceImpl>(stores_.plans, admission_.folders(), admission_.resources(),
                          *stores_.uses);
   offer<ModelServiceImpl>(stores_.models, *stores_.uses);
@@ -137,7 +146,8 @@ void Leader::add_services(const World& world) {
                                                 world.self.threads(), world.hosts.devices),
           .ledger = *stores_.ledger,
           .lost = LostFolder(stores_.state.root()).list(),
-          .queue = queue_});
+          .queue = queue_,
+          .access_notes = [this] { return access_.notes(); }});
   offer<OperationServiceImpl>(runs_);
   offer<GenerateServiceImpl>(sample_sources);
   services_.add(ranks_);
@@ -157,12 +167,19 @@ Leader::~Leader() {
   if (stopper_.joinable()) stopper_.join();
 }
 
+void Leader::publish_address() {
+  const std::string socket = access_.socket_address();
+  std::string address = socket;
+  if (!is_nowhere(listen_))
+    address = fmt::format("{}:{}", parse_host_port(listen_.text, "--listen").host, door_.port());
+  spdlog::info("meshloomd {} serves on {}{}, state in {}", options_.version, address,
+               access_.tls() ? " over TLS" : "", stores_.state.root().string());
+  // Who finds the state dir may use the socket, for which no certificate is needed.
+  stores_.state.publish_address(access_.tls() && !socket.empty() ? socket : address);
+}
+
 DaemonEnd Leader::serve(RunFactory& factory) {
-  const HostPort listen = parse_host_port(options_.config.listen(), "--listen");
-  const std::string address = fmt::format("{}:{}", listen.host, door_.port());
-  spdlog::info("meshloomd {} serves on {}, state in {}", options_.version, address,
-               stores_.state.root().string());
-  stores_.state.publish_address(address);
+  publish_address();
   const StopSignalListener signals(*this);
   ranks_.start_watching();
   LoopEnd end = ranks_.run(factory, sources_);

@@ -21,6 +21,7 @@
 #include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/service_table.h"
+#include "daemon/control/services/client_access.h"
 #include "daemon/control/services/client_door.h"
 #include "daemon/control/world_hosts.h"
 
@@ -61,6 +62,8 @@ class Leader final : private RankHub::Observer {
   /// The table of all services, in the order in which they are started; they stop in the opposite
   /// one.
   void add_services(const World& world);
+  /// Tells where clients find it, in the log and in the state dir.
+  void publish_address();
   /// Makes a service that clients call.
   template <typename T, typename... Arguments>
   T& offer(Arguments&&... arguments) {
@@ -73,6 +76,7 @@ class Leader final : private RankHub::Observer {
   const std::shared_ptr<const comm::FlightField> flight_;
   const ListenAddress listen_;
   LeaderStores stores_;
+  ClientAccess access_;
   const std::filesystem::path flight_file_;
   RankHub ranks_;
   LocalAdmission admission_;

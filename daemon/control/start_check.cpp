@@ -12,6 +12,7 @@
 #include "daemon/base/files.h"
 #include "daemon/base/system_message.h"
 #include "daemon/control/net/acceptor.h"
+#include "daemon/control/services/client_access.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -77,6 +78,7 @@ std::string check_start(const ParsedDaemonOptions& parsed) {
   check_data_dir(config);
   const ListenAddress listen = checked_listen(config);
   check_state_dir(config.state_dir());
+  check_access_files(config);
   const nlohmann::ordered_json told = {{"state_dir", config.state_dir()},
                                        {"listen_given", is_listen_given(parsed)},
                                        {"address_problem", address_problem(listen)}};

@@ -59,18 +59,13 @@ std::string DaemonTest::log_of(int rank) const {
 std::unique_ptr<Process> DaemonTest::launch(int ranks, const Arguments& flags,
                                             const std::string& log) {
   Arguments arguments = launcher_;
-  const Arguments mpirun{"mpirun",
-                         "-n",
-                         std::to_string(ranks),
-                         "--bind-to",
-                         "none",
-                         "--oversubscribe",
-                         test::program(program_),
-                         "--state-dir",
-                         state_.string(),
-                         "--data-dir",
-                         data_.string()};
+  const Arguments mpirun{"mpirun",    "-n",   std::to_string(ranks),
+                         "--bind-to", "none", "--oversubscribe"};
+  const Arguments program{test::program(program_), "--state-dir", state_.string(), "--data-dir",
+                          data_.string()};
   arguments.insert(arguments.end(), mpirun.begin(), mpirun.end());
+  arguments.insert(arguments.end(), before_program_.begin(), before_program_.end());
+  arguments.insert(arguments.end(), program.begin(), program.end());
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return std::make_unique<Process>(arguments, folder_ / log);
 }
@@ -238,7 +233,8 @@ int DaemonTest::port() const { return std::stoi(address_.substr(address_.rfind('
 std::vector<int> DaemonTest::ports_for_ranks() const {
   std::vector<int> ports;
   for (const std::string& listener : tcp_listeners(pids_.at(0)))
-    if (port_of(listener) != port()) ports.push_back(port_of(listener));
+    if (port_of(listener) != port() && listener.find("0100007F:") != std::string::npos)
+      ports.push_back(port_of(listener));
   return ports;
 }
 

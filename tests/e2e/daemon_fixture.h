@@ -100,7 +100,8 @@ class DaemonTest : public ::testing::Test {
   std::vector<pid_t> rank_pids() const;
   /// That of address_.
   int port() const;
-  /// Those on which rank 0 listens for the other ranks and their heartbeats.
+  /// Those on which rank 0 listens for ranks of other hosts and their heartbeats, with
+  /// --mpi-interface lo.
   std::vector<int> ports_for_ranks() const;
   std::unique_ptr<v1::JobService::Stub> jobs() const;
   std::unique_ptr<v1::WorkerService::Stub> workers() const;
@@ -108,7 +109,11 @@ class DaemonTest : public ::testing::Test {
   /// The log file of a rank of this host, which has what mpirun no longer printed.
   std::string log_of(int rank) const;
 
+  /// Each rank that is started from here on takes itself for the only one of its host.
+  void give_each_rank_a_host() { before_program_ = {"env", "OMPI_COMM_WORLD_LOCAL_SIZE=1"}; }
+
   Arguments launcher_;  ///< put before mpirun
+  Arguments before_program_;
   std::string program_ = "meshloomd";
   std::filesystem::path folder_;
   std::filesystem::path state_;

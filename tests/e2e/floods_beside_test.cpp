@@ -285,6 +285,17 @@ void FloodsBesideE2e::send_as_strangers() const {
   EXPECT_GT(strangers.bytes(), 1 << 16);
 }
 
+TEST_F(FloodsBesideE2e, StrangersAtTheRanksPortsDoNotDisturbThem) {
+  give_each_rank_a_host();
+  start(2, {"--mpi-interface", "lo"});
+  submit_endless("dp2", "beside", 3);
+  send_as_strangers();
+  EXPECT_EQ(daemon_log().find("nothing was heard"), std::string::npos) << daemon_log();
+  EXPECT_EQ(job("beside")["state"], "running");
+  ASSERT_NO_FATAL_FAILURE(cancel("beside"));
+  shut_down();
+}
+
 TEST_F(FloodsBesideE2e, AJobThatTrainsKeepsItsLosses) {
   start();
   submit_endless("dp2", "undisturbed", 2000);
@@ -300,7 +311,6 @@ TEST_F(FloodsBesideE2e, AJobThatTrainsKeepsItsLosses) {
   hold_all_runs();
   storm();
   send_raw_http2();
-  send_as_strangers();
   EXPECT_EQ(daemon_log().find("nothing was heard"), std::string::npos) << daemon_log();
   EXPECT_EQ(job("beside")["state"], "running");
   ASSERT_NO_FATAL_FAILURE(cancel("beside"));

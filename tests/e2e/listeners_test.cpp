@@ -34,8 +34,8 @@ TEST_F(ListenersE2e, OnlyRank0ListensAndOnLoopbackAlone) {
   start(3);
   run_a_job();
   const auto own = tcp_listeners(pids_[0]);
-  // For clients, for the ranks and for their heartbeats.
-  ASSERT_EQ(own.size(), 3u) << ::testing::PrintToString(own);
+  // For clients: the ranks use Unix sockets.
+  ASSERT_EQ(own.size(), 1u) << ::testing::PrintToString(own);
   EXPECT_THAT(own, Each(HasSubstr(kLoopback)));
   EXPECT_THAT(own, Contains(ResultOf(port_of, port())));
   for (const int rank : {1, 2})
@@ -63,43 +63,21 @@ TEST_F(ListenersE2e, AUsersOwnChoiceOfTransportsStands) {
 }
 
 TEST_F(ListenersE2e, OverSeveralHostsTheInterfaceMustBeNamed) {
-  const auto start_on_two_hosts = [&](const Arguments& flags) {
-    // Each rank is told that it is alone on its host.
-    Arguments all{"mpirun",
-                  "-n",
-                  "2",
-                  "--bind-to",
-                  "none",
-                  "--oversubscribe",
-                  "env",
-                  "OMPI_COMM_WORLD_LOCAL_SIZE=1",
-                  test::program("meshloomd"),
-                  "--listen",
-                  "127.0.0.1:0",
-                  "--state-dir",
-                  state_.string(),
-                  "--data-dir",
-                  data_.string()};
-    all.insert(all.end(), flags.begin(), flags.end());
-    return std::make_unique<Process>(all, folder_ / "hosts.log");
-  };
-  EXPECT_EQ(start_on_two_hosts({})->wait(20s), 2);
+  give_each_rank_a_host();
+  EXPECT_EQ(launch(2, {"--listen", "127.0.0.1:0"}, "hosts.log")->wait(20s), 2);
   EXPECT_NE(read_file(folder_ / "hosts.log").find("name the interface of a closed network"),
             std::string::npos)
       << read_file(folder_ / "hosts.log");
-  const auto named = start_on_two_hosts({"--mpi-interface", "lo"});
-  ASSERT_TRUE(eventually(20s, [&] { return std::filesystem::exists(state_ / "address"); }))
-      << read_file(folder_ / "hosts.log");
-  address_ = read_file(state_ / "address");
-  address_.pop_back();
+  start(2, {"--mpi-interface", "lo"});
   // MPI has listeners of its own.
-  const auto own = tcp_listeners(rank_pids().at(0));
+  const auto own = tcp_listeners(pids_.at(0));
   EXPECT_EQ(std::count_if(own.begin(), own.end(),
                           [](const std::string& listener) {
                             return listener.find(kLoopback) != std::string::npos;
                           }),
             3)
       << "for clients, ranks and heartbeats: " << ::testing::PrintToString(own);
+  EXPECT_THAT(client({"status"}).output, HasSubstr("what MPI sends"));
 }
 
 }  // namespace

@@ -267,6 +267,11 @@ TEST_F(Floods, Readers) {
 }
 
 TEST_F(Floods, Strangers) {
+  shut_down();
+  give_each_rank_a_host();
+  start(2, {"--mpi-interface", "lo"});
+  ASSERT_TRUE(reaches("long", "running"));
+  before_ = figures_of(pids_[0]);
   const std::vector<int> ports = ports_for_ranks();
   ASSERT_EQ(ports.size(), 2u);
   std::int64_t mib = 0;

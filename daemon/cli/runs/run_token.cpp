@@ -11,7 +11,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "kernels/base/error.h"
+#include "daemon/base/unique_fd.h"
 
 namespace meshloom::cli {
 
@@ -56,25 +56,6 @@ std::string read_token_file(const std::filesystem::path& path) {
   if (text.empty() || !visible || static_cast<std::size_t>(size) == bytes.size())
     throw fail("holds no token: one word on one line");
   return std::string(text);
-}
-
-NewTokenFile::NewTokenFile(std::filesystem::path path) : path_(std::move(path)) {
-  file_ = base::UniqueFd(
-      ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file_)
-    throw CliError(kUsage, fmt::format("--token-file: {} cannot be made: {}", path_.string(),
-                                       std::strerror(errno)));
-}
-
-NewTokenFile::~NewTokenFile() {
-  if (!written_) ::unlink(path_.c_str());
-}
-
-void NewTokenFile::write(const std::string& token) {
-  const std::string line = token + '\n';
-  base::write_all(file_.get(), std::as_bytes(std::span(line)), path_);
-  base::sync_file(file_.get(), path_);
-  written_ = true;
 }
 
 }  // namespace meshloom::cli

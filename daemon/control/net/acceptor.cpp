@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "daemon/base/system_message.h"
+#include "daemon/control/access/peer_account.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
@@ -91,7 +92,7 @@ Acceptor::Acceptor(const ListenAddress& listen, int most_connections, bool watch
       error = listeners_.empty() ? error : 0;
     }
   }
-  if (error != 0 || listeners_.empty())
+  if (error != 0 || (listeners_.empty() && !is_nowhere(listen)))
     throw FailedPrecondition(fmt::format("cannot listen on {}: {}{}", listen.text,
                                          base::system_message(error), cause_of(error)),
                              "CANNOT_LISTEN", {{"address", listen.text}});
@@ -154,8 +155,10 @@ bool Acceptor::accept_one(int listener) {
 }
 
 void Acceptor::admit(int listener, base::UniqueFd connection, const SocketAddress& peer) {
-  const std::string client = client_of(peer);
-  if (guard_ && guard_->is_barred(client)) return;
+  const std::optional<uid_t> account = peer_account(connection.get());
+  if (guard_ && guard_->is_barred(client_of(peer))) return;
+  const std::string client =
+      account ? fmt::format("{} (account {})", client_of(peer), *account) : client_of(peer);
   auto slot = slots_.try_take(client);
   if (!slot) {
     // A flood must not make the search for those that were closed the work of the host.
@@ -170,8 +173,10 @@ void Acceptor::admit(int listener, base::UniqueFd connection, const SocketAddres
   const int on = 1;
   ::setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   open_.push_back({connection.get(), socket_number(connection.get()), std::move(*slot)});
-  if (guard_) guard_->add(connection.get(), open_.back().socket, peer);
-  on_connection_(listener, connection.release());
+  // What TCP tells of a connection, a Unix socket does not.
+  if (guard_ && peer.storage.ss_family != AF_UNIX)
+    guard_->add(connection.get(), open_.back().socket, peer);
+  on_connection_(listener, std::move(connection), account);
 }
 
 void Acceptor::refuse_without_descriptor(int listener) {

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/unique_fd.h"
@@ -19,19 +21,25 @@
 namespace meshloom::control {
 
 /// Listens on some addresses with one port and a thread of its own. A connection above the cap, or
-/// above the share of one client, is accepted and closed, so that it hears of it at once.
+/// above the share of one client, is accepted and closed, so that it hears of it at once. Accounts
+/// of this host are clients of their own.
 class Acceptor {
  public:
-  /// Takes the new connection, a nonblocking socket, and closes it in the end.
-  using OnConnection = std::function<void(int listener, int connection)>;
+  /// Takes the new connection, a nonblocking socket, and closes it in the end. `account`: of the
+  /// other end, if it is on this host and known.
+  using OnConnection =
+      std::function<void(int listener, base::UniqueFd connection, std::optional<uid_t> account)>;
 
   /// Binds; nobody is accepted before start(). `watches`: connections are given to gRPC, and those
   /// that a ConnectionGuard finds are shut down. Throws FailedPrecondition (CANNOT_LISTEN).
   Acceptor(const ListenAddress& listen, int most_connections, bool watches = false);
+  /// Accepts on this socket too. Before start().
+  void add(base::UniqueFd listener) { listeners_.push_back(std::move(listener)); }
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
+  /// 0 of one that listens nowhere but on sockets that were added.
   int port() const { return port_; }
   void start(OnConnection on_connection);
   /// Closes the listeners. Connections that stand are left alone.

@@ -20,16 +20,23 @@ inline constexpr const char* kRunTokenKey = "meshloom-run-token";
 class Caller {
  public:
   /// `address`: without a port, as client_of_peer has it. `given_name`: as the caller has sent it,
-  /// nothing if it gave none; `run_token`: empty if it gave none.
+  /// nothing if it gave none; `run_token`: empty if it gave none; `refusal`: as refusal() has it.
   Caller(std::string address, std::optional<std::string> given_name, std::string run_token,
-         Identity identity)
+         Identity identity, std::string refusal = "")
       : address_(std::move(address)),
         given_name_(std::move(given_name)),
         run_token_(std::move(run_token)),
-        identity_(std::move(identity)) {}
+        identity_(std::move(identity)),
+        refusal_(std::move(refusal)) {}
 
-  /// What one client may have at once is counted by it, since names cost nothing.
   const std::string& address() const { return address_; }
+  /// What one client may have at once is counted by it, since names that are not proven cost
+  /// nothing: who was proven, but the address of whoever is the daemon's own account, which many
+  /// may be of a daemon that was started with --insecure.
+  const std::string& client() const {
+    return identity_.name.empty() || identity_.name == Identity::admin().name ? address_
+                                                                              : identity_.name;
+  }
   /// The name that the caller has given itself, or "address:" and its address, which no chosen name
   /// can be. It tells clients apart and proves nothing. Throws InvalidArgument (CLIENT_INVALID)
   /// unless a given name is [A-Za-z0-9][A-Za-z0-9._-]{0,62}; whoever does not ask does not care.
@@ -38,12 +45,15 @@ class Caller {
   const std::string& run_token() const { return run_token_; }
   /// Who was proven to call: what permissions and owners go by.
   const Identity& identity() const { return identity_; }
+  /// Why nobody was proven, or whoever was has no role, for the text of a refusal; empty otherwise.
+  const std::string& refusal() const { return refusal_; }
 
  private:
   std::string address_;
   std::optional<std::string> given_name_;
   std::string run_token_;
   Identity identity_;
+  std::string refusal_;
 };
 
 }  // namespace meshloom::control

@@ -114,8 +114,10 @@ void ConnectionWatch::count_calls(Connection& connection) {
   const json answer = channelz_answer(grpc_channelz_get_socket(connection.number));
   if (!answer.is_object()) return;
   const json data = answer.value("socket", json::object()).value("data", json::object());
-  connection.calls = number_in(data, "streamsStarted") - number_in(data, "streamsSucceeded") -
-                     number_in(data, "streamsFailed");
+  // The counts are read one after the other, so that a call may end that had not begun.
+  connection.calls = std::max<std::int64_t>(0, number_in(data, "streamsStarted") -
+                                                   number_in(data, "streamsSucceeded") -
+                                                   number_in(data, "streamsFailed"));
 }
 
 std::vector<ConnectionWatch::Finding> ConnectionWatch::look() {

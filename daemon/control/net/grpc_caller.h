@@ -12,7 +12,8 @@
 
 namespace meshloom::control {
 
-/// Call it once for a call, as long as gRPC has the context.
+/// Call it once for a call of a GrpcServer, which has found out who makes it, as long as gRPC has
+/// the context.
 Caller caller_of(const grpc::ServerContextBase& context);
 
 /// Runs handler(const Caller&), which asks who calls, as guarded() in status.h does.

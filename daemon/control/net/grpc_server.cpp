@@ -4,10 +4,14 @@
 #include <grpc/support/log.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <climits>
+#include <optional>
+#include <utility>
 
+#include "daemon/control/net/call_identity.h"
 #include "daemon/control/net/connection_watch.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/net/unread_requests.h"
@@ -59,28 +63,36 @@ grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
 }
 
 GrpcServer::GrpcServer(const GrpcServerOptions& options)
-    : acceptor_(options.listen, options.most_connections, !options.between_ranks) {
-  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+    : acceptor_(options.listen, options.most_connections, !options.between_ranks),
+      everybody_({.everybody_is_admin = true}) {
   grpc::EnableDefaultHealthCheckService(options.health);
   grpc::ServerBuilder builder;
   set_limits(options, &builder);
-  connections_ = builder.experimental().AddExternalConnectionAcceptor(
-      Type::FROM_FD, grpc::InsecureServerCredentials());
+  doors_ = std::make_unique<ConnectionDoors>(
+      ConnectionDoors::Options{.tls = options.tls,
+                               .identifier = options.identifier,
+                               .tcp = !is_nowhere(options.listen) || options.between_ranks,
+                               .unix_sockets = !options.unix_listeners.empty()},
+      &builder);
   for (auto* service : options.services) builder.RegisterService(service);
   builder.RegisterCallbackGenericService(&unknown_methods_);
   if (!options.between_ranks) {
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> creators;
+    creators.push_back(std::make_unique<IdentifyCallers>(
+        options.identifier != nullptr ? *options.identifier : everybody_));
     creators.push_back(std::make_unique<UnreadRequests>());
     builder.experimental().SetInterceptorCreators(std::move(creators));
   }
   server_ = builder.BuildAndStart();
   check_internal(server_ != nullptr, "gRPC does not start a server on {}", options.listen.text);
   set_serving(false);
-  acceptor_.start([this](int listener, int connection) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-    parameters.listener_fd = listener;
-    parameters.fd = connection;
-    connections_->HandleNewConnection(&parameters);
+  for (UnixListener* listener : options.unix_listeners) acceptor_.add(listener->take());
+  if (!options.abstract_name.empty()) acceptor_.add(listen_abstract(options.abstract_name));
+  acceptor_.start([this, between_ranks = options.between_ranks](
+                      int listener, base::UniqueFd connection, std::optional<uid_t> account) {
+    // All ranks are of one account.
+    if (between_ranks && account && *account != ::geteuid()) return;
+    doors_->hand_over(listener, std::move(connection), account);
   });
 }
 

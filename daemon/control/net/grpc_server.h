@@ -8,7 +8,10 @@
 #include <memory>
 #include <vector>
 
+#include "daemon/control/access/caller_identifier.h"
 #include "daemon/control/net/acceptor.h"
+#include "daemon/control/net/connection_doors.h"
+#include "daemon/control/net/unix_listener.h"
 
 namespace meshloom::control {
 
@@ -28,6 +31,13 @@ struct GrpcServerOptions {
   /// heartbeats watch the ranks, and windows are not probed for, which costs an idle rank more than
   /// those.
   bool between_ranks = false;
+  /// Finds out who calls, and outlives the server; null: everybody is an admin, whom nobody asks.
+  CallerIdentifier* identifier = nullptr;
+  std::shared_ptr<grpc::ServerCredentials> tls = nullptr;  ///< of TCP; null: in the clear
+  std::vector<UnixListener*> unix_listeners = {};          ///< which outlive the server
+  /// Between ranks of one host: of a Unix socket on which it listens too, and lets in the own
+  /// account alone; empty: none.
+  std::string abstract_name = {};
 };
 
 /// Refuses methods that no service has, which gRPC alone would do without a word.
@@ -52,7 +62,8 @@ class GrpcServer {
  private:
   Acceptor acceptor_;
   UnknownMethods unknown_methods_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
+  CallerIdentifier everybody_;  ///< in the place of an identifier
+  std::unique_ptr<ConnectionDoors> doors_;
   std::unique_ptr<grpc::Server> server_;
 };
 

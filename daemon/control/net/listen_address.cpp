@@ -16,6 +16,8 @@
 namespace meshloom::control {
 namespace {
 
+constexpr const char* kUnixClient = "unix";
+
 const in6_addr& ipv6_of(const SocketAddress& address) {
   return reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr;
 }
@@ -91,6 +93,7 @@ HostPort parse_host_port(const std::string& text, const std::string& what) {
 }
 
 ListenAddress resolve_listen_address(const std::string& text, const std::string& what) {
+  if (text == kNowhere) return {text, {}};
   const HostPort where = parse_host_port(text, what);
   const std::string& host = where.host;
   const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
@@ -108,6 +111,8 @@ ListenAddress resolve_listen_address(const std::string& text, const std::string&
   return listen;
 }
 
+bool is_nowhere(const ListenAddress& listen) { return listen.addresses.empty(); }
+
 bool is_loopback(const ListenAddress& listen) {
   return std::all_of(listen.addresses.begin(), listen.addresses.end(), [](const auto& address) {
     if (const unsigned char* bytes = ipv4_bytes(address)) return bytes[0] == 127;
@@ -119,6 +124,7 @@ std::string client_of(const SocketAddress& address) {
   char text[INET6_ADDRSTRLEN] = {};
   if (const unsigned char* bytes = ipv4_bytes(address))
     return ::inet_ntop(AF_INET, bytes, text, sizeof text);
+  if (address.storage.ss_family == AF_UNIX) return kUnixClient;
   if (address.storage.ss_family != AF_INET6) return "unknown";
   in6_addr network{};
   std::memcpy(&network, &ipv6_of(address), 8);
@@ -126,6 +132,7 @@ std::string client_of(const SocketAddress& address) {
 }
 
 std::string client_of_peer(const std::string& peer) {
+  if (peer.starts_with("unix:")) return kUnixClient;
   // gRPC writes "ipv6:%5B::1%5D:4711", with the brackets of the address as a URI needs them.
   const auto scheme = peer.find(':');
   const auto port = peer.rfind(':');

@@ -30,16 +30,22 @@ struct ListenAddress {
   std::string text;  ///< as the user gave it
   std::vector<SocketAddress> addresses;
 };
-/// `text` is host:port, IPv6 in brackets. Throws InvalidArgument naming `what`, and
+/// What a user writes for no address: whoever comes, comes by a Unix socket.
+inline constexpr const char* kNowhere = "none";
+
+/// `text` is host:port, IPv6 in brackets, or kNowhere. Throws InvalidArgument naming `what`, and
 /// FailedPrecondition (CANNOT_LISTEN) if the name means no address.
 ListenAddress resolve_listen_address(const std::string& text, const std::string& what);
+
+/// Whether it is kNowhere.
+bool is_nowhere(const ListenAddress& listen);
 
 /// Whether only processes of this host can reach it: every address is one of 127.0.0.0/8 or ::1,
 /// whatever its name.
 bool is_loopback(const ListenAddress& listen);
 
 /// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits, which is what one
-/// host may choose from.
+/// host may choose from; "unix" of a Unix socket.
 std::string client_of(const SocketAddress& address);
 /// The same for the text that gRPC gives of a peer, such as "ipv4:127.0.0.1:4711".
 std::string client_of_peer(const std::string& peer);

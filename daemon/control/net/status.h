@@ -23,6 +23,8 @@ grpc::Status to_status(const v1::ErrorDetails& details);
 
 /// For a caller that does not prove who it is. Nothing throws it, so it is no kind of Error.
 grpc::Status unauthenticated(const std::string& message, const std::string& reason);
+/// For one who does, and may not do what it asks for.
+grpc::Status permission_denied(const std::string& message, const std::string& reason);
 
 /// The error that the details were made from, with its kind.
 Error to_error(const v1::ErrorDetails& details);

@@ -9,14 +9,25 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 #include <vector>
 
 #include "daemon/base/system_message.h"
+#include "daemon/control/net/unix_listener.h"
 #include "daemon/control/ranks/beat_server.h"
 #include "kernels/base/error.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
+namespace {
+
+SocketAddress target_address(const std::string& text) {
+  if (text.starts_with(kAbstractScheme))
+    return abstract_address(text.substr(std::string_view(kAbstractScheme).size()));
+  return resolve_listen_address(text, "rank 0's heartbeats").addresses.front();
+}
+
+}  // namespace
 
 BeatClient::BeatClient(Options options, Observer& observer)
     : options_(std::move(options)),
@@ -43,8 +54,7 @@ BeatConnection BeatClient::connect() {
   const auto check_done = [](bool done) {
     if (!done) throw CommError(base::system_message(errno));
   };
-  const ListenAddress to = resolve_listen_address(options_.address, "rank 0's heartbeats");
-  const SocketAddress& address = to.addresses.front();
+  const SocketAddress address = target_address(options_.address);
   base::UniqueFd fd(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   check_done(static_cast<bool>(fd));
@@ -60,7 +70,9 @@ BeatConnection BeatClient::connect() {
   }
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  BeatConnection connection(std::move(fd));
+  std::optional<LaunchTls> tls;
+  if (!options_.key.empty()) tls.emplace(options_.key, LaunchTls::Side::kClient, fd.get());
+  BeatConnection connection(std::move(fd), std::move(tls));
   check_done(connection.send(beat_introduction(options_.secret, options_.rank)));
   return connection;
 }

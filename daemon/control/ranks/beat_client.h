@@ -20,6 +20,7 @@ class BeatClient {
     std::string address;  ///< of rank 0's BeatServer
     std::string secret;
     int rank = 0;
+    LaunchKey key{};  ///< LaunchCard::key
   };
   /// The client's thread calls it.
   class Observer {

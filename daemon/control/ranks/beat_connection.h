@@ -3,11 +3,14 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/unique_fd.h"
+#include "daemon/control/access/launch_tls.h"
 
 namespace meshloom::control {
 
@@ -24,7 +27,9 @@ class BeatConnection {
   /// Bytes that one receive() takes: some of the longest messages, many heartbeats.
   static constexpr std::size_t kMostAtOnce = 4 * (2 + kLongestMessage);
 
-  explicit BeatConnection(base::UniqueFd socket) : socket_(std::move(socket)) {}
+  /// `tls`: of this socket; nothing: in the clear.
+  explicit BeatConnection(base::UniqueFd socket, std::optional<LaunchTls> tls = std::nullopt)
+      : socket_(std::move(socket)), tls_(std::move(tls)) {}
 
   int fd() const { return socket_.get(); }
   /// Dropped if the peer has not taken the one before, which is as good. False if the
@@ -40,7 +45,13 @@ class BeatConnection {
   /// Appends at most so many bytes to what was received. False if the connection has ended.
   bool read(std::size_t most_bytes);
 
+  /// How much of the bytes was sent, or of the room was filled; nothing if the connection has
+  /// ended.
+  std::optional<std::size_t> send_some(std::string_view bytes);
+  std::optional<std::size_t> read_some(char* bytes, std::size_t room);
+
   base::UniqueFd socket_;
+  std::optional<LaunchTls> tls_;  ///< goes before its socket
   std::string unsent_;
   std::string received_;
 };

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +11,7 @@
 
 #include "daemon/base/system_message.h"
 #include "daemon/control/net/secret.h"
+#include "daemon/control/net/unix_listener.h"
 #include "kernels/base/error.h"
 
 namespace meshloom::control {
@@ -34,12 +36,14 @@ BeatServer::BeatServer(Options options, Observer& observer)
       acceptor_(options_.listen, kStrangers + 2 * options_.world_size) {
   check_internal(static_cast<bool>(wake_), "no descriptor for heartbeats: {}",
                  base::system_message(errno));
+  if (!options_.abstract_name.empty()) acceptor_.add(listen_abstract(options_.abstract_name));
 }
 
 void BeatServer::start() {
-  acceptor_.start([this](int, int connection) {
+  acceptor_.start([this](int, base::UniqueFd connection, std::optional<uid_t> account) {
+    if (account && *account != ::geteuid()) return;  // no rank, of which all are of one account
     const std::lock_guard lock(mutex_);
-    arrived_.emplace_back(connection);
+    arrived_.push_back(std::move(connection));
     ::eventfd_write(wake_.get(), 1);
   });
   thread_ = std::thread([this] { run(); });
@@ -90,8 +94,13 @@ void BeatServer::take_arrived() {
   eventfd_t count = 0;
   ::eventfd_read(wake_.get(), &count);
   const std::lock_guard lock(mutex_);
-  for (auto& connection : arrived_)
-    peers_.push_back({BeatConnection(std::move(connection)), Clock::now(), std::nullopt});
+  for (auto& connection : arrived_) {
+    std::optional<LaunchTls> tls;
+    if (!options_.key.empty())
+      tls.emplace(options_.key, LaunchTls::Side::kServer, connection.get());
+    peers_.push_back(
+        {BeatConnection(std::move(connection), std::move(tls)), Clock::now(), std::nullopt});
+  }
   arrived_.clear();
 }
 

@@ -27,6 +27,8 @@ class BeatServer {
     ListenAddress listen;
     std::string secret;
     int world_size = 1;
+    std::string abstract_name{};  ///< of a Unix socket on which it listens too; empty: none
+    LaunchKey key{};              ///< LaunchCard::key
   };
   /// The server's thread calls it, once the server is started; it must return at once.
   class Observer {

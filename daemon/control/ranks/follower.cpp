@@ -10,7 +10,7 @@ namespace meshloom::control {
 Follower::Follower(Options options, Observer& observer)
     : options_(std::move(options)),
       observer_(observer),
-      stub_(v1::RankService::NewStub(make_rank_channel(options_.address, false))),
+      stub_(v1::RankService::NewStub(make_rank_channel(options_.address, false, options_.key))),
       watch_(1, {.rank_timeout = options_.rank_timeout}, nullptr) {
   context_.AddMetadata(kSecretKey, options_.secret);
   stream_ = stub_->Follow(&context_);
@@ -26,7 +26,8 @@ Follower::Follower(Options options, Observer& observer)
   reader_ = std::thread([this] { read_commands(); });
   BeatClient::Observer& observed = *this;
   beats_ = std::make_unique<BeatClient>(
-      BeatClient::Options{options_.beats, options_.secret, options_.hello.rank()}, observed);
+      BeatClient::Options{options_.beats, options_.secret, options_.hello.rank(), options_.key},
+      observed);
 }
 
 v1::Heartbeat Follower::beat() {

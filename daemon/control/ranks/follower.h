@@ -32,6 +32,7 @@ class Follower final : public StopRequests, public ResultSink, private BeatClien
     v1::RankHello hello;
     const comm::TrainingPulse* pulse = nullptr;  ///< what heartbeats tell of; may be null
     std::chrono::milliseconds rank_timeout{10'000};
+    LaunchKey key{};  ///< LaunchCard::key
   };
   class Observer {
    public:

@@ -19,7 +19,8 @@ constexpr std::chrono::seconds kLate{2};
 
 std::string to_bytes(const LaunchCard& card) {
   std::string bytes;
-  for (const auto* field : {&card.address, &card.beats, &card.secret, &card.failure, &card.probe})
+  for (const auto* field : {&card.address, &card.beats, &card.secret, &card.failure, &card.probe,
+                            &card.key.certificate, &card.key.key})
     bytes += *field + '\0';
   return bytes;
 }
@@ -27,7 +28,8 @@ std::string to_bytes(const LaunchCard& card) {
 LaunchCard launch_card_from(const std::string& bytes) {
   LaunchCard card;
   std::size_t at = 0;
-  for (auto* field : {&card.address, &card.beats, &card.secret, &card.failure, &card.probe}) {
+  for (auto* field : {&card.address, &card.beats, &card.secret, &card.failure, &card.probe,
+                      &card.key.certificate, &card.key.key}) {
     const auto end = bytes.find('\0', at);
     check_internal(end != std::string::npos, "rank 0 sent a launch card of {} bytes", bytes.size());
     *field = bytes.substr(at, end - at);

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "daemon/control/access/launch_key.h"
+
 namespace meshloom::control {
 
 struct LaunchCard {
@@ -13,6 +15,7 @@ struct LaunchCard {
   std::string secret;   ///< random_secret(), fresh for every launch
   std::string failure;  ///< why rank 0 could not start; the other fields are empty then
   std::string probe{};  ///< what the file of write_probe() holds
+  LaunchKey key{};      ///< for connections over a network; empty: the ranks are on one host
 };
 
 /// Rank 0: a file in the state folder with 128 fresh bits, which are returned. Throws as

@@ -5,6 +5,8 @@
 
 #include "daemon/control/host/leave_soon.h"
 #include "daemon/control/net/secret.h"
+#include "daemon/control/net/unix_listener.h"
+#include "daemon/control/ranks/rank_channel.h"
 
 namespace meshloom::control {
 
@@ -17,7 +19,12 @@ RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& p
       own_pulse_(pulse),
       executor_(options_.world_size, *this),
       watch_(options_.world_size, options_.limits, &executor_),
-      card_{"", "", random_secret(), "", options_.probe},
+      card_{"",
+            "",
+            random_secret(),
+            "",
+            options_.probe,
+            options_.host.empty() || options_.world_size == 1 ? LaunchKey{} : make_launch_key()},
       service_(executor_, watch_, {options_.world_size, card_.secret, observer_, &grants_}),
       files_(grants_, card_.secret) {
   executor_.attach(0, &commands_);
@@ -26,22 +33,28 @@ RankHub::RankHub(Options options, comm::AbortFlag& abort, comm::TrainingPulse& p
 }
 
 void RankHub::listen() {
-  const std::string bind = fmt::format("{}:0", options_.listen_host);
+  const bool one_host = options_.host.empty();
+  const std::string bind = one_host ? kNowhere : fmt::format("{}:0", options_.listen_host);
+  const std::string commands_name = one_host ? "meshloom-ranks-" + random_secret() : "";
+  const std::string beats_name = one_host ? "meshloom-beats-" + random_secret() : "";
   // Strangers that connect to the ranks' port must not keep the ranks out.
   server_ = std::make_unique<GrpcServer>(
-      GrpcServerOptions{resolve_listen_address(bind, "the ranks' address"),
-                        {&service_, &files_},
-                        most_connections(options_.world_size),
-                        false,
-                        16 + 3 * options_.world_size,
-                        true});
-  card_.address = fmt::format("{}:{}", options_.host, server_->port());
+      GrpcServerOptions{.listen = resolve_listen_address(bind, "the ranks' address"),
+                        .services = {&service_, &files_},
+                        .most_connections = most_connections(options_.world_size),
+                        .max_threads = 16 + 3 * options_.world_size,
+                        .between_ranks = true,
+                        .tls = rank_server_credentials(card_.key),
+                        .abstract_name = commands_name});
   BeatServer::Observer& observed = *this;
   beats_ = std::make_unique<BeatServer>(
       BeatServer::Options{resolve_listen_address(bind, "the address for heartbeats"), card_.secret,
-                          options_.world_size},
+                          options_.world_size, beats_name, card_.key},
       observed);
-  card_.beats = fmt::format("{}:{}", options_.host, beats_->port());
+  card_.address = one_host ? kAbstractScheme + commands_name
+                           : fmt::format("{}:{}", options_.host, server_->port());
+  card_.beats =
+      one_host ? kAbstractScheme + beats_name : fmt::format("{}:{}", options_.host, beats_->port());
 }
 
 void RankHub::ranks_failed(const Error& cause) {

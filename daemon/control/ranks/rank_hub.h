@@ -39,7 +39,8 @@ class RankHub final : public DaemonService,
   struct Options {
     v1::RankHello self;  ///< rank 0
     int world_size = 1;
-    std::string host;         ///< where ranks of other hosts find this one
+    /// Where ranks of other hosts find this one; empty: all are on this one, and Unix sockets do.
+    std::string host;
     std::string listen_host;  ///< on which of its addresses it listens for them
     RankWatch::Limits limits;
     std::string probe;  ///< LaunchCard::probe

@@ -36,8 +36,9 @@ void check_reached(const grpc::Status& status, const fs::path& path) {
 /// The connection, and what is under way on it.
 class RemoteDisk::Calls {
  public:
-  Calls(const std::string& address, std::string secret, int rank, comm::TrainingPulse* pulse)
-      : stub_(v1::RankFileService::NewStub(make_rank_channel(address, true))),
+  Calls(const std::string& address, std::string secret, int rank, comm::TrainingPulse* pulse,
+        const LaunchKey& key)
+      : stub_(v1::RankFileService::NewStub(make_rank_channel(address, true, key))),
         secret_(std::move(secret)),
         rank_(rank),
         pulse_(pulse) {}
@@ -221,8 +222,8 @@ class RemoteDisk::Shard final : public train::OutputFile {
 };
 
 RemoteDisk::RemoteDisk(const std::string& address, std::string secret, int rank,
-                       comm::TrainingPulse* pulse)
-    : calls_(std::make_shared<Calls>(address, std::move(secret), rank, pulse)) {}
+                       comm::TrainingPulse* pulse, const LaunchKey& key)
+    : calls_(std::make_shared<Calls>(address, std::move(secret), rank, pulse, key)) {}
 
 RemoteDisk::~RemoteDisk() = default;
 

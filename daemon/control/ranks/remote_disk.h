@@ -7,6 +7,7 @@
 
 #include "daemon/base/disk.h"
 #include "daemon/comm/training_pulse.h"
+#include "daemon/control/access/launch_key.h"
 #include "daemon/train/files/file_system.h"
 
 namespace meshloom::control {
@@ -17,9 +18,9 @@ namespace meshloom::control {
 /// (RANK0_UNREACHABLE). Files that were opened end before this.
 class RemoteDisk final : public base::Disk, public train::OutputFiles {
  public:
-  /// Connects when it is first used. `pulse` may be null.
+  /// Connects when it is first used. `pulse` may be null; `key`: LaunchCard::key.
   RemoteDisk(const std::string& address, std::string secret, int rank,
-             comm::TrainingPulse* pulse = nullptr);
+             comm::TrainingPulse* pulse = nullptr, const LaunchKey& key = {});
   ~RemoteDisk() override;
 
   /// Ends calls in flight, and those to come. Any thread may call it.

@@ -24,7 +24,7 @@ class CallHost::Call final : public UnaryCall, public std::enable_shared_from_th
   Call(CallHost& host, const char* method, Caller caller, Body body)
       : host_(host), method_(method), caller_(std::move(caller)), body_(std::move(body)) {}
 
-  const std::string& client() const { return caller_.address(); }
+  const std::string& client() const { return caller_.client(); }
 
   grpc::Status carry_out() {
     grpc::Status status = guarded(method_, [this] {

@@ -22,7 +22,7 @@ namespace meshloom::control {
 
 /// gRPC's threads are few and answer everybody, so that calls which take long must not keep them.
 /// A host carries calls of some methods out on threads of its own, which are started when they are
-/// needed. Clients (Caller::address) take turns, and none has more than three quarters of the
+/// needed. Clients (Caller::client) take turns, and none has more than three quarters of the
 /// threads, or of the places in the queue. All methods may be called from any thread.
 class CallHost {
  public:

@@ -3,9 +3,15 @@
 
 namespace meshloom::control {
 
-void ClientDoor::open(const ListenAddress& listen, int most_connections) {
-  server_ = std::make_unique<GrpcServer>(
-      GrpcServerOptions{listen, grpc_services_, most_connections, true});
+void ClientDoor::open(const ListenAddress& listen, ClientAccess& access, int most_connections) {
+  server_ =
+      std::make_unique<GrpcServer>(GrpcServerOptions{.listen = listen,
+                                                     .services = grpc_services_,
+                                                     .most_connections = most_connections,
+                                                     .health = true,
+                                                     .identifier = &access.identifier(),
+                                                     .tls = access.tls(),
+                                                     .unix_listeners = access.unix_listeners()});
 }
 
 void ClientDoor::stop() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/control/net/grpc_server.h"
+#include "daemon/control/services/client_access.h"
 #include "daemon/control/services/client_service.h"
 
 namespace meshloom::control {
@@ -23,8 +24,9 @@ class ClientDoor final : public DaemonService {
     grpc_services_.push_back(&service);
     services_.push_back(&service);
   }
-  /// Listens; health is NOT_SERVING at first. Throws FailedPrecondition (CANNOT_LISTEN).
-  void open(const ListenAddress& listen, int most_connections);
+  /// Listens, also on the sockets of `access`, which outlives it; health is NOT_SERVING at first.
+  /// Throws FailedPrecondition (CANNOT_LISTEN).
+  void open(const ListenAddress& listen, ClientAccess& access, int most_connections);
   int port() const { return server_->port(); }
   /// Says in the health whether the daemon serves. Any thread, after open().
   void set_serving(bool serving) { server_->set_serving(serving); }

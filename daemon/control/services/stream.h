@@ -45,9 +45,9 @@ class Stream : public StreamHost::Guest, public std::enable_shared_from_this<Str
   /// once, by the door.
   void open(std::shared_ptr<StreamSink<Response>> sink) {
     sink_ = std::move(sink);
-    waker_ = std::make_shared<Waker>(host_, caller_.address(), this->weak_from_this());
+    waker_ = std::make_shared<Waker>(host_, caller_.client(), this->weak_from_this());
     const grpc::Status status =
-        guarded(method_, [&] { slot_ = host_.slots().take(caller_.address()); });
+        guarded(method_, [&] { slot_ = host_.slots().take(caller_.client()); });
     host_.add(this->weak_from_this());
     if (status.ok())
       wake();
@@ -171,7 +171,7 @@ class Stream : public StreamHost::Guest, public std::enable_shared_from_this<Str
     const grpc::Status status = end ? *status_ : grpc::Status::OK;
     lock.unlock();
     if (make_more)
-      host_.post(caller_.address(), [self = this->shared_from_this()] { self->run_produce(); });
+      host_.post(caller_.client(), [self = this->shared_from_this()] { self->run_produce(); });
     if (next) sink_->send(*next);
     if (idle) let_go();
     given_back.reset();

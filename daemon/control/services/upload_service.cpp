@@ -35,7 +35,7 @@ v1::WriteUploadResponse UploadServiceImpl::write_upload(
     const Caller& caller, RequestStream<v1::WriteUploadRequest>& chunks) {
   const std::string client = caller.name();
   // By address: names cost nothing.
-  const Slots::Slot slot = slots_.take(caller.address());
+  const Slots::Slot slot = slots_.take(caller.client());
   SilenceWatch::Call call(silence_, chunks);
   v1::WriteUploadRequest chunk;
   const auto next = [&] {

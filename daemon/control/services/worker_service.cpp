@@ -67,6 +67,8 @@ v1::ListWorkersResponse WorkerServiceImpl::list_workers() {
     *response.mutable_queue() = std::move(queue);
   for (std::string& trouble : options_.ledger.troubles())
     response.add_journal_trouble(std::move(trouble));
+  if (options_.access_notes)
+    for (std::string& note : options_.access_notes()) response.add_access_notes(std::move(note));
   for (const LostFolder::Held& held : options_.lost) {
     v1::LostFiles& lost = *response.add_lost();
     lost.set_folder(held.folder);

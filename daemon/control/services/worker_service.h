@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ class WorkerServiceImpl final : public WorkerServiceBase, public ClientService {
     const Ledger& ledger;
     std::vector<LostFolder::Held> lost;  ///< at the start
     const RanksQueue& queue;
+    std::function<std::vector<std::string>()> access_notes;  ///< ListWorkersResponse; may be empty
   };
   WorkerServiceImpl(const Executor& executor, const RankServiceImpl& ranks, const RankWatch& watch,
                     control::Drain& drain, Options options);

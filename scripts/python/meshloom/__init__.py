@@ -10,8 +10,9 @@ from meshloom.data import (DataReference, Datum, LossResult, OptimStepResult, Sa
                            SavedState)
 from meshloom.data_files import ImportedFile
 from meshloom.errors import (Aborted, AlreadyExists, Cancelled, DeadlineExceeded, FailedPrecondition,
-                             GradientsPoisoned, InvalidArgument, LeaseEnded, MeshloomError, NotFound, RequestTooLarge,
-                             ResourceExhausted, RunClosed, RunRecovered, SequenceGap, Unavailable, Violation)
+                             GradientsPoisoned, InvalidArgument, LeaseEnded, MeshloomError, NotFound, PermissionDenied,
+                             RequestTooLarge, ResourceExhausted, RunClosed, RunRecovered, SequenceGap, Unauthenticated,
+                             Unavailable, Violation)
 from meshloom.evaluation import Evaluation
 from meshloom.future import Future
 from meshloom.generation import Generated, Generation, Piece
@@ -29,8 +30,8 @@ __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Chart", "Checkpoint", "Client", "Comparison", "DataReference",
     "Datum", "DeadlineExceeded", "Evaluation", "FailedPrecondition", "Future", "Generated", "Generation",
     "GradientsPoisoned", "ImportedFile", "InvalidArgument", "Job", "JobEvent", "LeaseEnded", "LossResult",
-    "MeshloomError", "Metrics", "Model", "ModelFile", "NotFound", "OptimStepResult", "Piece", "Plan",
+    "MeshloomError", "Metrics", "Model", "ModelFile", "NotFound", "OptimStepResult", "PermissionDenied", "Piece", "Plan",
     "RequestTooLarge", "ResourceExhausted", "RunClosed", "RunRecovered", "SampleFuture", "SampledSequence",
-    "SampledTokens", "SavedState", "SavedWeights", "SequenceGap", "Tokenizer", "TrainingRun", "Unavailable",
-    "Violation", "__version__",
+    "SampledTokens", "SavedState", "SavedWeights", "SequenceGap", "Tokenizer", "TrainingRun", "Unauthenticated",
+    "Unavailable", "Violation", "__version__",
 ]

@@ -10,7 +10,7 @@ import uuid
 from types import TracebackType
 from typing import Any, Iterator, Literal, Mapping, Sequence, overload
 
-from meshloom import data_files, evaluation, generation, job_file, plans
+from meshloom import credentials, data_files, evaluation, generation, job_file, plans
 from meshloom.comparison import Comparison
 from meshloom.connection import Connection
 from meshloom.data_files import ImportedFile
@@ -28,7 +28,8 @@ from meshloom.plans import Plan
 from meshloom.prompts import Message, Prompt
 from meshloom.run import TrainingRun
 from meshloom.tokenizer import Tokenizer
-from meshloom.v1 import config_pb2, job_service_pb2, run_pb2, run_service_pb2, worker_service_pb2
+from meshloom.v1 import (token_service_pb2, config_pb2, job_service_pb2, run_pb2, run_service_pb2,
+                         worker_service_pb2)
 
 DEFAULT_ADDRESS = "127.0.0.1:7420"
 _DEFAULT_PORT = 7420
@@ -39,7 +40,7 @@ def _address(given: str) -> str:
     without a port, or a port of this host alone."""
     address = re.sub(r"^(http|grpc)://", "", given.strip())
     if address.startswith("https://"):
-        raise refuse("address", f"{given!r}: calls are not encrypted, so there is no https; write host:port")
+        raise refuse("address", f"{given!r}: meshloomd speaks no https; write host:port, and give ca")
     if re.match(r"(unix|dns|ipv4|ipv6):", address):  # of gRPC
         return address
     address = address.split("/", 1)[0]
@@ -59,13 +60,21 @@ class Client:
     """A connection to a meshloomd at "host:port" (default: MESHLOOM_ADDRESS, else 127.0.0.1:7420), which may be used
     by several threads. `name` is what the daemon knows this client by; `retry_seconds` how long calls are tried again
     while the daemon is not there. `with` closes it, which leaves jobs and runs as they are.
+
+    Files of a daemon that others reach: `token_file` or `cert` and `key` say who this client is, and with `ca`, the CA of
+    the daemon's certificate, calls are encrypted. Default: MESHLOOM_TOKEN_FILE, MESHLOOM_CA, MESHLOOM_CERT, MESHLOOM_KEY,
+    else token, ca.pem, cert.pem and key.pem in ~/.config/meshloom/HOST:PORT.
     """
 
-    def __init__(self, address: str | None = None, *, name: str | None = None, retry_seconds: float = 30.0) -> None:
+    def __init__(self, address: str | None = None, *, name: str | None = None, retry_seconds: float = 30.0,
+                 token_file: str | None = None, ca: str | None = None, cert: str | None = None,
+                 key: str | None = None) -> None:
         default = re.sub(r"[^!-~]", "_", f"python-{socket.gethostname()}")[:50] + f"-{os.getpid()}"
         if address is None:
             address = os.environ.get("MESHLOOM_ADDRESS", DEFAULT_ADDRESS)
-        self._connection = Connection(_address(address), name or default, retry_seconds)
+        complete = _address(address)
+        shown = credentials.read(credentials.find(credentials.Files(token_file, ca, cert, key), complete), complete)
+        self._connection = Connection(complete, name or default, retry_seconds, shown)
         # Uploads belong to whoever sends them: without a name given, the next process here goes on with them.
         self._owner = self._connection if name else self._connection.without_name()
         self._models = Models(self._owner)
@@ -86,6 +95,12 @@ class Client:
 
     def close(self) -> None:
         self._connection.close()
+
+    def who_am_i(self) -> token_service_pb2.WhoAmIResponse:
+        """Who this client is to the daemon, and its role: nobody, viewer, submitter or admin."""
+        answer: token_service_pb2.WhoAmIResponse = self._connection.call(
+            self._connection.tokens.WhoAmI, token_service_pb2.WhoAmIRequest())
+        return answer
 
     def workers(self) -> worker_service_pb2.ListWorkersResponse:
         """The daemon's ranks, its version, and who has the ranks."""

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator
 import grpc
 
 from meshloom import errors
+from meshloom.credentials import Credentials
 from meshloom.protocol import Stub
 from meshloom.v1 import operation_service_pb2, run_pb2
 
@@ -41,13 +42,16 @@ if grpc.__version__.startswith("1.51."):
 class Connection:
     """May be used by several threads. `retry_seconds`: how long calls are tried again while the daemon is not there."""
 
-    def __init__(self, address: str, client: str, retry_seconds: float) -> None:
+    def __init__(self, address: str, client: str, retry_seconds: float,
+                 shown: Credentials = Credentials()) -> None:
         self.address = address
         self.retry_seconds = retry_seconds
-        self._metadata: tuple[tuple[str, str], ...] = (("meshloom-client", client),)
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._shown = shown
+        self._metadata: tuple[tuple[str, str], ...] = (("meshloom-client", client),) + shown.metadata
+        self._channel = shown.channel(address, _OPTIONS)
         self._closed = threading.Event()  # of the channel, whoever shares it
         self._process = os.getpid()
+        self.tokens: Any = Stub(self._channel, "TokenService")
         self.runs: Any = Stub(self._channel, "RunService")
         self.operations: Any = Stub(self._channel, "OperationService")
         self.jobs: Any = Stub(self._channel, "JobService")
@@ -78,7 +82,7 @@ class Connection:
     def without_name(self) -> Connection:
         """The same channel for calls that the daemon knows by the address of this host, whatever process makes them."""
         other = copy.copy(self)
-        other._metadata = ()
+        other._metadata = self._shown.metadata
         return other
 
     def call(self, method: Callable[..., Any], request: Any, token: str = "", seconds: float = CALL_SECONDS,

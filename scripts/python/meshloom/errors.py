@@ -79,6 +79,14 @@ class DeadlineExceeded(MeshloomError, TimeoutError):
     """No answer in time."""
 
 
+class Unauthenticated(MeshloomError):
+    """The daemon does not know who this client is; the text says why."""
+
+
+class PermissionDenied(MeshloomError):
+    """It does, and the client's role does not let it do this."""
+
+
 class GradientsPoisoned(FailedPrecondition):
     """A forward_backward since the last step failed: its gradients were discarded, this step applied nothing."""
 
@@ -134,6 +142,8 @@ _BY_CODE: dict[grpc.StatusCode, type[MeshloomError]] = {
     grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
 }
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 

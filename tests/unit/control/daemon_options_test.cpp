@@ -35,6 +35,11 @@ TEST(DaemonOptions, AWrongLineSaysWhatToWriteInstead) {
       {{"--threads", "0"}, "--threads is 0, expected 1 to 4096"},
       {{"--state-dir"}, "--state-dir needs a value"},
       {{"--log-level", "loud"}, "--log-level is \"loud\", expected trace"},
+      {{"--tls-cert", "c.pem"}, "--tls-cert and --tls-key go together, and --tls-key is not given"},
+      {{"--tls-client-ca", "ca.pem"}, "--tls-client-ca needs --tls-cert and --tls-key"},
+      {{"--role", "alice"}, "--role alice: expected NAME=ROLE"},
+      {{"--role", "alice=boss"}, "--role: that of alice is \"boss\", expected viewer"},
+      {{"--role", "admin=viewer"}, "\"admin\" cannot have a role"},
       {{"start"}, "\"start\" is one argument too many"},
       {{"--print-completion", "sh"}, "--print-completion: is sh, expected bash, zsh or fish"},
   };
@@ -88,6 +93,38 @@ TEST(DaemonOptions, SeveralDataDirsAreSearchedInTheirOrder) {
   EXPECT_THAT(data_dir_of({a, b + "/missing"}), ::testing::HasSubstr("/missing: no such folder"));
   std::filesystem::create_directory(first / "x:y");
   EXPECT_THAT(data_dir_of({a + "/x:y"}), ::testing::HasSubstr("none may have it in its path"));
+}
+
+/// Why nobody may listen so; empty: one may.
+std::string listen_refusal(const std::vector<std::string>& words) {
+  const ParsedDaemonOptions parsed = parse(words);
+  if (parsed.exit_code) return parsed.answer;
+  try {
+    checked_listen(parsed.options.config);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(DaemonOptions, WhatOthersReachNeedsTlsOrAWordThatItNeedsNone) {
+  EXPECT_THAT(listen_refusal({"--listen", "0.0.0.0:0"}),
+              ::testing::HasSubstr("neither encrypted nor authenticated"));
+  EXPECT_EQ(listen_refusal({"--listen", "0.0.0.0:0", "--insecure"}), "");
+  EXPECT_EQ(listen_refusal({"--listen", "0.0.0.0:0", "--tls-cert", "c", "--tls-key", "k"}), "");
+  EXPECT_EQ(listen_refusal({"--listen", "127.0.0.1:0"}), "");
+  EXPECT_EQ(listen_refusal({"--listen", "none"}), "");
+}
+
+TEST(DaemonOptions, RolesOfTheLineTakeThePlaceOfTheFiles) {
+  const test::TempFolder folder;
+  folder.write("d.yaml", "access: {roles: [{name: alice, role: viewer}]}\n");
+  const std::string config = (folder / "d.yaml").string();
+  EXPECT_EQ(parse({"--config", config}).options.config.access().roles(0).name(), "alice");
+  const auto parsed = parse({"--config", config, "--role", "bob=admin", "--role", "@ml=submitter"});
+  ASSERT_EQ(parsed.options.config.access().roles_size(), 2);
+  EXPECT_EQ(parsed.options.config.access().roles(1).name(), "@ml");
+  EXPECT_EQ(parsed.options.config.access().roles(1).role(), "submitter");
 }
 
 }  // namespace

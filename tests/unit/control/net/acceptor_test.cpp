@@ -49,9 +49,9 @@ class AcceptorTest : public ::testing::Test {
  protected:
   void start(int most) {
     acceptor_ = std::make_unique<Acceptor>(resolve_listen_address("127.0.0.1:0", "listen"), most);
-    acceptor_->start([this](int, int connection) {
+    acceptor_->start([this](int, UniqueFd connection, std::optional<uid_t>) {
       const std::lock_guard lock(mutex_);
-      given_.emplace_back(connection);
+      given_.push_back(std::move(connection));
     });
   }
   std::size_t given() {
@@ -153,7 +153,8 @@ TEST(Clients, AreAddressesOrNetworks) {
   EXPECT_EQ(client_of_peer("ipv6:%5B::1%5D:4711"), "::/64");
   EXPECT_EQ(client_of_peer("ipv6:[2001:db8:1:2:3:4:5:6]:1"), "2001:db8:1:2::/64");
   EXPECT_EQ(client_of_peer("ipv6:%5B::ffff:10.0.0.7%5D:9"), "10.0.0.7");
-  for (const char* other : {"unix:/tmp/socket", "", "ipv4:"})
+  EXPECT_EQ(client_of_peer("unix:"), "unix");
+  for (const char* other : {"", "ipv4:", "dns:x:1"})
     EXPECT_EQ(client_of_peer(other), "unknown") << other;
 }
 

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <memory>
 
+#include "daemon/control/net/unix_listener.h"
 #include "daemon/control/ranks/beat_client.h"
 #include "daemon/control/ranks/beat_server.h"
 #include "tests/support/loopback.h"
@@ -84,6 +86,35 @@ TEST_F(BeatsTest, GoBothWaysAndAnewAfterALoss) {
   serve(port);
   const int before = counted_.beats;
   EXPECT_TRUE(eventually([&] { return counted_.beats > before + 1; })) << "over a new connection";
+}
+
+TEST_F(BeatsTest, GoOverAUnixSocketToo) {
+  const std::string name = "meshloom-beats-" + std::to_string(::getpid());
+  server_ = std::make_unique<BeatServer>(
+      BeatServer::Options{resolve_listen_address(kNowhere, "beats"), "secret", 3, name}, counted_);
+  server_->start();
+  const BeatClient one({kAbstractScheme + name, "secret", 1}, counted_);
+  EXPECT_TRUE(eventually([&] { return counted_.progress >= 2 && counted_.answered >= 2; }));
+}
+
+TEST_F(BeatsTest, GoOverTlsWhereBothEndsHaveTheKey) {
+  const LaunchKey key = make_launch_key();
+  server_ = std::make_unique<BeatServer>(
+      BeatServer::Options{resolve_listen_address("127.0.0.1:0", "beats"), "secret", 3, "", key},
+      counted_);
+  server_->start();
+  const std::string address = "127.0.0.1:" + std::to_string(server_->port());
+  {
+    const BeatClient plain({address, "secret", 1}, counted_);
+    const BeatClient other({address, "secret", 2, make_launch_key()}, counted_);
+    std::this_thread::sleep_for(4 * kHeartbeatPeriod);
+    EXPECT_EQ(counted_.beats, 0);
+  }
+  const auto begin = Clock::now();
+  const BeatClient one({address, "secret", 1, key}, counted_);
+  EXPECT_TRUE(eventually([&] { return counted_.progress >= 1; }));
+  EXPECT_LT(Clock::now() - begin, 1400ms) << "else it would be named as silent";
+  EXPECT_TRUE(eventually([&] { return counted_.progress >= 3 && counted_.answered >= 3; }));
 }
 
 TEST_F(BeatsTest, StrangersAreNotHeardAndDoNotStay) {
