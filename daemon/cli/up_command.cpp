@@ -47,6 +47,9 @@ constexpr DaemonOption kDaemonOptions[] = {
      "Hold a job when the daemon has ended in so many attempts in a row before a step was done. "
      "Default 3",
      true},
+    {"--on-event",
+     "Command of a shell that is started for each state that a job comes to (see meshloomd --help)",
+     true},
     {"--mpi-interface", "Interface or subnet for all traffic between ranks", true},
     {"--no-resume", "Hold the jobs that an earlier daemon left unfinished", false},
     {"--insecure", "Allow --listen on an address that other machines reach (see meshloomd --help)",
