@@ -73,9 +73,8 @@ void tell(bool json, const std::string& job, bool reached, const std::string& wh
   std::fflush(stdout);
 }
 
-ExitCode wait_for_job(Client& client, Reading& reading, bool json, const std::string& name,
+ExitCode wait_for_job(Client& client, Reading& reading, bool json, const std::string& job,
                       const WaitGoal& goal) {
-  const std::string job = get_job(client, name).name();
   if (is_of_metrics(goal) && metrics_reach(client, reading, job, goal)) {
     tell(json, job, true,
          goal.kind == WaitGoal::Kind::kStep ? fmt::format("has done step {}", goal.step)
@@ -139,8 +138,11 @@ ExitCode wait_for_jobs(Client& client, bool json, const WaitOptions& options) {
                                            std::chrono::duration<double>(options.timeout_seconds));
   Reading reading(deadline);
   const InterruptScope interrupt([&] { reading.cancel(); });
+  // A wrong name is told at once, and a daemon that is not there now is not waited for.
+  std::vector<std::string> jobs;
+  for (const std::string& name : options.jobs) jobs.push_back(get_job(client, name).name());
   ExitCode all = kOk;
-  for (const std::string& job : options.jobs) {
+  for (const std::string& job : jobs) {
     const ExitCode one = wait_for_job(client, reading, json, job, options.goal);
     if (one == kTimedOut || one == kInterrupted) return one;
     if (all == kOk) all = one;

@@ -119,6 +119,13 @@ void read_output(int fd, std::string* output) {
   }
 }
 
+/// Until somebody waits for it, its number is nobody else's, and neither is that of its session.
+bool has_ended(::pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<::id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+         info.si_pid != 0;
+}
+
 std::string how_it_ended(int status) {
   if (WIFEXITED(status)) return fmt::format("exit code {}", WEXITSTATUS(status));
   return fmt::format("signal {}", WTERMSIG(status));
@@ -139,9 +146,8 @@ HookEnd run_hook(const HookCall& call, const std::atomic<bool>& stop) {
   const ::pid_t pid = start(call, input.get(), writing.get());
   writing = base::UniqueFd();
   HookEnd end;
-  int status = 0;
   std::optional<std::string> killed;
-  while (::waitpid(pid, &status, WNOHANG) == 0) {
+  while (!has_ended(pid)) {
     ::pollfd look{reading.get(), POLLIN, 0};
     ::poll(&look, 1, kLookMilliseconds);
     // Without a writer the pipe is always ready.
@@ -157,8 +163,10 @@ HookEnd run_hook(const HookCall& call, const std::atomic<bool>& stop) {
   }
   ::kill(-pid, SIGKILL);  // what it has left behind
   read_output(reading.get(), &end.output);
-  end.ok = !killed && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  end.what = killed ? *killed : how_it_ended(status);
+  int status = 0;
+  const bool is_known = ::waitpid(pid, &status, 0) == pid;
+  end.ok = !killed && is_known && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  end.what = killed ? *killed : is_known ? how_it_ended(status) : "an end that is not known";
   end.output = base::printable_text(end.output);
   return end;
 }
