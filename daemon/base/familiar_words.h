@@ -240,7 +240,7 @@ inline constexpr Familiar kFamiliar[] = {
     {"report_to", kLogs},
     {"wandb", kLogs},
     {"wandb_project", kLogs},
-    {"tensorboard", kLogs},
+    {"tensorboard", "run.metrics.tensorboard: true, which is the default"},
     {"num_workers", "not needed: batches are made ahead of the steps"},
     {"dataloader_num_workers", "not needed: batches are made ahead of the steps"},
     {"compile", kBuiltIn},

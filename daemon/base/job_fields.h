@@ -12,11 +12,13 @@ inline constexpr std::string_view kJobFields[] = {"training.steps",
                                                   "training.global_batch_size",
                                                   "training.peak_flops",
                                                   "training.early_stopping",
+                                                  "training.watch",
                                                   "lr_scheduler",
                                                   "data",
                                                   "validation",
                                                   "checkpoint",
                                                   "export",
-                                                  "sample"};
+                                                  "sample",
+                                                  "metrics"};
 
 }  // namespace meshloom::base

@@ -37,43 +37,20 @@ LineFile::LineFile(std::filesystem::path path) : path_(std::move(path)) {
 bool LineFile::open() {
   UniqueFd fd(::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd) return false;
-  end_ = end_of_lines(fd.get());
-  if (end_ < 0) return false;
-  fd_ = std::move(fd);
+  const std::int64_t end = end_of_lines(fd.get());
+  if (end < 0) return false;
+  file_.emplace(std::move(fd), end);
   return true;
 }
 
 bool LineFile::append(std::string_view lines) {
-  if (write_whole(lines)) {
+  if ((file_ || open()) && file_->append(lines)) {
     lost_ = 0;
     return true;
   }
   error_ = errno;
   lost_ += std::count(lines.begin(), lines.end(), '\n');
   return false;
-}
-
-bool LineFile::write_whole(std::string_view lines) {
-  if (!fd_ && !open()) return false;
-  // What came behind the last whole line: of a process that died, or of a write that could not be
-  // cut back.
-  struct stat status {};
-  if (::fstat(fd_.get(), &status) != 0) return false;
-  if (status.st_size > end_ && ::ftruncate(fd_.get(), end_) != 0) return false;
-  for (std::string_view rest = lines; !rest.empty();) {
-    const ssize_t wrote = ::write(fd_.get(), rest.data(), rest.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) {
-      const int error = wrote < 0 ? errno : ENOSPC;
-      // Where it cannot be cut now, the next append does so first.
-      [[maybe_unused]] const int cut = ::ftruncate(fd_.get(), end_);
-      errno = error;
-      return false;
-    }
-    rest.remove_prefix(static_cast<std::size_t>(wrote));
-  }
-  end_ += static_cast<std::int64_t>(lines.size());
-  return true;
 }
 
 }  // namespace meshloom::base

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
-#include "daemon/base/unique_fd.h"
+#include "daemon/base/appended_file.h"
 
 namespace meshloom::base {
 
@@ -30,11 +31,9 @@ class LineFile {
 
  private:
   bool open();
-  bool write_whole(std::string_view lines);
 
   std::filesystem::path path_;
-  UniqueFd fd_;
-  std::int64_t end_ = 0;  ///< of the last whole line
+  std::optional<AppendedFile> file_;  ///< up to the last whole line
   std::int64_t lost_ = 0;
   int error_ = 0;
 };

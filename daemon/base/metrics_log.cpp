@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/base/metrics_log.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "daemon/base/files.h"
+#include "daemon/base/goodput.h"
 #include "daemon/base/system_message.h"
 #include "daemon/base/timestamp.h"
 #include "kernels/base/error.h"
@@ -17,12 +20,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+/// Sets a number of a line; JSON has none that are not finite.
+void put_number(Json& line, const std::string& key, double value) {
+  line[key] = std::isfinite(value) ? Json(value) : Json(nullptr);
+  if (std::isfinite(value)) return;
+  const std::string known = line.value("not_finite", "");
+  line["not_finite"] = fmt::format("{}{}{}={}", known, known.empty() ? "" : ",", key,
+                                   std::isnan(value) ? "nan"
+                                   : value > 0       ? "inf"
+                                                     : "-inf");
+}
 
-/// Returns the bits a byte of a step, a validation or a set; null where the bytes are not known.
+/// Sets the bits a byte of a step, a validation or a set; null where the bytes are not known.
 template <typename Metrics>
-Json bits_of(const Metrics& metrics) {
-  return metrics.has_bits_per_byte() ? number(metrics.bits_per_byte()) : Json(nullptr);
+void put_bits(Json& line, const std::string& key, const Metrics& metrics) {
+  if (metrics.has_bits_per_byte())
+    put_number(line, key, metrics.bits_per_byte());
+  else
+    line[key] = nullptr;
 }
 
 struct Kept {
@@ -81,47 +96,61 @@ Json MetricsLog::line_of(std::int64_t step) const {
   return line;
 }
 
-void MetricsLog::step(const v1::StepMetrics& metrics,
+Json MetricsLog::step(const v1::StepMetrics& metrics,
                       const std::map<std::string, double>& seconds) {
   Json line = line_of(metrics.step());
-  line["loss"] = number(metrics.loss());
-  line["bits_per_byte"] = bits_of(metrics);
-  line["grad_norm"] = number(metrics.grad_norm());
-  line["lr"] = number(metrics.lr());
-  line["tokens_per_second"] = number(metrics.tokens_per_second());
-  line["mfu"] = metrics.has_mfu() ? number(metrics.mfu()) : Json(nullptr);
+  put_number(line, "loss", metrics.loss());
+  put_bits(line, "bits_per_byte", metrics);
+  put_number(line, "grad_norm", metrics.grad_norm());
+  put_number(line, "lr", metrics.lr());
+  put_number(line, "tokens_per_second", metrics.tokens_per_second());
+  if (metrics.has_mfu())
+    put_number(line, "mfu", metrics.mfu());
+  else
+    line["mfu"] = nullptr;
   line["tokens"] = metrics.tokens();
   line["memory_bytes"] = metrics.memory_bytes();
-  for (const auto& [phase, value] : seconds) line["seconds_" + phase] = number(value);
-  write(std::move(line));
+  for (const auto& [phase, value] : seconds) put_number(line, "seconds_" + phase, value);
+  if (metrics.has_goodput()) put_goodput(metrics.goodput(), &line);
+  return write(std::move(line));
 }
 
-void MetricsLog::validation(const v1::ValidationMetrics& metrics) {
+void MetricsLog::put_goodput(const v1::Goodput& goodput, Json* line) {
+  put_number(*line, "goodput", productive_share(goodput));
+  for (const auto& [cause, seconds] : lost_seconds(goodput)) {
+    double& told = lost_[cause];
+    if (told == seconds) continue;
+    told = seconds;
+    put_number(*line, "lost_seconds_" + cause, seconds);
+  }
+}
+
+Json MetricsLog::validation(const v1::ValidationMetrics& metrics) {
   Json line = line_of(metrics.step());
-  line["validation_loss"] = number(metrics.loss());
-  line["perplexity"] = number(std::exp(metrics.loss()));
-  line["validation_bits_per_byte"] = bits_of(metrics);
+  put_number(line, "validation_loss", metrics.loss());
+  put_number(line, "perplexity", std::exp(metrics.loss()));
+  put_bits(line, "validation_bits_per_byte", metrics);
   for (const v1::SetLoss& set : metrics.sets()) {
-    line["validation_loss_" + set.set()] = number(set.loss());
-    line["perplexity_" + set.set()] = number(std::exp(set.loss()));
-    line["validation_bits_per_byte_" + set.set()] = bits_of(set);
+    put_number(line, "validation_loss_" + set.set(), set.loss());
+    put_number(line, "perplexity_" + set.set(), std::exp(set.loss()));
+    put_bits(line, "validation_bits_per_byte_" + set.set(), set);
   }
   last_validation_ = metrics.step();
-  write(std::move(line));
+  return write(std::move(line));
 }
 
-void MetricsLog::write(Json line) {
+Json MetricsLog::write(Json line) {
   const std::int64_t lost = file_->lost();
   if (lost > 0) line["lost_lines"] = lost;
   if (!file_->append(line.dump() + "\n")) {
     if (lost == 0)
       spdlog::warn("metrics are not written to {}: {}", file_->path().string(),
                    system_message(file_->error()));
-    return;
-  }
-  if (lost > 0)
+  } else if (lost > 0) {
     spdlog::warn("metrics are written to {} again: {} lines are missing", file_->path().string(),
                  lost);
+  }
+  return line;
 }
 
 }  // namespace meshloom::base

@@ -27,9 +27,12 @@ struct MetricsOrigin {
 
 /// Each line has "step", "time" (RFC 3339 with milliseconds), "elapsed" (seconds that the job had
 /// the ranks, all attempts together), "job" and "attempt"; that of a step also its metrics and, as
-/// "seconds_PHASE", where its time went; that of a validation "validation_loss", "perplexity" and
+/// "seconds_PHASE", where its time went, and "goodput", the productive share of the time since its
+/// submission, with "lost_seconds_CAUSE" where that is more than the line before told; that of a
+/// validation "validation_loss", "perplexity" and
 /// "validation_bits_per_byte", and the same with "_SET" behind them of each validation set. Bits by
-/// byte of text are null where it is not known. Used by one thread. A
+/// byte of text are null where it is not known. A number that is not finite is null, and
+/// "not_finite" says which it is, inf, -inf or nan: "loss=inf,grad_norm=nan". Used by one thread. A
 /// line is written whole or not at all; a full disk costs metrics, never the job: the log tells of
 /// the first that is lost, and the next line that is written has "lost_lines", how many are missing
 /// before it.
@@ -39,19 +42,23 @@ class MetricsLog {
   /// a job resumes from) and an unfinished last line are removed first.
   MetricsLog(const std::filesystem::path& file, std::int64_t last_step, MetricsOrigin origin = {});
 
-  void step(const v1::StepMetrics& metrics, const std::map<std::string, double>& seconds);
-  void validation(const v1::ValidationMetrics& metrics);
+  // Each returns the line.
+  nlohmann::ordered_json step(const v1::StepMetrics& metrics,
+                              const std::map<std::string, double>& seconds);
+  nlohmann::ordered_json validation(const v1::ValidationMetrics& metrics);
   /// Returns the last step with a validation of this job in the file; -1: none.
   std::int64_t last_validation() const { return last_validation_; }
 
  private:
   nlohmann::ordered_json line_of(std::int64_t step) const;
-  void write(nlohmann::ordered_json line);
+  void put_goodput(const v1::Goodput& goodput, nlohmann::ordered_json* line);
+  nlohmann::ordered_json write(nlohmann::ordered_json line);
 
   const MetricsOrigin origin_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::optional<LineFile> file_;  ///< after what it goes on with was put in place
   std::int64_t last_validation_ = -1;
+  std::map<std::string, double> lost_;  ///< seconds by cause, as a line told them last
 };
 
 }  // namespace meshloom::base

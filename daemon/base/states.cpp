@@ -32,7 +32,7 @@ const StateTable& jobs() {
           {JOB_STATE_PREPARING, JOB_STATE_RECOVERING, kDriver, "stop, lost rank, restart"},
           {JOB_STATE_PREPARING, JOB_STATE_FAILED, kDriver, "the ranks cannot make it"},
           {JOB_STATE_RUNNING, JOB_STATE_PAUSING, kClient, "pause, drain"},
-          {JOB_STATE_RUNNING, JOB_STATE_CANCELLING, kClient, "cancel"},
+          {JOB_STATE_RUNNING, JOB_STATE_CANCELLING, kClient, "cancel; training.watch"},
           {JOB_STATE_RUNNING, JOB_STATE_RECOVERING, kDriver, "stop, lost rank, restart"},
           {JOB_STATE_RUNNING, JOB_STATE_SUCCEEDED, kDriver,
            "all steps are done, or its step limit"},

@@ -123,7 +123,8 @@ Client::Client(const std::string& address, std::string name, std::string run_tok
       models_(v1::ModelService::NewStub(channel_)),
       plans_(v1::PlanService::NewStub(channel_)),
       runs_(v1::RunService::NewStub(channel_)),
-      operations_(v1::OperationService::NewStub(channel_)) {}
+      operations_(v1::OperationService::NewStub(channel_)),
+      events_(v1::EventService::NewStub(channel_)) {}
 
 std::string complete_address(const std::string& given) {
   constexpr const char* kDefaultPort = "7420";

@@ -14,6 +14,7 @@
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/data_service.grpc.pb.h"
 #include "v1/evaluate_service.grpc.pb.h"
+#include "v1/event_service.grpc.pb.h"
 #include "v1/generate_service.grpc.pb.h"
 #include "v1/job_service.grpc.pb.h"
 #include "v1/model_service.grpc.pb.h"
@@ -52,6 +53,7 @@ class Client {
   v1::PlanService::Stub& plans() { return *plans_; }
   v1::RunService::Stub& runs() { return *runs_; }
   v1::OperationService::Stub& operations() { return *operations_; }
+  v1::EventService::Stub& events() { return *events_; }
 
   /// Makes a unary call with a deadline. What may do a moment later is tried again, kAttempts times
   /// in all, with growing pauses: UNAVAILABLE, and what gRPC refuses before any handler since all
@@ -131,6 +133,7 @@ class Client {
   std::unique_ptr<v1::PlanService::Stub> plans_;
   std::unique_ptr<v1::RunService::Stub> runs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
+  std::unique_ptr<v1::EventService::Stub> events_;
 };
 
 /// Returns "host:port" for an address as people write it: "http://host:port/", "host" (of port

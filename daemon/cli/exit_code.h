@@ -15,6 +15,7 @@ enum ExitCode : int {
   kUsage = 2,        ///< wrong usage or config
   kUnreachable = 3,  ///< no daemon at the address
   kCancelled = 4,    ///< the job was cancelled
+  kTimedOut = 124,   ///< what was waited for has not come in time
   kInterrupted = 130,
 };
 

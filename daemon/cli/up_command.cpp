@@ -47,6 +47,9 @@ constexpr DaemonOption kDaemonOptions[] = {
      "Hold a job when the daemon has ended in so many attempts in a row before a step was done. "
      "Default 3",
      true},
+    {"--on-event",
+     "Command of a shell that is started for each state that a job comes to (see meshloomd --help)",
+     true},
     {"--mpi-interface", "Interface or subnet for all traffic between ranks", true},
     {"--no-resume", "Hold the jobs that an earlier daemon left unfinished", false},
     {"--tls-cert", "Certificate of the daemon (PEM); with --tls-key calls over TCP are encrypted",

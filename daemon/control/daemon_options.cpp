@@ -107,6 +107,7 @@ v1::DaemonConfig merge(const ConfigFile& file, const DaemonFlags& flags,
   if (flags.mpi_interface) config.set_mpi_interface(*flags.mpi_interface);
   if (flags.world_size) config.set_world_size(*flags.world_size);
   if (flags.threads) config.set_threads(*flags.threads);
+  if (flags.on_event) config.set_on_event(*flags.on_event);
   if (flags.no_resume) config.set_no_resume(true);
   if (flags.insecure) config.set_insecure(true);
   merge_access(flags, config.mutable_access());
@@ -306,6 +307,10 @@ void declare_daemon_options(CLI::App& app, DaemonFlags& flags) {
   app.add_option("--mpi-interface", flags.mpi_interface,
                  "Interface or subnet of a closed network for all traffic between ranks; needed "
                  "over several hosts. none: all ranks are on one host");
+  app.add_option("--on-event", flags.on_event,
+                 "Command of a shell that is started for each state that a job comes to, with the "
+                 "event as JSON on its standard input and MESHLOOM_JOB, MESHLOOM_STATE and "
+                 "MESHLOOM_REASON in its environment");
   app.add_option("--log-level", flags.log_level,
                  "trace, debug, info, warning or error. Default info");
   app.add_flag("--check", flags.check,

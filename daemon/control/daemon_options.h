@@ -20,7 +20,7 @@ namespace meshloom::control {
 /// As given on the command line.
 struct DaemonFlags {
   std::string config;
-  std::optional<std::string> listen, state_dir, log_level, mpi_interface;
+  std::optional<std::string> listen, state_dir, log_level, mpi_interface, on_event;
   std::vector<std::string> data_dirs;
   std::optional<std::string> tls_cert, tls_key, tls_client_ca, tokens, socket;
   std::vector<std::string> roles;

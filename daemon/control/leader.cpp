@@ -11,6 +11,7 @@
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/data_service.h"
 #include "daemon/control/services/evaluate_service.h"
+#include "daemon/control/services/event_service.h"
 #include "daemon/control/services/flight_dump.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
@@ -89,7 +90,9 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
              .waits = queue_,
              .clock = stores_.uploads,
              .uses = stores_.uses}),
-      drain_(stores_.drain, turn_, stores_.jobs, runs_) {
+      drain_(stores_.drain, turn_, stores_.jobs, runs_),
+      hook_(stores_.events,
+            {.command = options.config.on_event(), .spool = stores_.state.root() / "hooks.json"}) {
   ranks_.executor().set_epoch(stores_.ledger->newest_epoch());
   if (world.hosts.memory.size() > 1)
     access_.add_note(fmt::format(
@@ -117,6 +120,7 @@ void Leader::add_services(const World& world) {
       UploadServiceImpl::Options{.silence = seconds(options_.config.uploads().message_seconds())});
   offer<JobServiceImpl>(stores_.jobs, admission_.resolver(), stores_.state,
                         JobServiceImpl::default_watches(), &queue_);
+  offer<EventServiceImpl>(stores_.events);
   offer<DataServiceImpl>(
       admission_.folders(), admission_.tokenization(), stores_.uploads,
       DataServiceImpl::Options{.data_dir = data_dir,
@@ -150,6 +154,8 @@ void Leader::add_services(const World& world) {
           .access_notes = [this] { return access_.notes(); }});
   offer<OperationServiceImpl>(runs_);
   offer<GenerateServiceImpl>(sample_sources);
+  // Stopped behind what jobs come to on the way.
+  services_.add(hook_);
   services_.add(ranks_);
   services_.add(door_);
   // What the ranks work for: it lets go of them before the door is closed.

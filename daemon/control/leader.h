@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "daemon/control/daemon.h"
+#include "daemon/control/hooks/event_hook.h"
 #include "daemon/control/jobs/job_driver.h"
 #include "daemon/control/jobs/local_admission.h"
 #include "daemon/control/jobs/sample_scheduler.h"
@@ -88,6 +89,7 @@ class Leader final : private RankHub::Observer {
   RanksQueue queue_;
   RunManager runs_;
   Drain drain_;
+  EventHook hook_;
   ClientDoor door_;
   bool in_trouble_ = false;
   std::mutex stop_mutex_;

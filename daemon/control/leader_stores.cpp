@@ -13,13 +13,14 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& config,
-                                std::shared_ptr<const Uses> uses) {
+                                std::shared_ptr<const Uses> uses, EventLog& events) {
   return {.jobs_dir = state.jobs(),
           .data_dir = config.data_dir(),
           .follow_timeout = milliseconds(config.resolve_timeout_ms()),
           .uses = std::move(uses),
           .hold_unfinished = config.no_resume(),
-          .most_stalled_attempts = config.max_stalled_attempts()};
+          .most_stalled_attempts = config.max_stalled_attempts(),
+          .events = &events};
 }
 
 ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config,
@@ -62,7 +63,8 @@ LeaderStores::LeaderStores(const v1::DaemonConfig& config)
           .models = [this](const ConfigTest& test) { return models.user_by_config(test); }})),
       models(model_options(state, config, uses), uploads),
       plans(uses),
-      jobs(store_options(state, config, uses)),
+      events(state.events()),
+      jobs(store_options(state, config, uses, events)),
       ledger(open_ledger(state.journal(), {&jobs, &uploads, &models, &runs, &plans, &drain})),
       upkeep(seconds(1), [this] { look_after(uploads); }),
       retention(jobs, kept_jobs(config.retention())) {}

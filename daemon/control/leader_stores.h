@@ -6,6 +6,7 @@
 
 #include "daemon/control/host/ticker.h"
 #include "daemon/control/stores/drain_store.h"
+#include "daemon/control/stores/event_log.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/ledger.h"
 #include "daemon/control/stores/model_store.h"
@@ -41,6 +42,7 @@ struct LeaderStores {
   RunStore runs;
   PlanStore plans;
   DrainStore drain;
+  EventLog events;
   JobStore jobs;
   const std::unique_ptr<Ledger> ledger;  ///< of the stores above
   Ticker upkeep;                         ///< of uploads

@@ -113,6 +113,11 @@ TEST_F(PythonE2e, ThePackageDoesWhatItsTestsSay) {
   shut_down();
 }
 
+TEST_F(PythonE2e, TrackersGetEachStepOnce) {
+  expect_passes("tracking", python("tests/e2e/python/tracking_test.py"));
+  shut_down();
+}
+
 TEST_F(PythonE2e, OtherVersionsOfProtobufAndGrpcDoTheSame) {
   const std::vector<std::string> pythons = other_pythons();
   if (pythons.empty()) {

@@ -90,7 +90,11 @@ class Follow {
   }
 
   void show(const v1::JobEvent& event) {
-    if (event.has_job()) last_ = event.job();
+    if (event.has_job()) {
+      const bool new_state = event.job().state() != last_.state();
+      last_ = event.job();
+      if (new_state && options_.notify) notify();
+    }
     seen_ = true;
     if (options_.json) return print_record(event_record(event));
     // The line about data again, once it says all.
@@ -101,6 +105,12 @@ class Follow {
     }
     progress_.resize(terminal_columns(STDOUT_FILENO));
     put(progress_.show(event, Progress::Clock::now()));
+  }
+
+  /// Standard error is the terminal's also where standard output is a file.
+  void notify() {
+    const bool is_told = base::is_final(last_.state()) || last_.state() == v1::JOB_STATE_HELD;
+    if (is_told && is_terminal(STDERR_FILENO)) fmt::print(stderr, "{}", notice_of(last_));
   }
 
   void show_wait(const v1::RanksWait& wait) {
@@ -131,6 +141,11 @@ class Follow {
 };
 
 }  // namespace
+
+std::string notice_of(const v1::Job& job) {
+  return fmt::format("\a\033]9;meshloom: {} {}\033\\", short_name(job.name()),
+                     state_name(job.state()));
+}
 
 ExitCode follow_job(Client& client, const std::string& job, const FollowOptions& options) {
   return Follow(client, job, options).run();

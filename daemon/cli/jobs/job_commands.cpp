@@ -34,6 +34,7 @@ ExitCode list_jobs(Client& client, const CommandContext& context,
 struct ShowJobOptions {
   std::string job;
   bool verbose = false;
+  bool notify = false;
 };
 
 ExitCode show_job(Client& client, const CommandContext& context, const ShowJobOptions& options) {
@@ -48,7 +49,8 @@ ExitCode show_job(Client& client, const CommandContext& context, const ShowJobOp
 }
 
 ExitCode watch_job(Client& client, const CommandContext& context, const ShowJobOptions& options) {
-  return follow_job(client, options.job, {context.json, {context.colour(), options.verbose}});
+  return follow_job(client, options.job,
+                    {context.json, {context.colour(), options.verbose}, options.notify});
 }
 
 ExitCode cancel_job(Client& client, bool json, const std::string& name) {
@@ -91,8 +93,9 @@ ExitCode delete_job(Client& client, bool json, const std::string& name) {
 }
 
 /// Commands that show a job in full.
-void add_shown(CLI::App& jobs, CommandContext& context, const char* name, const char* text,
-               ExitCode (*action)(Client&, const CommandContext&, const ShowJobOptions&)) {
+std::pair<CLI::App*, std::shared_ptr<ShowJobOptions>> add_shown(
+    CLI::App& jobs, CommandContext& context, const char* name, const char* text,
+    ExitCode (*action)(Client&, const CommandContext&, const ShowJobOptions&)) {
   auto* command = jobs.add_subcommand(name, text);
   auto options = std::make_shared<ShowJobOptions>();
   command->add_option("job", options->job, "The job")->required();
@@ -103,6 +106,7 @@ void add_shown(CLI::App& jobs, CommandContext& context, const char* name, const 
       return action(client, context, *options);
     };
   });
+  return {command, options};
 }
 
 using NamedAction = ExitCode (*)(Client&, bool json, const std::string& name);
@@ -137,9 +141,13 @@ void add_job_commands(CLI::App& app, CommandContext& context) {
     };
   });
   add_shown(*jobs, context, "show", "One job in full", &show_job);
-  for (const char* name : {"watch", "follow"})
-    add_shown(*jobs, context, name,
-              "Follow a job until it ends; the exit code tells how (0, 1 or 4)", &watch_job);
+  for (const char* name : {"watch", "follow"}) {
+    const auto [command, options] =
+        add_shown(*jobs, context, name,
+                  "Follow a job until it ends; the exit code tells how (0, 1 or 4)", &watch_job);
+    command->add_flag("--notify", options->notify,
+                      "Ring the terminal's bell when the job has ended or is held");
+  }
   add_named(*jobs, context, "cancel", "End a job at its next step boundary", &cancel_job);
   add_named(*jobs, context, "release",
             "Let a held job run again, such as one in whose attempts the daemon ended", &release);
@@ -148,6 +156,7 @@ void add_job_commands(CLI::App& app, CommandContext& context) {
             &delete_job);
   add_job_changes(*jobs, context);
   add_job_comparison(*jobs, context);
+  add_job_watching(*jobs, context);
 }
 
 }  // namespace meshloom::cli

@@ -10,11 +10,14 @@
 namespace meshloom::cli {
 
 void add_job_commands(CLI::App& app, CommandContext& context);
+void add_events_command(CLI::App& app, CommandContext& context);
 /// Adds submit and resume, below `job`.
 void add_job_submission(CLI::App& jobs, CommandContext& context);
 /// Adds compare and plot, below `job`.
 void add_job_comparison(CLI::App& jobs, CommandContext& context);
 /// Adds pause, move, edit, label, logs and metrics, below `job`.
 void add_job_changes(CLI::App& jobs, CommandContext& context);
+/// Adds wait and tensorboard, below `job`.
+void add_job_watching(CLI::App& jobs, CommandContext& context);
 
 }  // namespace meshloom::cli

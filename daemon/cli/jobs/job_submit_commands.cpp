@@ -30,6 +30,7 @@ struct MakeOptions {
   std::vector<std::string> labels;
   std::vector<std::string> settings;
   bool follow = false;
+  bool notify = false;
   bool verbose = false;
   bool validate_only = false;
 };
@@ -83,7 +84,7 @@ std::vector<std::string> warnings_of(const v1::SubmitJobResponse& response,
 }
 
 FollowOptions follow_options(const CommandContext& context, const MakeOptions& options) {
-  return {context.json, {context.colour(), options.verbose}};
+  return {context.json, {context.colour(), options.verbose}, options.notify};
 }
 
 void print_dry_run(const v1::SubmitJobResponse& response, const std::string& source) {
@@ -315,10 +316,14 @@ void add_making_options(CLI::App& command, MakeOptions& options) {
                   "FIELD=VALUE over what the job says, such as training.steps=50; may be given "
                   "several times. `meshloom fields` shows all fields")
       ->allow_extra_args(false);
-  command.add_flag("--follow", options.follow,
-                   "Show its progress until it ends; Ctrl-C leaves it running");
+  auto* follow = command.add_flag("--follow", options.follow,
+                                  "Show its progress until it ends; Ctrl-C leaves it running");
   command.add_flag("--verbose,-v", options.verbose,
                    "With --follow: show in the end how the ranks held each parameter");
+  command
+      .add_flag("--notify", options.notify,
+                "With --follow: ring the terminal's bell when the job has ended or is held")
+      ->needs(follow);
   command.add_flag("--dry-run,--validate-only", options.validate_only,
                    "Only let the daemon check it, and show it with every default and what a step "
                    "takes");

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "daemon/base/enum_names.h"
+#include "daemon/base/goodput.h"
 #include "daemon/base/message_printer.h"
 #include "daemon/cli/output/terminal.h"
 
@@ -187,6 +188,10 @@ void print_job(const v1::Job& job, const JobStyle& style) {
     print_line("", fmt::format("{}: loss {}{:.4f} at step {}{}, perplexity {:.2f}", last.set(),
                                first_text(job, last.set()), last.loss(),
                                job.last_validation().step(), bits_text(last), last.perplexity()));
+  // While it trains the last step has what is newer.
+  const v1::Goodput& of_step = job.last_step().goodput();
+  print_line("goodput",
+             base::goodput_text(of_step.until() > job.goodput().until() ? of_step : job.goodput()));
   print_line("stopped", job.stopped_early());
   if (job.failed_saves() > 0)
     print_line("not saved", fmt::format("{} of its checkpoints; the last: {}", job.failed_saves(),

@@ -17,6 +17,7 @@ const char* type_of(const v1::JobEvent& event) {
   if (event.has_step()) return "step";
   if (event.has_validation()) return "validation";
   if (event.has_sample()) return "sample";
+  if (event.has_watch()) return "watch";
   return event.has_tokenizing() ? "tokenizing" : "note";
 }
 

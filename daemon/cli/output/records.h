@@ -12,8 +12,8 @@ namespace meshloom::cli {
 /// Returns "type", "time" (when this client got it), then the message's own fields.
 nlohmann::ordered_json stream_record(const char* type, const google::protobuf::Message& message);
 
-/// Returns the record of an event; its type is job, step, validation, sample, tokenizing or note:
-/// the field that the event has.
+/// Returns the record of an event; its type is job, step, validation, sample, watch, tokenizing or
+/// note: the field that the event has.
 nlohmann::ordered_json event_record(const v1::JobEvent& event);
 
 /// Returns a token with what is told of it. The record that ends a sequence is none: it has neither

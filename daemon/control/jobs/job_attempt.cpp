@@ -24,12 +24,19 @@ namespace meshloom::control {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using Cause = GoodputClock::Cause;
 
 // Longer steps gain nothing from a second one in flight, which a stop would have to wait for.
 constexpr std::chrono::milliseconds kShortStep{50};
 
 constexpr std::chrono::seconds kBetweenProgress{1};  // of tokenizing
-constexpr const char* kMetrics = "metrics.jsonl";
+
+/// Of the job whose checkpoint `config` begins with; empty if it does not begin with a job's.
+std::filesystem::path metrics_before(const v1::RunConfig& config,
+                                     const std::filesystem::path& resume_from) {
+  if (!names_a_job(config.checkpoint().resume_from())) return {};
+  return resume_from.parent_path().parent_path() / "metrics.jsonl";
+}
 
 void write_resolved(const std::filesystem::path& file, const v1::Job& job) {
   v1::JobSpec spec;
@@ -59,9 +66,19 @@ JobAttempt::JobAttempt(JobStore& store, Executor& executor, ConfigResolver& reso
       folder_(std::move(folder)),
       folders_(std::move(folders)),
       devices_(devices),
-      stop_(stop) {}
+      stop_(stop),
+      record_(store, job_, folder_) {}
 
-JobAttempt::~JobAttempt() { delete_run(); }
+JobAttempt::~JobAttempt() {
+  delete_run();
+  try {
+    const bool lost = saved_ < done_ && !ends_at(done_);
+    GoodputClock& clock = record_.clock();
+    store_.set_goodput(id_, lost ? clock.now_without_lost_steps() : clock.now());
+  } catch (const std::exception& error) {
+    spdlog::warn("job {}: where its time went is not known: {}", id_, error.what());
+  }
+}
 
 void JobAttempt::delete_run() noexcept {
   if (!run_exists_) return;
@@ -98,9 +115,16 @@ AttemptEnd JobAttempt::interrupted_end(bool cancelled, bool paused) const {
 AttemptEnd JobAttempt::run() {
   if (!prepare()) return interrupted_end(store_.cancel_requested(id_), !stop_ && !time_is_up());
   try {
-    return train_to_end();
+    const AttemptEnd end = train_to_end();
+    if (end == AttemptEnd::kSucceeded) record_.end(v1::JOB_STATE_SUCCEEDED);
+    if (end == AttemptEnd::kCancelled) record_.end(v1::JOB_STATE_CANCELLED);
+    return end;
   } catch (const Error& error) {
-    if (executor_.fatal() || !ends_at(done_) || error.reason() != kDiskFull) throw;
+    const bool ends_daemon = executor_.fatal() || executor_.stopping();
+    if (executor_.fatal() || !ends_at(done_) || error.reason() != kDiskFull) {
+      if (!ends_daemon) record_.end(v1::JOB_STATE_FAILED, &error);
+      throw;
+    }
     return hold_without_space(error);
   }
 }
@@ -126,8 +150,9 @@ AttemptEnd JobAttempt::train_to_end() {
 }
 
 void JobAttempt::succeed() {
+  const GoodputClock::During during(record_.clock(), Cause::kSave);
   if (const std::int64_t steps = config_.training().steps(); stopped_early_.empty() && end_ < steps)
-    add_note(fmt::format("its step limit ends it at step {} of {}", end_, steps));
+    record_.note(fmt::format("its step limit ends it at step {} of {}", end_, steps));
   const std::string& exported = config_.export_().hf_folder();
   if (!exported.empty()) {
     const auto folder = folder_ / exported;
@@ -136,20 +161,20 @@ void JobAttempt::succeed() {
   }
   const v1::SampleConfig& sample = config_.sample();
   if (JobSamples::any(sample)) {
+    const GoodputClock::During drawing(record_.clock(), Cause::kSample);
     const JobSamples::Drawn drawn =
         job_samples().draw(done_, [this] { return stop_ || store_.cancel_requested(id_); });
     if (!drawn.whole)
-      add_note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
+      record_.note("its sample is short: the daemon was stopped or the job cancelled meanwhile");
     note_cut(drawn);
-    if (sample.interval() > 0 || !sample.prompts().empty())
-      store_.publish_samples(id_, drawn.samples);
+    if (sample.interval() > 0 || !sample.prompts().empty()) record_.samples(drawn.samples);
     store_.update(id_, [&](v1::Job* job) {
       job->set_sample(drawn.samples.front().text());
       job->mutable_samples()->Assign(drawn.samples.begin(), drawn.samples.end());
     });
   }
   if (saved_ < done_)
-    add_note(fmt::format(
+    record_.note(fmt::format(
         "no checkpoint of its last step, {}: run.checkpoint.last is false. Its weights are {}; {}",
         done_, exported.empty() ? "lost" : fmt::format("in the export {} alone", exported),
         saved_ > 0 ? fmt::format("the newest checkpoint is of step {}", saved_)
@@ -164,7 +189,7 @@ void JobAttempt::export_model(const std::filesystem::path& folder) {
   } catch (const Error& error) {
     if (error.reason() != train::kValueOverflows) throw;
     // What was trained is not lost for a dtype that was chosen before.
-    add_note(fmt::format("the export is in float32, not in {}: {}", dtype, error.what()));
+    record_.note(fmt::format("the export is in float32, not in {}: {}", dtype, error.what()));
     run_.export_hf(folder, "float32").get();
   }
 }
@@ -182,13 +207,14 @@ void JobAttempt::go_by(const JobStore::StepOrder& order, std::int64_t step) {
     course_->edit(now);
     spdlog::info("job {}: goes by edited settings from step {} on", id_, step);
     if (train::follow_edit(before, config_, &progress_) && config_.training().has_early_stopping())
-      add_note(
+      record_.note(
           fmt::format("early stopping begins anew: since step {} it counts by other losses", step));
   }
   end_ = end_step(now, order.step_limit);
 }
 
 bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
+  const GoodputClock::During during(record_.clock(), Cause::kTokenize);
   struct Interrupted {};
   Clock::time_point published;
   const auto progress = [&](const std::string& field, std::uint64_t bytes, std::uint64_t total) {
@@ -215,24 +241,24 @@ bool JobAttempt::tokenize(v1::CreateRunCommand* create) {
 
 void JobAttempt::note_choices() {
   const v1::RunConfig& given = job_.spec().run();
-  if (train::dtype_is_auto(given.plan())) add_note(train::dtype_note(config_, devices_));
+  if (train::dtype_is_auto(given.plan())) record_.note(train::dtype_note(config_, devices_));
   const std::int64_t samples = config_.training().micro_batch_size();
   const std::int64_t share = train::rank_share(config_);
   if (!given.training().has_micro_batch_size() && samples > 0 && samples < share)
-    add_note(fmt::format("a rank computes {} of its {} samples at once{}", samples, share,
-                         config_.checkpoint().resume_from().empty()
-                             ? ": all of them would not fit the memory"
-                             : ", to fit the memory or as it did before the checkpoint"));
+    record_.note(fmt::format("a rank computes {} of its {} samples at once{}", samples, share,
+                             config_.checkpoint().resume_from().empty()
+                                 ? ": all of them would not fit the memory"
+                                 : ", to fit the memory or as it did before the checkpoint"));
   for (const auto& [field, summary] : text_)
     if (summary.replaced_documents > 0)
-      add_note(
+      record_.note(
           fmt::format("{}: {} of {} documents {} bytes that are no UTF-8, or halves of surrogate "
                       "pairs: U+FFFD was read for them",
                       field, summary.replaced_documents, summary.documents,
                       summary.replaced_documents == 1 ? "has" : "have"));
   for (const auto& [field, summary] : text_)
     if (summary.skipped_lines > 0)
-      add_note(fmt::format(
+      record_.note(fmt::format(
           "{}: {} left out that {} no text under \"{}\", beside {} documents", field,
           summary.skipped_lines == 1 ? std::string("1 line was")
                                      : fmt::format("{} lines were", summary.skipped_lines),
@@ -246,7 +272,8 @@ double JobAttempt::peak_flops() {
   const std::string note =
       fmt::format("mfu is a share of {:.4g} operations a second of a rank, as measured", measured);
   const auto& notes = job_.notes();
-  if (measured > 0.0 && std::find(notes.begin(), notes.end(), note) == notes.end()) add_note(note);
+  if (measured > 0.0 && std::find(notes.begin(), notes.end(), note) == notes.end())
+    record_.note(note);
   return measured;
 }
 
@@ -285,13 +312,14 @@ bool JobAttempt::prepare() {
                                           to_progress(created.job()),
                                           {created.flops_per_token(), created.flops_per_pair()},
                                           peak_flops()});
-  metrics_ = std::make_unique<base::MetricsLog>(folder_ / kMetrics, done_, metrics_origin());
-  for (const auto& note : created.notes()) add_note(note);
+  record_.begin(done_, ran_seconds(), metrics_before(config_, folders_.resume_from),
+                created.plan());
+  for (const auto& note : created.notes()) record_.note(note);
   const v1::JobData data = job_data(created);
   if (job_.attempt() == 1)
     for (const auto& note : chat_notes(data.chat(), config_.training().seq_len(), "run.data.path"))
-      add_note(note);
-  if (done_ > 0) add_note(fmt::format("goes on from the checkpoint of step {}", done_));
+      record_.note(note);
+  if (done_ > 0) record_.note(fmt::format("goes on from the checkpoint of step {}", done_));
   // What follows the last step goes by the settings of that step, as the counts so far do.
   go_by(store_.begin_step(id_, done_), done_);
   progress_ = created.job().validation();
@@ -306,20 +334,8 @@ bool JobAttempt::prepare() {
   });
   stop_early();
   // One that a stop has interrupted is made up for.
-  validation_missing_ = validates(done_) && metrics_->last_validation() < done_;
+  validation_missing_ = validates(done_) && record_.last_validation() < done_;
   return true;
-}
-
-base::MetricsOrigin JobAttempt::metrics_origin() const {
-  base::MetricsOrigin origin{id_, job_.attempt(), ran_seconds(), {}};
-  if (names_a_job(config_.checkpoint().resume_from()))
-    origin.before = folders_.resume_from.parent_path().parent_path() / kMetrics;
-  return origin;
-}
-
-void JobAttempt::add_note(const std::string& note) {
-  spdlog::info("job {}: {}", id_, note);
-  store_.add_note(id_, note);
 }
 
 bool JobAttempt::validates(std::int64_t step) const {
@@ -352,6 +368,7 @@ bool JobAttempt::may_submit() const {
 }
 
 void JobAttempt::train() {
+  const GoodputClock::During during(record_.clock(), Cause::kProductive);
   while (!ends_at(done_)) {
     while (may_submit()) {
       // Nobody can edit what this step goes by, or whether there is one, from here on.
@@ -383,8 +400,7 @@ void JobAttempt::finish_step() {
       {batch.tokens(), batch.work_tokens(), batch.attention_pairs(), batch.labels(), batch.bytes()},
       output);
   metrics.set_memory_bytes(result.memory_bytes());
-  metrics_->step(metrics, output.phase_seconds);
-  store_.publish_step(id_, metrics);
+  if (record_.step(std::move(metrics), output.phase_seconds)) store_.cancel(id_, {});
   note_busy_host(result);
   if (validates(done_)) evaluate();
   if (saves(done_)) save_step();
@@ -399,10 +415,11 @@ void JobAttempt::note_busy_host(const v1::ApplyGradientsResult& step) {
   const auto notes = store_.get(id_).notes();
   if (std::none_of(notes.begin(), notes.end(),
                    [](const std::string& note) { return note.starts_with(kBusyHost); }))
-    add_note(busy_host_note(*finding));
+    record_.note(busy_host_note(*finding));
 }
 
 void JobAttempt::evaluate() {
+  const GoodputClock::During during(record_.clock(), Cause::kValidation);
   validation_missing_ = true;
   v1::ValidationMetrics metrics;
   metrics.set_step(done_);
@@ -422,8 +439,7 @@ void JobAttempt::evaluate() {
     published.set_set(set.name());
     tell(*of_set, published);
   }
-  metrics_->validation(metrics);
-  store_.publish_validation(id_, metrics);
+  record_.validation(metrics);
   train::count_validation(config_, metrics, &progress_);
   validation_ = std::move(metrics);
   stop_early();
@@ -452,7 +468,7 @@ void JobAttempt::stop_early() {
   const std::string why = fmt::format("{}; it ends at step {} of {}", stopped_early_, done_,
                                       config_.training().steps());
   store_.update(id_, [&](v1::Job* job) { job->set_stopped_early(why); });
-  add_note(why);
+  record_.note(why);
 }
 
 const JobSamples& JobAttempt::job_samples() {
@@ -468,20 +484,21 @@ void JobAttempt::note_cut(const JobSamples::Drawn& drawn) {
       fmt::format("samples are cut: the {} of a job are told in {} bytes at most",
                   drawn.samples.size(), kMostSampleBytes);
   const auto notes = store_.get(id_).notes();
-  if (std::find(notes.begin(), notes.end(), note) == notes.end()) add_note(note);
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) record_.note(note);
 }
 
 void JobAttempt::draw_samples() {
+  const GoodputClock::During during(record_.clock(), Cause::kSample);
   try {
     const JobSamples::Drawn drawn = job_samples().draw(done_, [this] { return interrupted(); });
     if (drawn.whole) {
       note_cut(drawn);
-      store_.publish_samples(id_, drawn.samples);
+      record_.samples(drawn.samples);
     }
   } catch (const Error& error) {
     if (executor_.fatal()) throw;
-    add_note(fmt::format("the samples of step {} could not be drawn, training goes on: {}", done_,
-                         error.what()));
+    record_.note(fmt::format("the samples of step {} could not be drawn, training goes on: {}",
+                             done_, error.what()));
   }
 }
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/metrics_log.h"
+#include "daemon/control/jobs/attempt_record.h"
 #include "daemon/control/jobs/busy_host.h"
 #include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/jobs/job_samples.h"
@@ -95,8 +95,6 @@ class JobAttempt {
   void evaluate();
   /// The loss on a validation set, or run.data's own (empty); nothing on a stop.
   std::optional<std::vector<train::LossSum>> evaluate_set(const std::string& set);
-  base::MetricsOrigin metrics_origin() const;
-  void add_note(const std::string& note);  ///< in the log, too
   /// On a stop: what fails is a note and counted, and false is returned.
   bool save_last();
   /// Between steps: what fails is counted, and noted once in a job. At the end of the job it is
@@ -131,7 +129,7 @@ class JobAttempt {
   const train::WorldDevices& devices_;
   const std::atomic<bool>& stop_;
   std::optional<train::JobCourse> course_;  ///< once the run is made
-  std::unique_ptr<base::MetricsLog> metrics_;
+  AttemptRecord record_;
   std::deque<StepInFlight> in_flight_;
   std::int64_t submitted_ = 0;
   std::int64_t done_ = 0;

@@ -52,12 +52,13 @@ void JobAttempt::count_failed_save(const Error& error) {
 
 void JobAttempt::note_failed_saves() {
   if (failed_saves_ > 1)
-    add_note(fmt::format("saved again at step {}: {} checkpoints before it failed", done_,
-                         failed_saves_));
+    record_.note(fmt::format("saved again at step {}: {} checkpoints before it failed", done_,
+                             failed_saves_));
   failed_saves_ = 0;
 }
 
 v1::WriteStateResult JobAttempt::save() {
+  const GoodputClock::During during(record_.clock(), GoodputClock::Cause::kSave);
   v1::ValidationProgress progress = progress_;
   if (validation_ && validation_->step() == done_)
     train::add_best(config_, *validation_, &progress);
@@ -69,7 +70,8 @@ v1::WriteStateResult JobAttempt::save() {
   // What could not be saved is none of the best.
   progress_ = std::move(progress);
   saved_ = done_;
-  store_.checkpoint_saved(id_, saved_, ran_seconds());
+  record_.clock().saved();
+  store_.checkpoint_saved(id_, saved_, ran_seconds(), record_.clock().now());
   note_failed_saves();
   return result;
 }
@@ -90,8 +92,9 @@ bool JobAttempt::save_last() {
     return false;
   }
   const std::chrono::duration<double> stop = Clock::now() - trained_until_;
-  add_note(fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
-                       done_, save, stop.count() - save));
+  record_.note(
+      fmt::format("saved at step {} in {:.2f} s, begun {:.3f} s after the ranks last trained",
+                  done_, save, stop.count() - save));
   return true;
 }
 

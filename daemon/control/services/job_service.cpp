@@ -66,7 +66,7 @@ void check_spec(const v1::JobSpec& spec) {
         "run.export.hf_folder",
         "\"{}\" is no name for an export, expected [A-Za-z0-9][A-Za-z0-9._-]{{0,62}} and "
         "none that the daemon gives itself: checkpoints, step-N, hf-step-*, *.new, "
-        "resolved.yaml, metrics.jsonl, job.log",
+        "resolved.yaml, metrics.jsonl, tensorboard, job.log",
         hf_folder.substr(0, 80));
 }
 

@@ -32,7 +32,7 @@ constexpr const char* kCheckpoints = "checkpoints";
 /// What there is in a job's folder beside exports.
 bool is_taken(const std::string& name) {
   return name == kCheckpoints || train::step_of_folder_name(name) || name == "metrics.jsonl" ||
-         name == "resolved.yaml" || name == kJobLog;
+         name == "resolved.yaml" || name == "tensorboard" || name == kJobLog;
 }
 
 /// The folder of an export that is there; empty if there is none of this name.

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "daemon/base/states.h"
+#include "daemon/control/stores/event_log.h"
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -183,6 +184,20 @@ std::string JobEntry::log_lines(Ledger::Ticket durable) const {
     if (item.event.has_job()) before = item.event.job().state();
   }
   return lines;
+}
+
+std::vector<std::pair<Ledger::Ticket, std::string>> JobEntry::event_lines(
+    Ledger::Ticket durable) const {
+  std::vector<std::pair<Ledger::Ticket, std::string>> all;
+  v1::JobState before = told().state();
+  for (const Pending& item : pending_) {
+    if (item.ticket > durable) break;
+    const v1::Job& job_then = item.event.has_job() ? item.event.job() : job;
+    if (auto lines = control::event_lines(item.event, before, job_then); !lines.empty())
+      all.emplace_back(item.ticket, std::move(lines));
+    if (item.event.has_job()) before = item.event.job().state();
+  }
+  return all;
 }
 
 bool JobEntry::publish(Ledger::Ticket durable) {

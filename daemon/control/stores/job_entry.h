@@ -91,6 +91,8 @@ class JobEntry {
   void add_event(v1::JobEvent event, Ledger::Ticket ticket);
   /// What the job's log gets from the next publish().
   std::string log_lines(Ledger::Ticket durable) const;
+  /// The same for the log of events, by the records that they wait for.
+  std::vector<std::pair<Ledger::Ticket, std::string>> event_lines(Ledger::Ticket durable) const;
   /// True if something was told.
   bool publish(Ledger::Ticket durable);
   bool behind() const { return !pending_.empty(); }

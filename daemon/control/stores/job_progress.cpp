@@ -214,16 +214,37 @@ void JobProgress::publish_samples(const std::string& id,
   }
 }
 
-void JobProgress::checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds) {
+void JobProgress::checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds,
+                                   const v1::Goodput& goodput) {
   const std::lock_guard lock(mutex_);
   JobEntry& target = jobs_.at(id);
   target.job.set_ran_seconds(ran_seconds);
+  if (goodput.until() > 0) *target.job.mutable_goodput() = goodput;
   if (step > target.job.checkpoint_step()) target.job.set_stalled_attempts(0);
   target.set_checkpoint_step(step);
   save(target);
 }
 
+void JobProgress::set_goodput(const std::string& id, const v1::Goodput& goodput) {
+  const std::lock_guard lock(mutex_);
+  *jobs_.at(id).job.mutable_goodput() = goodput;
+}
+
 void JobProgress::add_note(const std::string& id, const std::string& note) {
+  v1::JobEvent event;
+  event.set_note(note);
+  add_note_event(id, std::move(event));
+}
+
+void JobProgress::publish_watch(const std::string& id, const v1::WatchNotice& notice,
+                                const std::string& note) {
+  v1::JobEvent event;
+  event.set_note(note);
+  *event.mutable_watch() = notice;
+  add_note_event(id, std::move(event));
+}
+
+void JobProgress::add_note_event(const std::string& id, v1::JobEvent event) {
   const Change locked(*this);
   // Nothing may be appended behind the record that deletes the job.
   const std::string name = job_resource(id);
@@ -233,9 +254,7 @@ void JobProgress::add_note(const std::string& id, const std::string& note) {
     return;
   JobEntry& target = jobs_.at(id);
   target.hold_back();
-  auto record = keep_note(target, note);
-  v1::JobEvent event;
-  event.set_note(note);
+  auto record = keep_note(target, event.note());
   add_event(target, std::move(event),
             record ? save_part(target, *std::move(record)) : save(target));
 }

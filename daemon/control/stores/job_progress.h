@@ -38,7 +38,12 @@ class JobProgress : public JobRecords {
   /// Tells the samples of a step, one for each prompt.
   void publish_samples(const std::string& id, const std::vector<v1::DrawnSample>& samples);
   /// A checkpoint of this step is whole. Told from here on, also after a restart.
-  void checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds);
+  void checkpoint_saved(const std::string& id, std::int64_t step, double ran_seconds,
+                        const v1::Goodput& goodput = {});
+  /// Where the job's time has gone, as its attempt has counted it: journaled with what comes next.
+  void set_goodput(const std::string& id, const v1::Goodput& goodput);
+  /// A condition has come to hold, with a note that says so.
+  void publish_watch(const std::string& id, const v1::WatchNotice& notice, const std::string& note);
   void add_note(const std::string& id, const std::string& note);
   bool cancel_requested(const std::string& id) const;
   bool pause_requested(const std::string& id) const;
@@ -56,6 +61,9 @@ class JobProgress : public JobRecords {
 
  protected:
   explicit JobProgress(const Options& options) : JobRecords(options) {}
+
+ private:
+  void add_note_event(const std::string& id, v1::JobEvent event);
 };
 
 }  // namespace meshloom::control

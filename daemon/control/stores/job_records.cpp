@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include "daemon/base/goodput.h"
 #include "daemon/base/states.h"
+#include "daemon/base/timestamp.h"
+#include "daemon/control/stores/goodput_clock.h"
 #include "daemon/control/stores/job_log.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
@@ -17,6 +20,23 @@ void show_limits(JobEntry& target) {
   target.job.mutable_spec()->set_step_limit(config.step_limit);
   target.job.mutable_spec()->set_time_limit_seconds(config.time_limit_seconds);
   target.job.set_steps(end_step(settings_of(config.resolved), config.step_limit));
+}
+
+/// An attempt counts the time itself.
+bool is_of_attempt(v1::JobState state) {
+  return state == v1::JOB_STATE_PREPARING || state == v1::JOB_STATE_RUNNING ||
+         state == v1::JOB_STATE_PAUSING || state == v1::JOB_STATE_CANCELLING;
+}
+
+/// Up to now, in which there was no daemon either.
+void count_before_restart(v1::JobState state, v1::PauseCode pause, v1::Job* job) {
+  const double now = base::now_seconds();
+  v1::Goodput& goodput = *job->mutable_goodput();
+  if (goodput.until() == 0) {  // of a version that did not count
+    const double begin = base::seconds_of_rfc3339(job->create_time()).value_or(now);
+    base::add_lost("unknown", std::max(now - begin, 0.0), &goodput);
+  }
+  count_state(state, pause, now, &goodput);
 }
 
 }  // namespace
@@ -100,7 +120,14 @@ void JobRecords::apply_edit(const v1::StoredJobEdit& record) {
 
 void JobRecords::settle_after_restart() {
   jobs_.settle();
-  for (const auto& [number, item] : std::map(jobs_.unfinished())) settle_entry(*item);
+  std::string events;
+  for (const auto& [number, item] : std::map(jobs_.unfinished())) {
+    const v1::JobState before = item->job.state();
+    count_before_restart(before, item->job.pause_code(), &item->job);
+    settle_entry(*item);
+    if (item->job.state() != before) events += state_line(item->job, before);
+  }
+  if (options_.events) options_.events->append(events);
   jobs_.drop_details(options_.most_detailed);
 }
 
@@ -171,14 +198,29 @@ void JobRecords::snapshot(const Ledger::Visit& append) const {
   }
 }
 
+std::string JobRecords::event_lines_up_to(Ledger::Ticket upto) const {
+  std::multimap<Ledger::Ticket, std::string> by_ticket;
+  for (const Undecided& item : undecided())
+    if (item.ticket <= upto && item.record.has_job())
+      by_ticket.emplace(item.ticket, state_line(item.record.job(), v1::JOB_STATE_UNSPECIFIED));
+  for (const JobEntry* late : behind_)
+    for (auto& [ticket, lines] : late->event_lines(upto)) by_ticket.emplace(ticket, lines);
+  std::string all;
+  for (const auto& [ticket, lines] : by_ticket) all += lines;
+  return all;
+}
+
 void JobRecords::on_durable(Ledger::Ticket upto) {
   // Before they are told, so that who hears of a job's end finds it in the log. Without the mutex:
   // disks are slow, and only this thread tells what must be durable and takes jobs away.
   std::map<std::string, std::string> logs;
+  std::string events;
   {
     const std::lock_guard lock(mutex_);
     for (const JobEntry* late : behind_) logs[late->id()] = late->log_lines(upto);
+    if (options_.events) events = event_lines_up_to(upto);
   }
+  if (options_.events) options_.events->append(events);
   for (const auto& [id, lines] : logs) append_job_log(options_.jobs_dir / id, lines);
   const Change locked(*this);
   take_effect_up_to(upto);
@@ -279,7 +321,11 @@ Ledger::Ticket JobRecords::save(JobEntry& entry, const Request& request) {
 Ledger::Ticket JobRecords::alter(JobEntry& target, const std::function<void()>& apply,
                                  const Request& request) {
   target.hold_back();
+  const v1::JobState before = target.job.state();
+  const v1::PauseCode pause = target.job.pause_code();
   apply();
+  if (target.job.state() != before && !is_of_attempt(before))
+    count_state(before, pause, base::now_seconds(), target.job.mutable_goodput());
   const Ledger::Ticket ticket = save(target, request);
   add_job_event(target, ticket);
   return ticket;

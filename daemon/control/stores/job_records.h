@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/stores/event_log.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/job_table.h"
 #include "daemon/control/stores/journaled_store.h"
@@ -55,6 +56,8 @@ class JobRecords : public JournaledStore {
     /// So many ended jobs are kept with more than a summary.
     std::size_t most_detailed = 1000;
     train::FileSystem* files = &train::posix_file_system();
+    /// Gets what becomes of all jobs, before it is told; null: nobody.
+    EventLog* events = nullptr;
   };
 
   /// The job a repeated request made; nothing for a new request. Throws InvalidArgument
@@ -150,6 +153,8 @@ class JobRecords : public JournaledStore {
   void apply_job(const v1::JournalRecord& record);
   void apply_edit(const v1::StoredJobEdit& record);
   void settle_entry(JobEntry& entry);
+  /// The lines of what is told once this much is durable, in order. With the mutex.
+  std::string event_lines_up_to(Ledger::Ticket upto) const;
   /// A submit, an edit or a removal that was written.
   void take_effect(v1::JournalRecord record) override;
   void take_submitted(v1::JournalRecord record);

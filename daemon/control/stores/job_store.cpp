@@ -26,6 +26,7 @@ v1::Job queued_job(const v1::JobSpec& spec, const v1::RunConfig& resolved, std::
   job.set_state(v1::JOB_STATE_QUEUED);
   job.set_steps(end_step(settings_of(resolved), spec.step_limit()));
   job.set_create_time(base::now_rfc3339());
+  job.mutable_goodput()->set_until(base::now_seconds());
   job.set_revision(revision);
   return job;
 }

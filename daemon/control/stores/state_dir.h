@@ -14,6 +14,7 @@
 namespace meshloom::control {
 
 ///   lock, address, journal
+///   events.jsonl, hooks.json           what became of all jobs (EventLog), what hooks are owed
 ///   logs/rank-N.log, logs/flight-rank-N.txt
 ///   jobs/NAME/{resolved.yaml, metrics.jsonl, checkpoints/step-N, EXPORT}
 ///   blobs/{SHA256, incoming/UPLOAD}, models/NAME/
@@ -48,6 +49,7 @@ class StateDir {
   std::filesystem::path journal() const { return root_ / "journal"; }
   std::filesystem::path jobs() const { return root_ / "jobs"; }
   std::filesystem::path job(const std::string& id) const { return jobs() / id; }
+  std::filesystem::path events() const { return root_ / "events.jsonl"; }
   std::filesystem::path tokens() const { return root_ / "tokens"; }
   std::filesystem::path run(const std::string& id) const { return root_ / "runs" / id; }
   std::filesystem::path checkpoints(const std::string& id) const { return job(id) / "checkpoints"; }

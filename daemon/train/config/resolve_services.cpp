@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMostValidationSets = 16;
 constexpr int kMostPrompts = 16;
+constexpr int kMostWatched = 16;
 
 bool is_set_name(const std::string& name) {
   const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
@@ -73,6 +74,42 @@ void check_validated(const v1::ValidationConfig& validation, const std::string& 
                                      : fmt::format(": {}", fmt::join(names, ", ")));
 }
 
+void resolve_metrics(v1::MetricsConfig& metrics) {
+  base::check_given_positive("run.metrics.interval", metrics.has_interval(), metrics.interval(),
+                             "1, or say tensorboard: false for no event files");
+  if (!metrics.has_tensorboard()) metrics.set_tensorboard(true);
+  if (!metrics.has_interval()) metrics.set_interval(1);
+}
+
+void check_watch(const v1::TrainingConfig& training) {
+  constexpr const char* kWatch = "run.training.watch";
+  if (training.watch_size() > kMostWatched)
+    base::refuse_field(kWatch, "has {} entries, at most {} are allowed", training.watch_size(),
+                       kMostWatched);
+  for (int i = 0; i < training.watch_size(); ++i) {
+    const v1::WatchCondition& watch = training.watch(i);
+    const std::string field = fmt::format("{}[{}]", kWatch, i);
+    const int limits = static_cast<int>(watch.has_loss_above()) +
+                       static_cast<int>(watch.has_grad_norm_above()) +
+                       static_cast<int>(watch.has_tokens_per_second_below());
+    if (limits != 1)
+      base::refuse_field(field,
+                         "has {} limits, expected one of loss_above, grad_norm_above and "
+                         "tokens_per_second_below",
+                         limits);
+    if (watch.has_loss_above())
+      base::check_range(field + ".loss_above", watch.loss_above(), 0.0, 1e30);
+    if (watch.has_grad_norm_above())
+      base::check_range(field + ".grad_norm_above", watch.grad_norm_above(), 0.0, 1e30);
+    if (watch.has_tokens_per_second_below()) {
+      const double share = watch.tokens_per_second_below();
+      if (!(share > 0.0 && share < 1.0))
+        base::refuse_field(field + ".tokens_per_second_below",
+                           "must be above 0 and below 1, a share of the median, got {}", share);
+    }
+  }
+}
+
 void resolve_checkpoint(v1::RunConfig& config, std::vector<std::string>* warnings) {
   v1::CheckpointConfig& checkpoint = *config.mutable_checkpoint();
   base::check_count("run.checkpoint.interval", checkpoint.interval(), 0);
@@ -105,6 +142,8 @@ void resolve_services(v1::RunConfig& config, std::vector<std::string>* warnings)
     base::check_range(field + ".min_delta", stopping.min_delta(), 0.0, 1e30);
     check_validated(config.validation(), field, field, stopping.validation_set());
   }
+  check_watch(config.training());
+  resolve_metrics(*config.mutable_metrics());
   v1::ExportConfig& exported = *config.mutable_export_();
   if (exported.dtype().empty()) exported.set_dtype("float32");
   if (const auto& offered = offered_export_dtypes();

@@ -12,8 +12,8 @@
 
 namespace meshloom::train {
 
-/// Fills in and checks validation, early stopping, checkpoint and export. What may be a mistake is
-/// added to `warnings`, which may be null.
+/// Fills in and checks validation, early stopping, watch, metrics, checkpoint and export. What may
+/// be a mistake is added to `warnings`, which may be null.
 void resolve_services(v1::RunConfig& config, std::vector<std::string>* warnings);
 
 /// Throws if samples are to be drawn while a job trains and there is nothing to begin them with.

@@ -29,6 +29,8 @@ v1::RunConfig resolve_stepped_config(const v1::RunConfig& given, const ConfigPla
   refuse(given.training().global_batch_size() != 0, "run.training.global_batch_size");
   refuse(given.training().has_peak_flops(), "run.training.peak_flops");
   refuse(given.training().has_early_stopping(), "run.training.early_stopping");
+  refuse(!given.training().watch().empty(), "run.training.watch");
+  refuse(given.has_metrics(), "run.metrics");
   v1::RunConfig config = given;
   const nn::ModelConfig model = load_model_config(config.model(), place.data_dir,
                                                   place.model_folder, base::own_disk(), warnings);

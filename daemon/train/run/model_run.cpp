@@ -250,7 +250,11 @@ void ModelRun::refuse(const StepResult& result, const Pending& pending) {
                          : fmt::format("the first bad gradient is that of {}", parameter);
   throw NumericError(
       fmt::format("step {}: loss {}, gradient norm {}; {}", step, result.loss, result.norm, where),
-      "NON_FINITE", {{"step", std::to_string(step)}, {"parameter", parameter}});
+      "NON_FINITE",
+      {{"step", std::to_string(step)},
+       {"parameter", parameter},
+       {"loss", fmt::format("{}", result.loss)},
+       {"grad_norm", fmt::format("{}", result.norm)}});
 }
 
 StepResult ModelRun::optim_step(double lr, double max_norm, double factor) {

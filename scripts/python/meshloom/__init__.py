@@ -19,6 +19,7 @@ from meshloom.generation import Generated, Generation, Piece
 from meshloom.job_events import JobEvent
 from meshloom.jobs import Job
 from meshloom.metrics import Metrics
+from meshloom.metrics_line import MetricsLine
 from meshloom.models import Model, ModelFile
 from meshloom.plans import Plan
 from meshloom.run import TrainingRun
@@ -30,8 +31,8 @@ __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Chart", "Checkpoint", "Client", "Comparison", "DataReference",
     "Datum", "DeadlineExceeded", "Evaluation", "FailedPrecondition", "Future", "Generated", "Generation",
     "GradientsPoisoned", "ImportedFile", "InvalidArgument", "Job", "JobEvent", "LeaseEnded", "LossResult",
-    "MeshloomError", "Metrics", "Model", "ModelFile", "NotFound", "OptimStepResult", "PermissionDenied", "Piece", "Plan",
-    "RequestTooLarge", "ResourceExhausted", "RunClosed", "RunRecovered", "SampleFuture", "SampledSequence",
+    "MeshloomError", "Metrics", "MetricsLine", "Model", "ModelFile", "NotFound", "OptimStepResult",
+    "PermissionDenied", "Piece", "Plan", "RequestTooLarge", "ResourceExhausted", "RunClosed", "RunRecovered", "SampleFuture", "SampledSequence",
     "SampledTokens", "SavedState", "SavedWeights", "SequenceGap", "Tokenizer", "TrainingRun", "Unauthenticated",
     "Unavailable", "Violation", "__version__",
 ]

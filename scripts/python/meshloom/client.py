@@ -23,6 +23,7 @@ from meshloom.job_file import JobSource
 from meshloom.jobs import Job
 from meshloom.lease import LEASE_SECONDS
 from meshloom.messages import fill, refuse
+from meshloom.metrics_line import MetricsLine, read_line
 from meshloom.models import Model, Models, Progress
 from meshloom.plans import Plan
 from meshloom.prompts import Message, Prompt
@@ -166,6 +167,18 @@ class Client:
         if len(made) < 2:
             raise refuse("jobs", f"are {len(made)}, expected two or more to compare")
         return made[0].compare(*made[1:], steps=steps)
+
+    def follow_metrics(self, job: Job | str, *, after: int = 0) -> Iterator[MetricsLine]:
+        """What is measured of a job, step by step and validation by validation, from its first step until it has ended,
+        also over restarts of the daemon. `after`: the revision of a line, behind which it goes on. A line is told once,
+        but for steps that an edit has made other than they were told, which are told again."""
+        name = job.name if isinstance(job, Job) else job
+        request = job_service_pb2.StreamMetricsRequest(name=name, after_revision=after, follow=True)
+        for message in self._connection.stream(self._connection.jobs.StreamMetrics, lambda: request):
+            request.after_revision = message.revision
+            line = read_line(message.line, message.revision)
+            if line is not None:
+                yield line
 
     # --- Weights: evaluated, and drawn from.
 

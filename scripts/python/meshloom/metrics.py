@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from meshloom.hints import did_you_mean
+from meshloom.metrics_line import tell_not_finite
 
 Column = npt.NDArray[Any]
 
@@ -17,7 +18,7 @@ Column = npt.NDArray[Any]
 class Metrics(Mapping[str, Column]):
     """Columns by name, all of one length: `metrics["loss"]`. What a line does not have is NaN. Of a step "step",
     "loss" (mean over its labels), "bits_per_byte", "grad_norm", "lr", "tokens_per_second", "mfu", "tokens",
-    "memory_bytes", "elapsed" and "seconds_..." by phase; of a validation "step", "validation_loss", "perplexity",
+    "memory_bytes", "elapsed", "goodput", "seconds_..." by phase and "lost_seconds_..." by cause; of a validation "step", "validation_loss", "perplexity",
     "validation_bits_per_byte" and those of further sets, as `metrics.validation`. `pandas.DataFrame(dict(metrics))` makes a table."""
 
     def __init__(self, columns: Mapping[str, Column], validation: Metrics | None = None) -> None:
@@ -62,6 +63,7 @@ def read_metrics(lines: Iterator[str]) -> Metrics:
         entry = json.loads(line)
         if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
             continue
+        tell_not_finite(entry)
         validates = any(key.startswith("validation_loss") for key in entry)
         (validations if validates else steps)[entry["step"]] = entry
     return Metrics(_columns(steps), Metrics(_columns(validations)))

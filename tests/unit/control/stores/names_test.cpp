@@ -34,8 +34,8 @@ TEST(Names, CheckpointNamesHoldTwoPlainNames) {
     EXPECT_THROW(parse_checkpoint_name(bad), InvalidArgument) << bad;
   EXPECT_TRUE(is_export_name("hf"));
   for (const char* bad :
-       {"", "checkpoints", "step-3", "metrics.jsonl", "a/b", "..", "resolved.yaml", "job.log",
-        "hf-step-3", "hf-step-x", "resolved.yaml.new"})
+       {"", "checkpoints", "step-3", "metrics.jsonl", "a/b", "..", "resolved.yaml", "tensorboard",
+        "job.log", "hf-step-3", "hf-step-x", "resolved.yaml.new"})
     EXPECT_FALSE(is_export_name(bad)) << bad;
 }
 

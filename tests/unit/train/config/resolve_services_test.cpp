@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "daemon/train/config/resolve.h"
@@ -70,6 +71,42 @@ TEST_F(ResolveServicesTest, ADefaultConfigSaysNothingOfThem) {
   EXPECT_FALSE(resolved.checkpoint().has_last());
   EXPECT_EQ(resolved.checkpoint().keep_best(), 0);
   EXPECT_THAT(resolved.validation().sets(), IsEmpty());
+  EXPECT_TRUE(resolved.metrics().tensorboard());
+  EXPECT_EQ(resolved.metrics().interval(), 1);
+  EXPECT_THAT(resolved.training().watch(), IsEmpty());
+}
+
+TEST_F(ResolveServicesTest, RefusesMetricsAndConditionsThatCannotBe) {
+  EXPECT_THAT(refused([](v1::RunConfig& c) { c.mutable_metrics()->set_interval(0); }),
+              HasSubstr("run.metrics.interval: must be above 0, got 0"));
+  EXPECT_EQ(refused([](v1::RunConfig& c) { c.mutable_metrics()->set_tensorboard(false); }),
+            "accepted");
+  const auto with = [&](const std::function<void(v1::WatchCondition&)>& set) {
+    return refused([&](v1::RunConfig& c) {
+      c.mutable_training()->add_watch()->set_loss_above(5.0);
+      set(*c.mutable_training()->add_watch());
+    });
+  };
+  EXPECT_EQ(with([](auto& watch) { watch.set_loss_above(0.0); }), "accepted");
+  EXPECT_EQ(with([](auto& watch) { watch.set_tokens_per_second_below(0.5); }), "accepted");
+  EXPECT_THAT(with([](auto& watch) { watch.set_cancel(true); }),
+              HasSubstr("run.training.watch[1]: has 0 limits, expected one of loss_above"));
+  EXPECT_THAT(with([](auto& watch) {
+                watch.set_loss_above(1.0);
+                watch.set_grad_norm_above(1.0);
+              }),
+              HasSubstr("run.training.watch[1]: has 2 limits"));
+  EXPECT_THAT(with([](auto& watch) { watch.set_grad_norm_above(-1.0); }),
+              HasSubstr("run.training.watch[1].grad_norm_above: must be in"));
+  EXPECT_THAT(with([](auto& watch) { watch.set_loss_above(NAN); }),
+              HasSubstr("run.training.watch[1].loss_above: must be in"));
+  for (const double share : {0.0, 1.0, -0.5, 2.0})
+    EXPECT_THAT(with([&](auto& watch) { watch.set_tokens_per_second_below(share); }),
+                HasSubstr("run.training.watch[1].tokens_per_second_below: must be above 0"));
+  EXPECT_THAT(refused([](v1::RunConfig& c) {
+                for (int i = 0; i < 17; ++i) c.mutable_training()->add_watch()->set_loss_above(i);
+              }),
+              HasSubstr("run.training.watch: has 17 entries, at most 16"));
 }
 
 TEST_F(ResolveServicesTest, ValidationSetsAreOpenedByName) {

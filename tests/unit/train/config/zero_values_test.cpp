@@ -53,6 +53,8 @@ class ZeroValuesTest : public RunFixture {
       styles.add_styles()->set_style("SequenceParallel");
     } else if (field.starts_with("optimizer.groups")) {
       config->mutable_optimizer()->add_groups()->set_pattern("transformer.wte");
+    } else if (field.starts_with("training.watch")) {
+      config->mutable_training()->add_watch();
     }
   }
   v1::RunConfig job_with(const std::string& field) const {
@@ -127,12 +129,12 @@ TEST_F(ZeroValuesTest, AJobTakesEachOrRefusesItByName) {
       [&](const v1::RunConfig& given, int ranks) {
         return resolve_run_config(given, {.world_size = ranks, .data_dir = folder_.path()});
       });
-  EXPECT_THAT(names, ElementsAre("mesh.cp", "mesh.dp", "mesh.fsdp", "mesh.tp",
+  EXPECT_THAT(names, ElementsAre("mesh.cp", "mesh.dp", "mesh.fsdp", "mesh.tp", "metrics.interval",
                                  "plan.context_parallel.ulysses_degree", "sample.params.max_tokens",
                                  "sample.params.top_p", "training.early_stopping.patience",
                                  "training.global_batch_size", "training.micro_batch_size",
                                  "training.peak_flops", "training.seq_len", "training.steps",
-                                 "validation.steps"));
+                                 "training.watch.tokens_per_second_below", "validation.steps"));
 }
 
 TEST_F(ZeroValuesTest, ARunTakesEachOrRefusesItByName) {
@@ -156,7 +158,8 @@ TEST_F(ZeroValuesTest, ARunTakesEachOrRefusesItByName) {
       own, ElementsAre("mesh.cp", "mesh.dp", "mesh.fsdp", "mesh.tp",
                        "plan.context_parallel.ulysses_degree", "training.early_stopping.min_delta",
                        "training.early_stopping.patience", "training.micro_batch_size",
-                       "training.peak_flops", "training.seq_len"));
+                       "training.peak_flops", "training.seq_len", "training.watch.grad_norm_above",
+                       "training.watch.loss_above", "training.watch.tokens_per_second_below"));
 }
 
 TEST_F(ZeroValuesTest, ARefusalSaysWhatIsMeantWhereTheFieldIsLeftOut) {
