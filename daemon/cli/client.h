@@ -10,6 +10,7 @@
 #include <string>
 
 #include "daemon/cli/exit_code.h"
+#include "v1/access_service.grpc.pb.h"
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/data_service.grpc.pb.h"
 #include "v1/evaluate_service.grpc.pb.h"
@@ -45,6 +46,7 @@ class Client {
   v1::UploadService::Stub& uploads() { return *uploads_; }
   v1::ModelService::Stub& models() { return *models_; }
   v1::PlanService::Stub& plans() { return *plans_; }
+  v1::AccessService::Stub& access() { return *access_; }
   v1::RunService::Stub& runs() { return *runs_; }
   v1::OperationService::Stub& operations() { return *operations_; }
 
@@ -120,6 +122,7 @@ class Client {
   std::unique_ptr<v1::UploadService::Stub> uploads_;
   std::unique_ptr<v1::ModelService::Stub> models_;
   std::unique_ptr<v1::PlanService::Stub> plans_;
+  std::unique_ptr<v1::AccessService::Stub> access_;
   std::unique_ptr<v1::RunService::Stub> runs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
 };

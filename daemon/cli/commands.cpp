@@ -65,6 +65,7 @@ void declare_commands(CLI::App& app, CommandContext& context) {
   add_up_command(app, context);
   add_down_command(app, context);
   add_status_commands(app, context);
+  add_access_commands(app, context);
   add_job_commands(app, context);
   add_run_commands(app, context);
   add_operation_commands(app, context);

@@ -7,6 +7,7 @@
 #include "daemon/control/host/leave_soon.h"
 #include "daemon/control/host/stop_signal.h"
 #include "daemon/control/jobs/sample_sources.h"
+#include "daemon/control/services/access_service.h"
 #include "daemon/control/services/capabilities.h"
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/data_service.h"
@@ -86,8 +87,21 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
              .uploads = stores_.uploads.transients(),
              .waits = queue_,
              .clock = stores_.uploads,
-             .uses = stores_.uses}),
-      drain_(stores_.drain, turn_, stores_.jobs, runs_) {
+             .uses = stores_.uses,
+             .limits = Limits(options.config.limits())}),
+      drain_(stores_.drain, turn_, stores_.jobs, runs_),
+      usage_({.jobs = stores_.jobs,
+              .runs = runs_,
+              .transients = stores_.uploads.transients(),
+              .state = stores_.state,
+              .data_dir = options.config.data_dir(),
+              .limits = Limits(options.config.limits())}),
+      owners_({.jobs = stores_.jobs,
+               .runs = runs_,
+               .uploads = stores_.uploads,
+               .models = &stores_.models,
+               .plans = &stores_.plans}),
+      door_({.owners = &owners_, .audit = &stores_.audit, .usage = &usage_}) {
   ranks_.executor().set_epoch(stores_.ledger->newest_epoch());
   add_services(world);
   door_.open(listen_, connection_capacity(RankHub::most_connections(world.size)));
@@ -139,6 +153,12 @@ void Leader::add_services(const World& world) {
           .lost = LostFolder(stores_.state.root()).list(),
           .queue = queue_});
   offer<OperationServiceImpl>(runs_);
+  offer<AccessServiceImpl>(AccessServiceImpl::World{.jobs = stores_.jobs,
+                                                    .runs = runs_,
+                                                    .models = stores_.models,
+                                                    .plans = stores_.plans,
+                                                    .usage = usage_,
+                                                    .audit = stores_.audit});
   offer<GenerateServiceImpl>(sample_sources);
   services_.add(ranks_);
   services_.add(door_);

@@ -22,6 +22,8 @@
 #include "daemon/control/runs/run_manager.h"
 #include "daemon/control/service_table.h"
 #include "daemon/control/services/client_door.h"
+#include "daemon/control/services/store_owners.h"
+#include "daemon/control/services/usage.h"
 #include "daemon/control/world_hosts.h"
 
 namespace meshloom::control {
@@ -84,6 +86,8 @@ class Leader final : private RankHub::Observer {
   RanksQueue queue_;
   RunManager runs_;
   Drain drain_;
+  Usage usage_;
+  StoreOwners owners_;
   ClientDoor door_;
   bool in_trouble_ = false;
   std::mutex stop_mutex_;

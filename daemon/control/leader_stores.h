@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "daemon/control/access/audit_log.h"
 #include "daemon/control/host/ticker.h"
 #include "daemon/control/stores/drain_store.h"
 #include "daemon/control/stores/job_store.h"
@@ -43,7 +44,8 @@ struct LeaderStores {
   DrainStore drain;
   JobStore jobs;
   const std::unique_ptr<Ledger> ledger;  ///< of the stores above
-  Ticker upkeep;                         ///< of uploads
+  Ticker upkeep;                         ///< of uploads, and of the jobs' turns
+  AuditLog audit;
   Retention retention;
 };
 

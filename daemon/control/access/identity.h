@@ -23,6 +23,20 @@ struct Identity {
   /// Whoever has the daemon's own account, or reaches a daemon that was started with --insecure.
   static Identity admin() { return {"admin", Role::kAdmin}; }
   bool is_admin() const { return role == Role::kAdmin; }
+  /// Whose the objects are that it makes. The admins are one owner, which has no name: whatever one
+  /// of them made is each one's, as is what has no owner.
+  std::string owner() const { return is_admin() ? std::string() : name; }
 };
+
+/// "viewer", "submitter", "admin"; "nobody".
+inline const char* role_name(Role role) {
+  switch (role) {
+    case Role::kNone: return "nobody";
+    case Role::kViewer: return "viewer";
+    case Role::kSubmitter: return "submitter";
+    case Role::kAdmin: return "admin";
+  }
+  return "nobody";
+}
 
 }  // namespace meshloom::control

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/access/limits.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/job_table.h"
 #include "daemon/control/stores/journaled_store.h"
@@ -55,6 +56,7 @@ class JobRecords : public JournaledStore {
     /// So many ended jobs are kept with more than a summary.
     std::size_t most_detailed = 1000;
     train::FileSystem* files = &train::posix_file_system();
+    Limits limits = Limits();  ///< of jobs that have not ended
   };
 
   /// The job a repeated request made; nothing for a new request. Throws InvalidArgument
