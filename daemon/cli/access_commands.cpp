@@ -1,181 +1,123 @@
 // SPDX-License-Identifier: Apache-2.0
-// token, whoami: who clients are to a daemon.
+// share, usage and audit: who may look at what, how much owners have, and who called what.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstdint>
+#include <limits>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "daemon/base/timestamp.h"
 #include "daemon/cli/daemon_commands.h"
-#include "daemon/cli/new_token_file.h"
 #include "daemon/cli/output/output.h"
-#include "daemon/command_line/number_checks.h"
 
 namespace meshloom::cli {
 namespace {
 
-struct TokenOptions {
-  std::string name;
-  std::string role;
-  double valid_days = 0;  ///< 0: until it is revoked
-  std::string out;        ///< empty: standard output
+struct ShareOptions {
+  std::string name, with, role = "viewer";
+  bool take_back = false;
 };
 
-std::string date_of(std::int64_t seconds) {
-  return base::to_rfc3339(std::chrono::system_clock::time_point(std::chrono::seconds(seconds)));
-}
-
-template <typename Request>
-void set_lifetime(double days, Request* request) {
-  constexpr double kDay = 24 * 3600;
-  if (days > 0) request->set_valid_seconds(std::max<std::int64_t>(1, std::llround(days * kDay)));
-}
-
-/// The token goes to a file that is made before the daemon is asked, so that it cannot get lost.
-template <typename Response>
-ExitCode tell_token(const Response& response, NewTokenFile* file, bool json) {
-  if (file) file->write(response.token());
-  if (json) {
-    Response told = response;
-    if (file) told.clear_token();
-    print_json(told);
-    return kOk;
-  }
-  if (!file) fmt::print("{}\n", response.token());
-  fmt::print(stderr, "token of {}, a {}, {}{}\n", response.info().name(), response.info().role(),
-             response.info().expiry_time() == 0 ? "until it is revoked"
-                                                : "until " + date_of(response.info().expiry_time()),
-             file ? "" : "; it is not shown again");
-  return kOk;
-}
-
-std::unique_ptr<NewTokenFile> file_for(const std::string& path) {
-  return path.empty() ? nullptr : std::make_unique<NewTokenFile>(path, "--out");
-}
-
-ExitCode create(Client& client, bool json, const TokenOptions& options) {
-  const std::unique_ptr<NewTokenFile> file = file_for(options.out);
-  v1::CreateTokenRequest request;
+ExitCode share(Client& client, bool json, const ShareOptions& options) {
+  v1::ShareObjectRequest request;
+  request.set_request_id(make_request_id());
   request.set_name(options.name);
+  request.set_with(options.with);
   request.set_role(options.role);
-  set_lifetime(options.valid_days, &request);
-  return tell_token(client.call(client.tokens(), &v1::TokenService::Stub::CreateToken, request),
-                    file.get(), json);
-}
-
-ExitCode rotate(Client& client, bool json, const TokenOptions& options) {
-  const std::unique_ptr<NewTokenFile> file = file_for(options.out);
-  v1::RotateTokenRequest request;
-  request.set_name(options.name);
-  set_lifetime(options.valid_days, &request);
-  return tell_token(client.call(client.tokens(), &v1::TokenService::Stub::RotateToken, request),
-                    file.get(), json);
-}
-
-ExitCode revoke(Client& client, bool json, const std::string& name) {
-  v1::RevokeTokenRequest request;
-  request.set_name(name);
-  const auto response = client.call(client.tokens(), &v1::TokenService::Stub::RevokeToken, request);
-  if (json)
-    print_json(response);
-  else
-    fmt::print("the token of {} is no longer taken\n", name);
+  request.set_take_back(options.take_back);
+  const auto shared = client.call(client.access(), &v1::AccessService::Stub::ShareObject, request);
+  if (json) {
+    print_json(shared);
+    return kOk;
+  }
+  if (shared.shared()) fmt::print("{} is shared with everybody\n", shared.name());
+  for (const std::string& name : shared.shared_with())
+    fmt::print("{} is shared with {}\n", shared.name(), name);
+  if (!shared.shared() && shared.shared_with().empty())
+    fmt::print("{} is shared with nobody\n", shared.name());
   return kOk;
 }
 
-ExitCode list(Client& client, bool json) {
-  const auto response =
-      client.call(client.tokens(), &v1::TokenService::Stub::ListTokens, v1::ListTokensRequest());
+std::string amount_text(const v1::LimitUse& use, std::int64_t amount) {
+  constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+  if (amount == kNoLimit) return "no limit";
+  return use.unit() == "bytes" ? bytes_text(amount) : grouped_digits(amount);
+}
+
+ExitCode usage(Client& client, bool json) {
+  const auto usage =
+      client.call(client.access(), &v1::AccessService::Stub::GetUsage, v1::GetUsageRequest());
   if (json) {
-    print_json(response);
+    print_json(usage);
     return kOk;
   }
-  std::vector<std::vector<std::string>> rows{{"name", "role", "made", "until"}};
-  for (const v1::TokenInfo& token : response.tokens())
-    rows.push_back({token.name(), token.role(), date_of(token.created_time()),
-                    token.expiry_time() == 0
-                        ? "revoked"
-                        : date_of(token.expiry_time()) + (token.expired() ? " (expired)" : "")});
+  std::vector<std::vector<std::string>> rows{{"owner", "limit", "used", "most"}};
+  for (const v1::OwnerUsage& owner : usage.owners())
+    for (const v1::LimitUse& use : owner.uses())
+      rows.push_back({owner_text(owner.owner()), use.limit(), amount_text(use, use.used()),
+                      amount_text(use, use.most())});
+  for (const v1::LimitUse& use : usage.total())
+    rows.push_back(
+        {"(all)", use.limit(), amount_text(use, use.used()), amount_text(use, use.most())});
   print_table(rows);
   return kOk;
 }
 
-ExitCode who_am_i(Client& client, bool json) {
-  const auto response =
-      client.call(client.tokens(), &v1::TokenService::Stub::WhoAmI, v1::WhoAmIRequest());
-  if (json) {
-    print_json(response);
-    return kOk;
-  }
-  if (response.role() == "nobody")
-    fmt::print("{}\n", response.refusal());
-  else
-    fmt::print("{}, {}\n", response.name(), response.role());
-  return response.role() == "nobody" ? kFailed : kOk;
+ExitCode audit(Client& client, const v1::ReadAuditRequest& request) {
+  grpc::ClientContext context;
+  client.introduce(context);
+  const auto reader = client.access().ReadAudit(&context, request);
+  v1::ReadAuditResponse response;
+  while (reader->Read(&response))
+    for (const std::string& line : response.lines()) fmt::print("{}\n", line);
+  if (const grpc::Status status = reader->Finish(); !status.ok()) client.fail(status);
+  return kOk;
 }
 
-/// Leaves `body` as what the command does.
-template <typename Body>
-void on_call(CLI::App* command, CommandContext& context, Body body) {
-  command->callback([&context, body] {
-    context.action = [&context, body](Client& client) { return body(client, context.json); };
+void add_share_command(CLI::App& app, CommandContext& context) {
+  auto* command =
+      app.add_subcommand("share", "Let somebody look at a job or a run, or use a model or a plan");
+  auto options = std::make_shared<ShareOptions>();
+  command->add_option("name", options->name, "jobs/NAME, runs/NAME, models/NAME or plans/DIGITS")
+      ->required();
+  command->add_option("--with", options->with,
+                      "Whom, as `meshloom whoami` names them; left out: everybody, of a model or a "
+                      "plan");
+  command->add_option("--role", options->role, "viewer, which is all that can be given");
+  command->add_flag("--take-back", options->take_back, "Share it no more");
+  command->footer(
+      "Who looks at a job sees its state, metrics and log; no samples and no weights.\n"
+      "Example: meshloom share jobs/my-job --with alice");
+  command->callback([&context, options] {
+    context.action = [&context, options](Client& client) {
+      return share(client, context.json, *options);
+    };
   });
-}
-
-void add_new_token_options(CLI::App* command, const std::shared_ptr<TokenOptions>& options) {
-  command
-      ->add_option("--valid-days", options->valid_days,
-                   "It is taken for so long. Default: until it is revoked")
-      ->check(command_line::positive());
-  command->add_option("--out", options->out,
-                      "A new file for the token, which nobody else may read. Default: it is "
-                      "printed, once");
 }
 
 }  // namespace
 
 void add_access_commands(CLI::App& app, CommandContext& context) {
-  auto* token = app.add_subcommand(
-      "token", "Tokens by which clients on other machines are known, for admins");
-  token->require_subcommand(1);
-
-  auto* create_command = token->add_subcommand("create", "Make a token");
-  const auto made = std::make_shared<TokenOptions>();
-  create_command->add_option("name", made->name, "Whose: [a-z0-9][a-z0-9._@-]{0,62}")->required();
-  create_command->add_option("--role", made->role, "viewer, submitter or admin")
-      ->required()
-      ->check(CLI::IsMember({"viewer", "submitter", "admin"}));
-  add_new_token_options(create_command, made);
-  create_command->footer(
-      "Example: meshloom token create alice --role submitter --valid-days 90 --out alice.token");
-  on_call(create_command, context,
-          [made](Client& client, bool json) { return create(client, json, *made); });
-
-  auto* list_command = token->add_subcommand("list", "Show all tokens, but not the secrets");
-  on_call(list_command, context, [](Client& client, bool json) { return list(client, json); });
-
-  auto* revoke_command = token->add_subcommand("revoke", "Take a token no longer");
-  const auto revoked = std::make_shared<std::string>();
-  revoke_command->add_option("name", *revoked, "Whose")->required();
-  on_call(revoke_command, context,
-          [revoked](Client& client, bool json) { return revoke(client, json, *revoked); });
-
-  auto* rotate_command =
-      token->add_subcommand("rotate", "Make a new token in the place of one, of the same role");
-  const auto rotated = std::make_shared<TokenOptions>();
-  rotate_command->add_option("name", rotated->name, "Whose")->required();
-  add_new_token_options(rotate_command, rotated);
-  on_call(rotate_command, context,
-          [rotated](Client& client, bool json) { return rotate(client, json, *rotated); });
-
-  auto* who_command =
-      app.add_subcommand("whoami", "Who this client is to the daemon, and what its role is");
-  on_call(who_command, context, [](Client& client, bool json) { return who_am_i(client, json); });
+  add_share_command(app, context);
+  app.add_subcommand("usage",
+                     "How much of each limit is taken; of everybody where you are an admin")
+      ->callback([&context] {
+        context.action = [&context](Client& client) { return usage(client, context.json); };
+      });
+  auto* audit_command =
+      app.add_subcommand("audit", "Of an admin: who called what, one JSON value a line");
+  auto request = std::make_shared<v1::ReadAuditRequest>();
+  auto object = std::make_shared<std::string>(), who = std::make_shared<std::string>(),
+       since = std::make_shared<std::string>();
+  audit_command->add_option("--object", *object, "Calls about it alone: jobs/NAME, runs/NAME, ...");
+  audit_command->add_option("--who", *who, "Calls of this one alone");
+  audit_command->add_option("--since", *since, "Calls from then on, such as 2026-01-31T12:00:00Z");
+  audit_command->callback([&context, request, object, who, since] {
+    context.action = [request, object, who, since](Client& client) {
+      request->set_object(*object);
+      request->set_who(*who);
+      request->set_since(*since);
+      return audit(client, *request);
+    };
+  });
 }
 
 }  // namespace meshloom::cli

@@ -122,6 +122,7 @@ Client::Client(const std::string& address, std::string name, std::string run_tok
       uploads_(v1::UploadService::NewStub(channel_)),
       models_(v1::ModelService::NewStub(channel_)),
       plans_(v1::PlanService::NewStub(channel_)),
+      access_(v1::AccessService::NewStub(channel_)),
       runs_(v1::RunService::NewStub(channel_)),
       operations_(v1::OperationService::NewStub(channel_)),
       events_(v1::EventService::NewStub(channel_)) {}

@@ -11,6 +11,7 @@
 
 #include "daemon/cli/credentials.h"
 #include "daemon/cli/exit_code.h"
+#include "v1/access_service.grpc.pb.h"
 #include "v1/checkpoint_service.grpc.pb.h"
 #include "v1/data_service.grpc.pb.h"
 #include "v1/evaluate_service.grpc.pb.h"
@@ -51,6 +52,7 @@ class Client {
   v1::UploadService::Stub& uploads() { return *uploads_; }
   v1::ModelService::Stub& models() { return *models_; }
   v1::PlanService::Stub& plans() { return *plans_; }
+  v1::AccessService::Stub& access() { return *access_; }
   v1::RunService::Stub& runs() { return *runs_; }
   v1::OperationService::Stub& operations() { return *operations_; }
   v1::EventService::Stub& events() { return *events_; }
@@ -131,6 +133,7 @@ class Client {
   std::unique_ptr<v1::UploadService::Stub> uploads_;
   std::unique_ptr<v1::ModelService::Stub> models_;
   std::unique_ptr<v1::PlanService::Stub> plans_;
+  std::unique_ptr<v1::AccessService::Stub> access_;
   std::unique_ptr<v1::RunService::Stub> runs_;
   std::unique_ptr<v1::OperationService::Stub> operations_;
   std::unique_ptr<v1::EventService::Stub> events_;

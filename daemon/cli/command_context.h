@@ -22,6 +22,7 @@ struct CommandContext {
   std::string run_token;
   std::string default_run_token;  ///< for commands that need one and are given none
   bool json = false;
+  bool all = false;              ///< of a list: what belongs to other owners, too
   std::string colours = "auto";  ///< always, never, or auto: on a terminal
   /// Returns whether what goes to standard output is to have colours.
   bool colour() const;

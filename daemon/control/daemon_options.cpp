@@ -13,6 +13,8 @@
 #include "daemon/base/utf8.h"
 #include "daemon/command_line/documentation.h"
 #include "daemon/command_line/usage_error.h"
+#include "daemon/control/access/audit_log.h"
+#include "daemon/control/access/limits.h"
 #include "daemon/control/access/roles.h"
 #include "daemon/control/net/listen_address.h"
 #include "daemon/control/ranks/rank_watch.h"
@@ -125,6 +127,9 @@ v1::DaemonConfig merge(const ConfigFile& file, const DaemonFlags& flags,
   if (!config.has_generation_share()) config.set_generation_share(1.0 / 3.0);
   if (!config.has_token_cache_bytes()) config.set_token_cache_bytes(std::int64_t{64} << 30);
   *config.mutable_uploads() = with_upload_defaults(config.uploads());
+  *config.mutable_limits() = with_limit_defaults(config.limits());
+  if (!config.audit().has_max_bytes())
+    config.mutable_audit()->set_max_bytes(AuditLog::kDefaultBytes);
   return config;
 }
 
@@ -165,6 +170,9 @@ void check_values(const v1::DaemonConfig& config, const DaemonFlags& flags) {
   check(config.retention().max_age_seconds() >= 0,
         "retention.max_age_seconds is {}, expected 0 or more",
         config.retention().max_age_seconds());
+  check(config.audit().max_bytes() >= AuditLog::kLeastBytes,
+        "audit.max_bytes is {}, expected {} or more", config.audit().max_bytes(),
+        AuditLog::kLeastBytes);
   check(config.token_cache_bytes() > 0, "token_cache_bytes is {}, expected more than 0",
         config.token_cache_bytes());
   check(config.generation_share() > 0 && config.generation_share() <= 1,

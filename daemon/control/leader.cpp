@@ -7,6 +7,7 @@
 #include "daemon/control/host/leave_soon.h"
 #include "daemon/control/host/stop_signal.h"
 #include "daemon/control/jobs/sample_sources.h"
+#include "daemon/control/services/access_service.h"
 #include "daemon/control/services/capabilities.h"
 #include "daemon/control/services/checkpoint_service.h"
 #include "daemon/control/services/data_service.h"
@@ -89,10 +90,23 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
              .uploads = stores_.uploads.transients(),
              .waits = queue_,
              .clock = stores_.uploads,
-             .uses = stores_.uses}),
+             .uses = stores_.uses,
+             .limits = Limits(options.config.limits())}),
       drain_(stores_.drain, turn_, stores_.jobs, runs_),
       hook_(stores_.events,
-            {.command = options.config.on_event(), .spool = stores_.state.root() / "hooks.json"}) {
+            {.command = options.config.on_event(), .spool = stores_.state.root() / "hooks.json"}),
+      usage_({.jobs = stores_.jobs,
+              .runs = runs_,
+              .transients = stores_.uploads.transients(),
+              .state = stores_.state,
+              .data_dir = options.config.data_dir(),
+              .limits = Limits(options.config.limits())}),
+      owners_({.jobs = stores_.jobs,
+               .runs = runs_,
+               .uploads = stores_.uploads,
+               .models = &stores_.models,
+               .plans = &stores_.plans}),
+      door_({.owners = &owners_, .audit = &stores_.audit, .usage = &usage_}) {
   ranks_.executor().set_epoch(stores_.ledger->newest_epoch());
   if (world.hosts.memory.size() > 1)
     access_.add_note(fmt::format(
@@ -153,6 +167,12 @@ void Leader::add_services(const World& world) {
           .queue = queue_,
           .access_notes = [this] { return access_.notes(); }});
   offer<OperationServiceImpl>(runs_);
+  offer<AccessServiceImpl>(AccessServiceImpl::World{.jobs = stores_.jobs,
+                                                    .runs = runs_,
+                                                    .models = stores_.models,
+                                                    .plans = stores_.plans,
+                                                    .usage = usage_,
+                                                    .audit = stores_.audit});
   offer<GenerateServiceImpl>(sample_sources);
   // Stopped behind what jobs come to on the way.
   services_.add(hook_);

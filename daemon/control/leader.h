@@ -24,6 +24,8 @@
 #include "daemon/control/service_table.h"
 #include "daemon/control/services/client_access.h"
 #include "daemon/control/services/client_door.h"
+#include "daemon/control/services/store_owners.h"
+#include "daemon/control/services/usage.h"
 #include "daemon/control/world_hosts.h"
 
 namespace meshloom::control {
@@ -90,6 +92,8 @@ class Leader final : private RankHub::Observer {
   RunManager runs_;
   Drain drain_;
   EventHook hook_;
+  Usage usage_;
+  StoreOwners owners_;
   ClientDoor door_;
   bool in_trouble_ = false;
   std::mutex stop_mutex_;

@@ -20,7 +20,8 @@ JobStore::Options store_options(const StateDir& state, const v1::DaemonConfig& c
           .uses = std::move(uses),
           .hold_unfinished = config.no_resume(),
           .most_stalled_attempts = config.max_stalled_attempts(),
-          .events = &events};
+          .events = &events,
+          .limits = Limits(config.limits())};
 }
 
 ModelStore::Options model_options(const StateDir& state, const v1::DaemonConfig& config,
@@ -36,6 +37,14 @@ void look_after(UploadStore& uploads) {
     uploads.upkeep();
   } catch (const std::exception& error) {
     spdlog::warn("uploads are not looked after: {}", error.what());
+  }
+}
+
+void give_turn(JobStore& jobs) {
+  try {
+    jobs.give_turn();
+  } catch (const std::exception& error) {
+    spdlog::warn("no job gives others their turn: {}", error.what());
   }
 }
 
@@ -56,7 +65,7 @@ void LeaderStores::LockLoss::lock_taken(const std::string& who) {
 LeaderStores::LeaderStores(const v1::DaemonConfig& config)
     : lock_loss(config.state_dir()),
       state(config.state_dir(), {.observer = &lock_loss}),
-      uploads({state.root() / "blobs", config.uploads()}),
+      uploads({state.root() / "blobs", config.uploads(), Limits(config.limits())}),
       uses(std::make_shared<const Uses>(Uses::Configs{
           .jobs = [this](const ConfigTest& test) { return jobs.user_by_config(test); },
           .runs = [this](const ConfigTest& test) { return runs.user_by_config(test); },
@@ -66,7 +75,12 @@ LeaderStores::LeaderStores(const v1::DaemonConfig& config)
       events(state.events()),
       jobs(store_options(state, config, uses, events)),
       ledger(open_ledger(state.journal(), {&jobs, &uploads, &models, &runs, &plans, &drain})),
-      upkeep(seconds(1), [this] { look_after(uploads); }),
+      upkeep(seconds(1),
+             [this] {
+               look_after(uploads);
+               give_turn(jobs);
+             }),
+      audit(state.root() / "logs" / "audit.jsonl", config.audit().max_bytes()),
       retention(jobs, kept_jobs(config.retention())) {}
 
 }  // namespace meshloom::control

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "daemon/control/access/audit_log.h"
 #include "daemon/control/host/ticker.h"
 #include "daemon/control/stores/drain_store.h"
 #include "daemon/control/stores/event_log.h"
@@ -45,7 +46,8 @@ struct LeaderStores {
   EventLog events;
   JobStore jobs;
   const std::unique_ptr<Ledger> ledger;  ///< of the stores above
-  Ticker upkeep;                         ///< of uploads
+  Ticker upkeep;                         ///< of uploads, and of the jobs' turns
+  AuditLog audit;
   Retention retention;
 };
 

@@ -24,6 +24,19 @@ ExitCode pause(Client& client, bool json, const std::string& name) {
                      client.call(client.jobs(), &v1::JobService::Stub::PauseJob, request).job());
 }
 
+ExitCode give(Client& client, bool json, const std::string& name, const std::string& owner) {
+  v1::GiveJobRequest request;
+  request.set_request_id(make_request_id());
+  request.set_name(name);
+  request.set_owner(owner);
+  const auto given = client.call(client.access(), &v1::AccessService::Stub::GiveJob, request);
+  if (json)
+    print_json(given);
+  else
+    fmt::print("{} belongs to {}\n", short_name(name), owner_text(given.owner()));
+  return kOk;
+}
+
 struct MoveOptions {
   std::string job, before, after;
   bool first = false;
@@ -167,6 +180,19 @@ void add_job_changes(CLI::App& jobs, CommandContext& context) {
   pause_command->callback([&context, paused] {
     context.action = [&context, paused](Client& client) {
       return pause(client, context.json, *paused);
+    };
+  });
+
+  auto* give_command = jobs.add_subcommand("give", "Of an admin: make a job another owner's");
+  auto given = std::make_shared<std::pair<std::string, std::string>>();
+  give_command->add_option("job", given->first, "The job")->required();
+  give_command
+      ->add_option("owner", given->second,
+                   "Whose it is to be, as `meshloom whoami` names them; \"\": the admins")
+      ->required();
+  give_command->callback([&context, given] {
+    context.action = [&context, given](Client& client) {
+      return give(client, context.json, given->first, given->second);
     };
   });
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/jobs/follow.h"
 #include "daemon/cli/jobs/job_changes.h"
 #include "daemon/cli/jobs/job_commands.h"
@@ -16,6 +17,7 @@ ExitCode list_jobs(Client& client, const CommandContext& context,
                    const std::vector<std::string>& labels) {
   v1::ListJobsRequest request;
   for (const std::string& label : labels) add_label(label, request.mutable_labels());
+  request.set_all(context.all);
   const auto all = client.list(client.jobs(), &v1::JobService::Stub::ListJobs, request);
   if (context.json) {
     print_json(all);
@@ -27,6 +29,11 @@ ExitCode list_jobs(Client& client, const CommandContext& context,
                     fmt::format("{}/{}", job.step(), job.steps()),
                     job.has_last_step() ? fmt::format("{:.4f}", job.last_step().loss()) : "-",
                     labels_text(job.spec().labels()), job.create_time()});
+  if (context.all) {
+    rows[0].push_back("owner");
+    for (int i = 0; i < all.jobs_size(); ++i)
+      rows[static_cast<std::size_t>(i) + 1].push_back(owner_text(all.jobs(i).owner()));
+  }
   print_table(rows);
   return kOk;
 }
@@ -135,6 +142,7 @@ void add_job_commands(CLI::App& app, CommandContext& context) {
   list_command
       ->add_option("--label", *labels, "Only jobs with this KEY=VALUE; several: with all of them")
       ->allow_extra_args(false);
+  add_all_flag(*list_command, context);
   list_command->callback([&context, labels] {
     context.action = [&context, labels](Client& client) {
       return list_jobs(client, context, *labels);

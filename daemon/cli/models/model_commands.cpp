@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/models/model_commands.h"
 #include "daemon/cli/models/model_folder.h"
 #include "daemon/cli/output/output.h"
@@ -23,7 +24,7 @@ struct CreateModelOptions {
   std::string preset;
   std::string config;
   std::string data_folder;  ///< on the daemon's
-  bool validate_only = false;
+  bool validate_only = false, shared = false;
 };
 
 v1::Model create(Client& client, const v1::CreateModelRequest& request) {
@@ -80,6 +81,7 @@ ExitCode make_model(Client& client, bool json, const CreateModelOptions& options
   request.set_request_id(make_request_id());
   request.set_name(options.name);
   request.set_validate_only(options.validate_only);
+  request.set_shared(options.shared);
   std::vector<Transfer> transfers;
   if (!options.preset.empty()) request.set_preset(options.preset);
   if (!options.data_folder.empty()) request.set_data_folder(options.data_folder);
@@ -109,9 +111,11 @@ ExitCode make_model(Client& client, bool json, const CreateModelOptions& options
   return kOk;
 }
 
-ExitCode list_models(Client& client, bool json) {
-  const auto all = client.list(client.models(), &v1::ModelService::Stub::ListModels);
-  if (json) {
+ExitCode list_models(Client& client, const CommandContext& context) {
+  v1::ListModelsRequest request;
+  request.set_all(context.all);
+  const auto all = client.list(client.models(), &v1::ModelService::Stub::ListModels, request);
+  if (context.json) {
     print_json(all);
     return kOk;
   }
@@ -120,6 +124,11 @@ ExitCode list_models(Client& client, bool json) {
     rows.push_back({short_name(item.name()), item.architecture(), std::to_string(item.parameters()),
                     item.has_weights() ? bytes_text(item.size_bytes()) : "none",
                     item.create_time()});
+  if (context.all) {
+    rows[0].push_back("owner");
+    for (int i = 0; i < all.models_size(); ++i)
+      rows[static_cast<std::size_t>(i) + 1].push_back(owner_text(all.models(i).owner()));
+  }
   print_table(rows);
   return kOk;
 }
@@ -166,6 +175,7 @@ void add_create_model(CLI::App& models, CommandContext& context) {
   sources->require_option(1);
   command->add_flag("--validate-only", options->validate_only,
                     "Check it (what is to be sent is sent) and make none");
+  command->add_flag("--shared", options->shared, "Let everybody use it; you alone delete it");
   command->footer(
       "Examples:\n"
       "  meshloom model create my-llama ./Llama-3.2-1B\n"
@@ -185,8 +195,9 @@ void add_model_commands(CLI::App& app, CommandContext& context) {
   models->require_subcommand(1);
   add_create_model(*models, context);
   auto* list_command = models->add_subcommand("list", "All models");
+  add_all_flag(*list_command, context);
   list_command->callback([&context] {
-    context.action = [&context](Client& client) { return list_models(client, context.json); };
+    context.action = [&context](Client& client) { return list_models(client, context); };
   });
   const auto with_name = [&](const char* command, const char* help, auto action) {
     auto* added = models->add_subcommand(command, help);

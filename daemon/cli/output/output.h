@@ -23,6 +23,10 @@ void print_table(const std::vector<std::vector<std::string>>& rows);
 /// Prints "key         value"; nothing where the value is empty.
 void print_line(const char* key, const std::string& value);
 
+/// Returns the name of an owner; "(admins)" of what is the admins'.
+inline std::string owner_text(const std::string& owner) {
+  return owner.empty() ? "(admins)" : owner;
+}
 std::string short_name(const std::string& resource);  ///< "jobs/x", "runs/x" -> "x"
 std::string state_name(v1::JobState state);           ///< "running"
 /// Returns state_name(state), in its colour if `colour` says so.

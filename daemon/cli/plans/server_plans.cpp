@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/cli/plans/server_plans.h"
+#include "daemon/cli/daemon_commands.h"
 
 #include <fmt/format.h>
 
@@ -21,6 +22,7 @@ constexpr std::chrono::minutes kSearchDeadline{5};
 
 struct CreatePlanOptions : PlanOptions {
   bool validate_only = false;
+  bool shared = false;
 };
 
 void print_plan(const v1::Plan& plan) {
@@ -39,6 +41,7 @@ ExitCode create_plan(Client& client, bool json, const CreatePlanOptions& options
   *request.mutable_model() = server_model(options.model);
   *request.mutable_query() = make_query(options);
   request.set_validate_only(options.validate_only);
+  request.set_shared(options.shared);
   const auto response = client.call(client.plans(), &v1::PlanService::Stub::CreatePlan, request);
   if (json) {
     print_json(response);
@@ -49,9 +52,11 @@ ExitCode create_plan(Client& client, bool json, const CreatePlanOptions& options
   return kOk;
 }
 
-ExitCode list_plans(Client& client, bool json) {
-  const auto all = client.list(client.plans(), &v1::PlanService::Stub::ListPlans);
-  if (json) {
+ExitCode list_plans(Client& client, const CommandContext& context) {
+  v1::ListPlansRequest request;
+  request.set_all(context.all);
+  const auto all = client.list(client.plans(), &v1::PlanService::Stub::ListPlans, request);
+  if (context.json) {
     print_json(all);
     return kOk;
   }
@@ -60,6 +65,11 @@ ExitCode list_plans(Client& client, bool json) {
   for (const auto& plan : all.plans())
     rows.push_back({short_name(plan.name()).substr(0, kShown), mesh_text(plan.mesh()),
                     plan_text(plan.plan()), plan.create_time()});
+  if (context.all) {
+    rows[0].push_back("owner");
+    for (int i = 0; i < all.plans_size(); ++i)
+      rows[static_cast<std::size_t>(i) + 1].push_back(owner_text(all.plans(i).owner()));
+  }
   print_table(rows);
   return kOk;
 }
@@ -139,6 +149,8 @@ void add_stored_plans(CLI::App& plan, CommandContext& context) {
   add_work_options(*create_command, *options);
   add_machine_options(*create_command, *options);
   create_command->add_flag("--validate-only", options->validate_only, "Check it and keep none");
+  create_command->add_flag("--shared", options->shared,
+                           "Let everybody use it; you alone delete it");
   create_command->footer(
       "Example: meshloom plan create --model models/my-llama --mesh fsdp=2\n"
       "A job names it as run.plan.name, by its first 8 digits or more.");
@@ -147,8 +159,10 @@ void add_stored_plans(CLI::App& plan, CommandContext& context) {
       return create_plan(client, context.json, *options);
     };
   });
-  plan.add_subcommand("list", "All plans of the daemon")->callback([&context] {
-    context.action = [&context](Client& client) { return list_plans(client, context.json); };
+  auto* list_command = plan.add_subcommand("list", "All plans of the daemon");
+  add_all_flag(*list_command, context);
+  list_command->callback([&context] {
+    context.action = [&context](Client& client) { return list_plans(client, context); };
   });
   const auto with_name = [&](const char* command, const char* help, auto action) {
     auto* added = plan.add_subcommand(command, help);

@@ -8,6 +8,7 @@
 
 #include "daemon/base/message_printer.h"
 #include "daemon/base/states.h"
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/plans/plan_text.h"
 #include "daemon/cli/runs/operation_output.h"
@@ -64,9 +65,11 @@ ExitCode create_run(Client& client, bool json, const CreateRunOptions& options) 
   return kOk;
 }
 
-ExitCode list_runs(Client& client, bool json) {
-  const auto all = client.list(client.runs(), &v1::RunService::Stub::ListRuns);
-  if (json) {
+ExitCode list_runs(Client& client, const CommandContext& context) {
+  v1::ListRunsRequest request;
+  request.set_all(context.all);
+  const auto all = client.list(client.runs(), &v1::RunService::Stub::ListRuns, request);
+  if (context.json) {
     print_json(all);
     return kOk;
   }
@@ -77,6 +80,11 @@ ExitCode list_runs(Client& client, bool json) {
                     std::to_string(run.epoch()), std::to_string(run.step()),
                     std::to_string(run.next_seq()), std::to_string(run.saved_count()),
                     run.create_time()});
+  if (context.all) {
+    rows[0].push_back("owner");
+    for (int i = 0; i < all.runs_size(); ++i)
+      rows[static_cast<std::size_t>(i) + 1].push_back(owner_text(all.runs(i).owner()));
+  }
   print_table(rows);
   return kOk;
 }
@@ -262,8 +270,9 @@ void add_run_commands(CLI::App& app, CommandContext& context) {
   runs->require_subcommand(1);
   add_create_run(*runs, context);
   auto* list_command = runs->add_subcommand("list", "All runs, oldest first");
+  add_all_flag(*list_command, context);
   list_command->callback([&context] {
-    context.action = [&context](Client& client) { return list_runs(client, context.json); };
+    context.action = [&context](Client& client) { return list_runs(client, context); };
   });
   auto* show_command = runs->add_subcommand("show", "One run in full, with its saved states");
   auto name = std::make_shared<std::string>();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "daemon/cli/daemon_commands.h"
 #include "daemon/cli/data/data_import.h"
 #include "daemon/cli/output/output.h"
 #include "daemon/cli/transfers/upload.h"
@@ -165,9 +166,11 @@ ExitCode send_files(Client& client, bool json, SendOptions options) {
   return kOk;
 }
 
-ExitCode list_uploads(Client& client, bool json) {
-  const auto all = client.list(client.uploads(), &v1::UploadService::Stub::ListUploads);
-  if (json) {
+ExitCode list_uploads(Client& client, const CommandContext& context) {
+  v1::ListUploadsRequest request;
+  request.set_all(context.all);
+  const auto all = client.list(client.uploads(), &v1::UploadService::Stub::ListUploads, request);
+  if (context.json) {
     print_json(all);
     return kOk;
   }
@@ -178,6 +181,11 @@ ExitCode list_uploads(Client& client, bool json) {
                     bytes_text(item.committed_bytes()),
                     item.state() == v1::UPLOAD_STATE_COMPLETE ? "complete" : "receiving",
                     item.create_time()});
+  if (context.all) {
+    rows[0].push_back("owner");
+    for (int i = 0; i < all.uploads_size(); ++i)
+      rows[static_cast<std::size_t>(i) + 1].push_back(owner_text(all.uploads(i).owner()));
+  }
   print_table(rows);
   return kOk;
 }
@@ -226,8 +234,9 @@ void add_upload_commands(CLI::App& app, CommandContext& context) {
     };
   });
   auto* list_command = upload->add_subcommand("list", "This client's uploads");
+  add_all_flag(*list_command, context);
   list_command->callback([&context] {
-    context.action = [&context](Client& client) { return list_uploads(client, context.json); };
+    context.action = [&context](Client& client) { return list_uploads(client, context); };
   });
   auto* abort_command =
       upload->add_subcommand("abort", "Forget an upload; models that were made from it stay");

@@ -41,12 +41,18 @@ class Caller {
   /// can be. It tells clients apart and proves nothing. Throws InvalidArgument (CLIENT_INVALID)
   /// unless a given name is [A-Za-z0-9][A-Za-z0-9._-]{0,62}; whoever does not ask does not care.
   std::string name() const;
+  /// Whose uploads and request ids are: of an admin its name(), so that the programs of one user
+  /// keep apart; of others "user:" and the identity's name, which no chosen name can be.
+  std::string holder() const { return identity_.is_admin() ? name() : "user:" + identity_.name; }
   /// The secret of the run that the caller holds; empty if it holds none.
   const std::string& run_token() const { return run_token_; }
   /// Who was proven to call: what permissions and owners go by.
   const Identity& identity() const { return identity_; }
   /// Why nobody was proven, or whoever was has no role, for the text of a refusal; empty otherwise.
   const std::string& refusal() const { return refusal_; }
+  Caller with_identity(Identity identity) const {
+    return {address_, given_name_, run_token_, std::move(identity), refusal_};
+  }
 
  private:
   std::string address_;

@@ -5,6 +5,7 @@
 
 #include "daemon/base/as_error.h"
 #include "daemon/base/utf8.h"
+#include "daemon/control/access/access_error.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -70,6 +71,28 @@ grpc::Status refusal(grpc::StatusCode code, const std::string& message, const st
 
 }  // namespace
 
+const char* code_text(grpc::StatusCode code) {
+  constexpr std::array kNames{"OK",
+                              "CANCELLED",
+                              "UNKNOWN",
+                              "INVALID_ARGUMENT",
+                              "DEADLINE_EXCEEDED",
+                              "NOT_FOUND",
+                              "ALREADY_EXISTS",
+                              "PERMISSION_DENIED",
+                              "RESOURCE_EXHAUSTED",
+                              "FAILED_PRECONDITION",
+                              "ABORTED",
+                              "OUT_OF_RANGE",
+                              "UNIMPLEMENTED",
+                              "INTERNAL",
+                              "UNAVAILABLE",
+                              "DATA_LOSS",
+                              "UNAUTHENTICATED"};
+  const auto number = static_cast<std::size_t>(code);
+  return number < kNames.size() ? kNames[number] : "UNKNOWN";
+}
+
 v1::ErrorDetails to_details(const Error& error) {
   v1::ErrorDetails details;
   details.set_code(code_of(error.kind()));
@@ -89,7 +112,16 @@ v1::ErrorDetails to_details(const Error& error) {
 }
 
 v1::ErrorDetails to_details(const std::exception_ptr& error) {
-  return to_details(base::as_error(error));
+  try {
+    std::rethrow_exception(error);
+  } catch (const AccessError& refused) {
+    v1::ErrorDetails details = to_details(static_cast<const Error&>(refused));
+    details.set_code(refused.is_unauthenticated() ? grpc::StatusCode::UNAUTHENTICATED
+                                                  : grpc::StatusCode::PERMISSION_DENIED);
+    return details;
+  } catch (...) {
+    return to_details(base::as_error(error));
+  }
 }
 
 grpc::Status to_status(const v1::ErrorDetails& details) {

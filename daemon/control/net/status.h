@@ -13,6 +13,9 @@
 
 namespace meshloom::control {
 
+/// "OK", "NOT_FOUND": as gRPC writes it.
+const char* code_text(grpc::StatusCode code);
+
 /// Anything that was thrown; what is not an Error becomes INTERNAL.
 v1::ErrorDetails to_details(const std::exception_ptr& error);
 v1::ErrorDetails to_details(const Error& error);

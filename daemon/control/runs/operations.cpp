@@ -52,14 +52,9 @@ const Operations::Entry& Operations::entry(const std::string& name) const {
 v1::Operation Operations::add(const std::string& run, const std::string& name,
                               const std::string& verb, Progress progress) {
   const std::lock_guard lock(mutex_);
-  make_room();
-  if (bytes_ > most_bytes_)
-    throw ResourceExhausted(
-        fmt::format(
-            "outcomes of {} bytes wait to be fetched, {} are kept at most; fetch those of this run "
-            "(WaitOperation, for large ones ReadResult), or close runs whose outcomes nobody needs",
-            bytes_, most_bytes_),
-        "RESULTS_FULL", {{"bytes", std::to_string(bytes_)}});
+  const std::string owner = runs_[run].owner;
+  make_room(owner);
+  limits_.check(LimitKind::kResultBytes, owner, {owned_[owner], bytes_}, 0);
   Entry& fresh = add_entry(run, name, verb);
   fresh.progress = std::move(progress);
   return fresh.view();
@@ -156,8 +151,10 @@ Operations::Wakes Operations::end(Entry& over, v1::OperationState state,
   over.outcome = std::move(outcome);
   if (!over.outcome.result && !over.outcome.serialised) over.progress.reset();
   over.stop = nullptr;
-  bytes_ += over.outcome.bytes;
   OfRun& of_run = runs_[over.run];
+  const auto bytes = static_cast<std::int64_t>(over.outcome.bytes);
+  bytes_ += bytes;
+  owned_[of_run.owner] += bytes;
   --of_run.open;
   if (of_run.closed) make_spare(over);
   return wakes_of(over);
@@ -168,8 +165,9 @@ void Operations::end_kept(const std::string& name, v1::OperationState state,
   std::unique_lock lock(mutex_);
   const auto found = entries_.find(name);
   if (found == entries_.end() || found->second.has_ended()) return;
+  const std::string owner = runs_[found->second.run].owner;
   const Wakes wakes = end(found->second, state, error, std::move(outcome));
-  make_room();
+  make_room(owner);
   lock.unlock();
   wake_all(wakes);
   forget_woken(name);
@@ -327,8 +325,11 @@ void Operations::close_run(const std::string& run) {
 void Operations::erase(const std::string& name) {
   const auto found = entries_.find(name);
   const Entry& gone = found->second;
-  bytes_ -= gone.outcome.bytes;
-  runs_.at(gone.run).names.erase(gone.number);
+  OfRun& of_run = runs_.at(gone.run);
+  const auto bytes = static_cast<std::int64_t>(gone.outcome.bytes);
+  bytes_ -= bytes;
+  if ((owned_[of_run.owner] -= bytes) == 0) owned_.erase(of_run.owner);
+  of_run.names.erase(gone.number);
   spare_.erase(gone.spare);
   entries_.erase(found);
 }
@@ -345,11 +346,37 @@ void Operations::prune(OfRun& run) {
   }
 }
 
-void Operations::make_room() {
-  for (auto item = spare_.begin(); item != spare_.end() && bytes_ > most_bytes_;) {
+void Operations::make_room(const std::string& owner) {
+  const std::int64_t most = limits_.of_all(LimitKind::kResultBytes);
+  const std::int64_t most_of_owner =
+      owner.empty() ? most : limits_.of_owner(LimitKind::kResultBytes);
+  const auto own = [&] {
+    const auto found = owned_.find(owner);
+    return found == owned_.end() ? 0 : found->second;
+  };
+  for (auto item = spare_.begin();
+       item != spare_.end() && (bytes_ > most || own() > most_of_owner);) {
     const std::string name = (item++)->second;
-    if (entries_.at(name).may_go()) erase(name);
+    const Entry& spare = entries_.at(name);
+    const bool helps = bytes_ > most || runs_.at(spare.run).owner == owner;
+    if (helps && spare.may_go()) erase(name);
   }
+}
+
+Limits Operations::limits_of(std::size_t most_bytes) {
+  v1::LimitConfig limits;
+  limits.set_total_result_bytes(static_cast<std::int64_t>(most_bytes));
+  return Limits(limits);
+}
+
+void Operations::set_owner(const std::string& run, const std::string& owner) {
+  const std::lock_guard lock(mutex_);
+  runs_[run].owner = owner;
+}
+
+std::map<std::string, std::int64_t> Operations::bytes_by_owner() const {
+  const std::lock_guard lock(mutex_);
+  return owned_;
 }
 
 void Operations::forget_run(const std::string& run) {

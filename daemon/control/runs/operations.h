@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/base/states.h"
+#include "daemon/control/access/limits.h"
 #include "daemon/control/host/wakeable.h"
 #include "daemon/control/runs/sample_progress.h"
 #include "v1/run.pb.h"
@@ -36,7 +37,13 @@ class Operations {
   static constexpr std::size_t kInlineBytes = 1 << 20;
 
   /// `most_bytes`: of all outcomes together. No operation is taken while more were not told.
-  explicit Operations(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+  explicit Operations(std::size_t most_bytes) : Operations(limits_of(most_bytes)) {}
+  explicit Operations(const Limits& limits) : limits_(limits) {}
+
+  /// Whose the outcomes of a run are: of one owner only so many are kept as of all, too.
+  void set_owner(const std::string& run, const std::string& owner);
+  /// Bytes of outcomes by owner.
+  std::map<std::string, std::int64_t> bytes_by_owner() const;
 
   using Progress = std::shared_ptr<const SampleProgress>;
   using Result = std::shared_ptr<const v1::VerbResult>;
@@ -137,6 +144,7 @@ class Operations {
     std::map<std::int64_t, std::string> names;  ///< by number
     std::int64_t open = 0;
     bool closed = false;
+    std::string owner;
   };
 
   Entry& entry(const std::string& name);
@@ -157,15 +165,17 @@ class Operations {
   /// Of one that has ended.
   void make_spare(Entry& ended);
   void prune(OfRun& run);
-  void make_room();
+  void make_room(const std::string& owner);
+  static Limits limits_of(std::size_t most_bytes);
   void erase(const std::string& name);
 
-  const std::size_t most_bytes_;
+  const Limits limits_;
   mutable std::mutex mutex_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, OfRun> runs_;
   std::map<std::int64_t, std::string> spare_;  ///< those that may go, the first of them first
-  std::size_t bytes_ = 0;                      ///< of results and errors, as they lie in memory
+  std::map<std::string, std::int64_t> owned_;  ///< of these, by owner
+  std::int64_t bytes_ = 0;                     ///< of results and errors, as they lie in memory
   std::int64_t next_number_ = 1;
 };
 

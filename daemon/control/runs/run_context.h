@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "daemon/control/access/limits.h"
 #include "daemon/control/jobs/config_resolver.h"
 #include "daemon/control/jobs/memory_budget.h"
 #include "daemon/control/jobs/model_folders.h"
@@ -51,6 +52,7 @@ struct RunServices {
   std::shared_ptr<const Uses> uses = std::make_shared<const Uses>();
   /// Bounds what the uploads of verbs in flight take at once, in bytes.
   std::int64_t most_upload_bytes = std::int64_t{1} << 30;
+  Limits limits = Limits();  ///< of runs that have not ended, and of outcomes that are kept
 };
 
 /// The services with what all runs of a daemon share. It outlives the runs.

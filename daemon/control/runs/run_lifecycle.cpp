@@ -8,6 +8,7 @@
 #include "daemon/base/as_error.h"
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/access/sharing.h"
 #include "daemon/control/net/caller.h"
 #include "daemon/control/net/secret.h"
 #include "daemon/control/net/status.h"
@@ -71,6 +72,14 @@ void RunLifecycle::check_token(const std::string& token) const {
                   "metadata \"{}\"",
                   parts_.id, kRunTokenKey),
       "TOKEN_INVALID", {{"run", parts_.id}});
+}
+
+void RunLifecycle::share(const std::string& with, bool take_back) {
+  {
+    const std::lock_guard lock(mutex_);
+    share_with(with, take_back, record_.mutable_run()->mutable_shared_with());
+  }
+  persist();
 }
 
 void RunLifecycle::replace_token(const std::string& digest) {

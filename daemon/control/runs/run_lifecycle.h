@@ -62,6 +62,8 @@ class RunLifecycle final : public SampledRun {
   /// Throws FailedPrecondition (TOKEN_INVALID) unless it is the run's token.
   void check_token(const std::string& token) const;
   void replace_token(const std::string& digest);
+  /// Lets `with` look at the run, or no more.
+  void share(const std::string& with, bool take_back);
   /// Throws Aborted (RUN_RECOVERED) for an earlier epoch.
   void explain_lost(std::int64_t epoch) const;
   // RunSession says what these do.

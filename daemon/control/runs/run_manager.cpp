@@ -21,10 +21,7 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kMostResultBytes = std::size_t{1} << 30;
 constexpr std::size_t kLargestRunSpec = 256 << 10;  // a run is stored and sent whole
-constexpr int kMostOpen = 100;                      // runs that have not ended
-constexpr int kMostOpenOfClient = 75;               // of these
 constexpr std::size_t kMostEnded = 1000;            // runs without saved states that are kept
 constexpr std::int64_t kLongestLease = 24 * 3600;
 constexpr std::int64_t kLongestGap = 3600;
@@ -47,9 +44,16 @@ class WaitingRun final : public RanksTurn::Waiter {
   const RunSession& run_;
 };
 
-/// The one place that says who may `act` on a run without its token.
-void check_is_maker(const RunSession& run, const std::string& client, const char* act) {
-  if (run.client() == client) return;
+/// The one place that says who may `act` on a run without its token: its owner, and an admin; of
+/// the admins' runs the client that made it.
+void check_is_maker(const RunSession& run, const std::string& client, const Identity& by,
+                    const char* act) {
+  const std::string owner = run.ownership().owner;
+  if (!owner.empty() && (by.is_admin() || owner == by.owner())) return;
+  if (owner.empty() && by.is_admin() && run.client() == client) return;
+  if (!by.is_admin())
+    throw NotFound(fmt::format("run \"{}\" does not exist", run.id()), "RUN_NOT_FOUND",
+                   {{"run", run.id()}});
   throw FailedPrecondition(
       fmt::format("run \"{}\" was made by client \"{}\", who alone may {} it; this is client "
                   "\"{}\"",
@@ -75,7 +79,7 @@ void check_spec(const v1::RunSpec& spec) {
 }  // namespace
 
 RunManager::RunManager(const RunServices& services, const WaitingMemory::Bounds& waiting)
-    : operations_(kMostResultBytes), context_{services, operations_, WaitingMemory(waiting)} {
+    : operations_(services.limits), context_{services, operations_, WaitingMemory(waiting)} {
   sweep_run_folders(context_.state, context_.store);
   std::vector<v1::RunRecord> records;
   for (auto& [id, record] : context_.store.all()) records.push_back(std::move(record));
@@ -197,7 +201,8 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   if (const auto first = context_.store.find_request(key)) {
     const SessionPtr session = find(*first);
     // What an earlier daemon has noted of a request does not say whose it was.
-    if (session->client() != client)
+    const std::string owner = session->ownership().owner;
+    if (owner != key.by.owner() || (owner.empty() && session->client() != client))
       throw InvalidArgument(
           fmt::format("request_id {} was used before by another client", key.given_id()),
           "REQUEST_ID_REUSED", {{"request_id", key.given_id()}});
@@ -209,7 +214,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   check_spec(spec);
   if (!spec.state().empty()) context_.store.state(spec.state());
   const Admitted admitted = context_.resolver.admit_run(spec);
-  forget_oldest(client);
+  forget_oldest(client, key.by);
   v1::RunRecord record;
   record.set_token_digest(token_digest(created.token));
   v1::Run& run = *record.mutable_run();
@@ -220,6 +225,7 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   run.mutable_spec()->set_name(id);
   *run.mutable_resolved() = admitted.resolved;
   run.set_client(client);
+  run.set_owner(key.by.owner());
   run.set_epoch(1);
   run.set_next_seq(1);
   run.set_create_time(base::now_rfc3339());
@@ -232,29 +238,27 @@ RunManager::Created RunManager::create(const v1::RunSpec& spec, const RequestKey
   return created;
 }
 
-void RunManager::forget_oldest(const std::string& client) {
+void RunManager::forget_oldest(const std::string& client, const Identity& by) {
   std::vector<Forgotten> forgotten;
   std::vector<std::thread> threads;
   {
     const std::lock_guard lock(mutex_);
-    int open = 0, of_client = 0;
+    std::int64_t open = 0, of_client = 0;
     std::vector<std::int64_t> bare;
     for (auto& [number, item] : items_) {
       if (!item.session->ended()) {
         ++open;
-        of_client += item.session->client() == client ? 1 : 0;
+        const std::string owner = item.session->ownership().owner;
+        const bool own =
+            owner == by.owner() && (!owner.empty() || item.session->client() == client);
+        of_client += own ? 1 : 0;
         continue;
       }
       if (item.thread.joinable()) threads.push_back(std::move(item.thread));
       if (item.session->states().empty()) bare.push_back(number);
     }
-    if (open >= kMostOpen || of_client >= kMostOpenOfClient)
-      throw ResourceExhausted(
-          fmt::format("{} runs are open, {} of them of client \"{}\"; {} may be in all, {} of one "
-                      "client: close some, or wait for the end of their leases",
-                      open, of_client, client, kMostOpen, kMostOpenOfClient),
-          "TOO_MANY_RUNS",
-          {{"open", std::to_string(open)}, {"of_client", std::to_string(of_client)}});
+    // Of the admins, who are one owner, each client is counted by itself.
+    context_.limits.check(LimitKind::kRuns, by.is_admin() ? client : by.owner(), {of_client, open});
     for (std::size_t i = 0; i + kMostEnded < bare.size(); ++i)
       forgotten.push_back(take_out(bare[i]));
   }
@@ -283,19 +287,20 @@ void RunManager::forget(std::vector<Forgotten> runs) {
   }
 }
 
-void RunManager::close_by_force(const std::string& id, const std::string& client) {
+void RunManager::close_by_force(const std::string& id, const std::string& client,
+                                const Identity& by) {
   const SessionPtr session = find(id);
-  check_is_maker(*session, client, "close");
+  check_is_maker(*session, client, by, "close");
   spdlog::info("run {}: client {} closes it by force", id, client);
   session->close(
       FailedPrecondition(fmt::format("client \"{}\" closed it by force, without its token", client),
                          "RUN_CLOSED", {{"run", id}}));
 }
 
-void RunManager::remove(const std::string& id, const std::string& client) {
+void RunManager::remove(const std::string& id, const std::string& client, const Identity& by) {
   const std::lock_guard one(creating_);  // nobody takes its name meanwhile
   const SessionPtr session = find(id);
-  check_is_maker(*session, client, "delete");
+  check_is_maker(*session, client, by, "delete");
   if (!session->ended())
     throw FailedPrecondition(
         fmt::format("run \"{}\" has not ended: close it, or wait for the end of its lease", id),
@@ -309,15 +314,35 @@ void RunManager::remove(const std::string& id, const std::string& client) {
   spdlog::info("run {}: client {} deletes it", id, client);
 }
 
-std::pair<std::vector<v1::Run>, std::int64_t> RunManager::list(std::int64_t position,
-                                                               int size) const {
+std::map<std::string, RunManager::Owned> RunManager::owners() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, Owned> owners;
+  for (const auto& [number, item] : items_)
+    owners[item.session->id()] = {item.session->ownership().owner, !item.session->ended()};
+  return owners;
+}
+
+std::optional<Ownership> RunManager::ownership(const std::string& id) const {
+  SessionPtr session;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end()) return std::nullopt;
+    session = items_.at(found->second).session;
+  }
+  return session->ownership();
+}
+
+std::pair<std::vector<v1::Run>, std::int64_t> RunManager::list(std::int64_t position, int size,
+                                                               const IsShown& is_shown) const {
   std::map<std::int64_t, SessionPtr> sessions;
   {
     const std::lock_guard lock(mutex_);
     const auto most = static_cast<std::size_t>(size) + 1;
     for (auto item = items_.upper_bound(position); item != items_.end() && sessions.size() < most;
          ++item)
-      sessions.emplace(item->first, item->second.session);
+      if (!is_shown || is_shown(item->second.session->ownership()))
+        sessions.emplace(item->first, item->second.session);
   }
   return page_of(sessions, position, size,
                  [](const SessionPtr& session) { return std::optional(session->summary()); });

@@ -50,15 +50,26 @@ class RunManager final : public DaemonService {
   /// Removes a run that has ended with its saved states, weights and operations; its name is free
   /// again. Throws NotFound, and FailedPrecondition for another client's (RUN_OF_ANOTHER) and for
   /// one that has not ended (RUN_NOT_ENDED).
-  void remove(const std::string& id, const std::string& client);
+  void remove(const std::string& id, const std::string& client,
+              const Identity& by = Identity::admin());
   /// Saves a run as where its lease ends, and closes it, without its token. Throws NotFound, and
   /// FailedPrecondition for another client's (RUN_OF_ANOTHER).
-  void close_by_force(const std::string& id, const std::string& client);
+  void close_by_force(const std::string& id, const std::string& client,
+                      const Identity& by = Identity::admin());
   /// Throws NotFound (RUN_NOT_FOUND).
   std::shared_ptr<RunSession> find(const std::string& id) const;
   /// Up to `size` runs after `position` (0 at first), oldest first; the position to go on from, 0
   /// at the end.
-  std::pair<std::vector<v1::Run>, std::int64_t> list(std::int64_t position, int size) const;
+  std::pair<std::vector<v1::Run>, std::int64_t> list(std::int64_t position, int size,
+                                                     const IsShown& is_shown = nullptr) const;
+  /// Nothing if there is no such run.
+  std::optional<Ownership> ownership(const std::string& id) const;
+  struct Owned {
+    std::string owner;
+    bool open = false;  ///< it has not ended
+  };
+  /// Of all runs, by id.
+  std::map<std::string, Owned> owners() const;
 
   Operations& operations() { return operations_; }
   /// The run of an operation that is kept. Throws Aborted (RUN_RECOVERED) for one that was lost
@@ -86,7 +97,7 @@ class RunManager final : public DaemonService {
   void collect_states() const;
   /// Before another run of `client` is made: makes room for it. Throws ResourceExhausted
   /// (TOO_MANY_RUNS).
-  void forget_oldest(const std::string& client);
+  void forget_oldest(const std::string& client, const Identity& by);
   struct Forgotten {
     SessionPtr session;
     std::thread thread;  ///< ends by itself

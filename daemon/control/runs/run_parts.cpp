@@ -16,6 +16,11 @@ std::chrono::seconds lease_of(const v1::RunSpec& spec) {
   return std::chrono::seconds(spec.has_lease_seconds() ? spec.lease_seconds() : 600);
 }
 
+/// By which memory is counted: of the admins, who are one owner, each client by itself.
+std::string holder_of(const v1::Run& run) {
+  return run.owner().empty() ? run.client() : "user:" + run.owner();
+}
+
 }  // namespace
 
 RunParts::RunParts(RunContext& shared, const v1::Run& run)
@@ -26,10 +31,10 @@ RunParts::RunParts(RunContext& shared, const v1::Run& run)
       states(shared.store, shared.state, shared.clock, id),
       weights({shared.budget, shared.store, shared.state, *shared.uses, ranks}, id, run.weights()),
       queue({shared.operations, shared.waiting, shared.uploads, states, shared.most_upload_bytes},
-            {id, client}, run.next_seq(), gap_timeout_of(run.spec())),
+            {id, holder_of(run)}, run.next_seq(), gap_timeout_of(run.spec())),
       samples({shared.operations, shared.waiting, shared.scheduler, shared.tokenization,
                shared.budget, weights},
-              id, client),
+              id, holder_of(run)),
       lease(std::make_shared<RunLease>(lease_of(run.spec()))) {}
 
 }  // namespace meshloom::control

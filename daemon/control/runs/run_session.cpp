@@ -15,6 +15,7 @@ namespace meshloom::control {
 
 RunSession::RunSession(RunContext& context, v1::RunRecord record)
     : parts_(context, record.run()), life_(parts_, std::move(record)) {
+  parts_.context.operations.set_owner(id(), ownership().owner);
   restore_saves();
 }
 

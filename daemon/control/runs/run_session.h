@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "daemon/control/access/ownership.h"
 #include "daemon/control/runs/run_lifecycle.h"
 #include "daemon/control/runs/run_parts.h"
 #include "daemon/control/runs/run_sample.h"
@@ -29,6 +30,9 @@ class RunSession : public std::enable_shared_from_this<RunSession> {
   const std::string& id() const { return parts_.id; }
   /// The name of the client that made it.
   const std::string& client() const { return parts_.client; }
+  Ownership ownership() const { return ownership_of(life_.lock().run()); }
+  /// Lets `with` look at the run, or no more.
+  void share(const std::string& with, bool take_back) { life_.share(with, take_back); }
   /// What GetRun returns.
   v1::Run view() const;
   /// What ListRuns returns of it.

@@ -40,6 +40,14 @@ void add_limits(const v1::DaemonConfig& config, v1::GetCapabilitiesResponse* res
   add("upload_total_uploads", uploads.total_uploads(), "uploads");
   add("upload_idle_seconds", uploads.idle_seconds(), "seconds");
   add("keep_blobs_seconds", uploads.keep_blobs_seconds(), "seconds");
+  const Limits limits(config.limits());
+  for (const LimitRow& row : limit_rows()) {
+    add((std::string("owner_") + row.name).c_str(), limits.of_owner(row.kind), row.unit);
+    add((std::string("total_") + row.name).c_str(), limits.of_all(row.kind), row.unit);
+  }
+  if (limits.max_running_seconds() > 0)
+    add("max_running_seconds", limits.max_running_seconds(), "seconds");
+  add("audit_bytes", config.audit().max_bytes(), "bytes");
   const RunStore::Limits saved;
   add("run_states_bytes", static_cast<std::int64_t>(saved.states), "bytes");
   add("all_run_states_bytes", static_cast<std::int64_t>(saved.all_states), "bytes");

@@ -83,7 +83,8 @@ void CheckpointServiceImpl::stop() {
   for (CallHost* host : {&lists_, &verifications_, &deletions_}) host->stop();
 }
 
-void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
+void CheckpointServiceImpl::fill_page(const Caller& caller,
+                                      const v1::ListCheckpointsRequest& request,
                                       const CallHost::GoOn& go_on,
                                       v1::ListCheckpointsResponse* response) const {
   const std::string scope = "checkpoints of " + request.job();
@@ -92,7 +93,7 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
   PagePlace last;
   std::int64_t position = begin.job_position;
   do {
-    const auto [jobs, next] = job_at(request.job(), position);
+    const auto [jobs, next] = job_at(caller, request.job(), position);
     for (const v1::Job& job : jobs) {
       const std::string id = parse_job_name(job.name());
       go_on();
@@ -119,8 +120,11 @@ void CheckpointServiceImpl::fill_page(const v1::ListCheckpointsRequest& request,
 }
 
 std::pair<std::vector<v1::Job>, std::int64_t> CheckpointServiceImpl::job_at(
-    const std::string& name, std::int64_t position) const {
-  if (name.empty()) return store_.list(position, 1);
+    const Caller& caller, const std::string& name, std::int64_t position) const {
+  // Those that others share are shown without what they have saved.
+  const Identity& who = caller.identity();
+  const IsShown is_own = [&](const Ownership& ownership) { return ownership.owner == who.owner(); };
+  if (name.empty()) return store_.list(position, 1, {}, who.is_admin() ? nullptr : is_own);
   return {{store_.get(parse_job_name(name))}, 0};
 }
 
@@ -129,8 +133,8 @@ std::shared_ptr<UnaryCall> CheckpointServiceImpl::list_checkpoints(
     v1::ListCheckpointsResponse* response) {
   CallHost& host = request.verify() ? verifications_ : lists_;
   return host.call("ListCheckpoints", caller, request,
-                   [&request, response, this](const CallHost::GoOn& go_on) {
-                     fill_page(request, go_on, response);
+                   [caller, &request, response, this](const CallHost::GoOn& go_on) {
+                     fill_page(caller, request, go_on, response);
                    });
 }
 
@@ -147,8 +151,8 @@ std::shared_ptr<Stream<v1::ExportCheckpointResponse>> CheckpointServiceImpl::exp
 }
 
 void CheckpointServiceImpl::remove(const v1::DeleteCheckpointRequest& request,
-                                   const std::string& client) {
-  const RequestKey key = make_request_key("DeleteCheckpoint", request, client);
+                                   const Caller& caller) {
+  const RequestKey key = request_key_of("DeleteCheckpoint", request, caller);
   const CheckpointName name = parse_checkpoint_name(request.name());
   // Which one is the newest is for one deletion at a time to see.
   const std::lock_guard one_at_a_time(deleting_);
@@ -178,7 +182,7 @@ std::shared_ptr<UnaryCall> CheckpointServiceImpl::delete_checkpoint(
     const Caller& caller, const v1::DeleteCheckpointRequest& request) {
   return deletions_.call(
       "DeleteCheckpoint", caller, request,
-      [caller, &request, this](const CallHost::GoOn&) { remove(request, caller.name()); });
+      [caller, &request, this](const CallHost::GoOn&) { remove(request, caller); });
 }
 
 DownloadSources::Source CheckpointServiceImpl::find(const Caller& caller,
@@ -202,23 +206,29 @@ DownloadSources::Source CheckpointServiceImpl::find(const Caller& caller,
 grpc::ServerUnaryReactor* CheckpointServiceImpl::ListCheckpoints(
     grpc::CallbackServerContext* context, const v1::ListCheckpointsRequest* request,
     v1::ListCheckpointsResponse* response) {
-  return serve(list_checkpoints(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return list_checkpoints(caller, *request, response); });
 }
 
 grpc::ServerWriteReactor<v1::ReadCheckpointResponse>* CheckpointServiceImpl::ReadCheckpoint(
     grpc::CallbackServerContext* context, const v1::ReadCheckpointRequest* request) {
-  return serve(*context, read_checkpoint(caller_of(*context), *request));
+  return serve_stream<v1::ReadCheckpointResponse>(
+      gate(), *context, *request,
+      [&](const Caller& caller) { return read_checkpoint(caller, *request); });
 }
 
 grpc::ServerWriteReactor<v1::ExportCheckpointResponse>* CheckpointServiceImpl::ExportCheckpoint(
     grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request) {
-  return serve(*context, export_checkpoint(caller_of(*context), *request));
+  return serve_stream<v1::ExportCheckpointResponse>(
+      gate(), *context, *request,
+      [&](const Caller& caller) { return export_checkpoint(caller, *request); });
 }
 
 grpc::ServerUnaryReactor* CheckpointServiceImpl::DeleteCheckpoint(
     grpc::CallbackServerContext* context, const v1::DeleteCheckpointRequest* request,
-    v1::DeleteCheckpointResponse*) {
-  return serve(delete_checkpoint(caller_of(*context), *request));
+    v1::DeleteCheckpointResponse* response) {
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return delete_checkpoint(caller, *request); });
 }
 
 }  // namespace meshloom::control

@@ -68,15 +68,16 @@ class CheckpointServiceImpl final : public CheckpointServiceBase,
 
  private:
   /// `go_on` is called before each piece of a file that is read; what it throws goes through.
-  void fill_page(const v1::ListCheckpointsRequest& request, const CallHost::GoOn& go_on,
-                 v1::ListCheckpointsResponse* response) const;
+  void fill_page(const Caller& caller, const v1::ListCheckpointsRequest& request,
+                 const CallHost::GoOn& go_on, v1::ListCheckpointsResponse* response) const;
   /// The job of this name, or the one behind a position, as JobStore::list tells it.
-  std::pair<std::vector<v1::Job>, std::int64_t> job_at(const std::string& name,
+  std::pair<std::vector<v1::Job>, std::int64_t> job_at(const Caller& caller,
+                                                       const std::string& name,
                                                        std::int64_t position) const;
 
   /// A download of a run's weights holds the lease of a caller that holds the run.
   Source find(const Caller& caller, const std::string& name) const override;
-  void remove(const v1::DeleteCheckpointRequest& request, const std::string& client);
+  void remove(const v1::DeleteCheckpointRequest& request, const Caller& caller);
 
   JobStore& store_;
   const RunManager& runs_;

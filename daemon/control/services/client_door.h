@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "daemon/control/net/grpc_server.h"
@@ -17,10 +18,14 @@ namespace meshloom::control {
 /// It is stopped before the services that it was given. Those outlive it.
 class ClientDoor final : public DaemonService {
  public:
+  /// By `gate` callers are let in; what it refers to outlives the door.
+  explicit ClientDoor(Gate::Options gate) : gate_(std::move(gate)) {}
+
   /// Lets clients call a service. Call it before open().
   template <typename T>
   requires std::derived_from<T, grpc::Service> && std::derived_from<T, ClientService>
   void add(T& service) {
+    service.set_gate(gate_);
     grpc_services_.push_back(&service);
     services_.push_back(&service);
   }
@@ -34,6 +39,7 @@ class ClientDoor final : public DaemonService {
   void stop() override;
 
  private:
+  const Gate gate_;
   std::vector<grpc::Service*> grpc_services_;
   std::vector<ClientService*> services_;
   std::unique_ptr<GrpcServer> server_;  ///< once it is open

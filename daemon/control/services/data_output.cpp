@@ -10,6 +10,8 @@
 #include "daemon/base/files.h"
 #include "daemon/base/published_file.h"
 #include "daemon/base/utf8.h"
+#include "daemon/control/access/access_error.h"
+#include "daemon/control/stores/names.h"
 #include "daemon/train/files/paths.h"
 #include "kernels/base/error.h"
 
@@ -22,6 +24,17 @@ namespace fs = std::filesystem;
 constexpr std::size_t kLongestFileName = 250;
 
 }  // namespace
+
+std::string own_data_folder(const Identity& who) {
+  if (who.is_admin()) return "";
+  if (!is_folder_name(who.name))
+    throw AccessError::denied(
+        fmt::format("\"{}\" can be no folder below the daemon's --data-dir, so that it has none to "
+                    "write into; expected [A-Za-z0-9][A-Za-z0-9._-]{{0,62}}",
+                    base::shown(who.name)),
+        "NO_DATA_FOLDER", {{"name", who.name}});
+  return who.name;
+}
 
 fs::path DataOutputs::find(const Asked& asked) const {
   const fs::path given(asked.name);
@@ -46,9 +59,20 @@ fs::path DataOutputs::find(const Asked& asked) const {
   const fs::path folder = folder_of(above, asked);
   if (train::is_inside(train::followed(folder), train::followed(state_dir_)))
     base::refuse_field(asked.field, "\"{}\" is in the daemon's state folder", asked.name);
+  check_below(folder, asked);
   if (fs::exists(folder, unknown) && ::access(folder.c_str(), W_OK | X_OK) != 0)
     base::throw_input_error("cannot write into", folder, errno);
   return (folder / name).lexically_normal();
+}
+
+void DataOutputs::check_below(const fs::path& folder, const Asked& asked) const {
+  if (asked.below.empty()) return;
+  for (const fs::path& root : train::data_folders(data_dir_))
+    if (train::is_inside(train::followed(folder), train::followed(root / asked.below))) return;
+  throw AccessError::denied(
+      fmt::format("{}: \"{}\" does not lie below \"{}/\", where you may write", asked.field,
+                  base::shown(asked.name), asked.below),
+      "NOT_OWNER", {{"field", asked.field}, {"folder", asked.below}});
 }
 
 fs::path DataOutputs::folder_of(const fs::path& above, const Asked& asked) const {

@@ -7,9 +7,14 @@
 #include <set>
 #include <string>
 
+#include "daemon/control/access/identity.h"
 #include "daemon/control/host/hold.h"
 
 namespace meshloom::control {
+
+/// Below which folder of the data dir `who` may write: that of its name; empty, which is anywhere,
+/// of an admin. Throws AccessError (NO_DATA_FOLDER) for a name that can be no folder.
+std::string own_data_folder(const Identity& who);
 
 /// All methods may be called from any thread.
 class DataOutputs {
@@ -24,6 +29,8 @@ class DataOutputs {
     std::string name;
     bool overwrite = false;
     bool makes_folders = false;  ///< that are not there, on the way to it
+    /// The folder of the data dir that it must lie below; empty: it may lie anywhere.
+    std::string below = {};
   };
   struct Place {
     std::filesystem::path path;
@@ -44,6 +51,8 @@ class DataOutputs {
 
  private:
   std::filesystem::path find(const Asked& asked) const;
+  /// Throws AccessError (NOT_OWNER) for a file that does not lie in the folder where it must.
+  void check_below(const std::filesystem::path& folder, const Asked& asked) const;
   /// Of a file in `above`: below the data dir, where its last parts may have to be made.
   std::filesystem::path folder_of(const std::filesystem::path& above, const Asked& asked) const;
   static void check(const std::filesystem::path& path, const Asked& asked);

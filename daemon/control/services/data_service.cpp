@@ -59,29 +59,37 @@ std::shared_ptr<UnaryCall> DataServiceImpl::decode_tokens(const Caller& caller,
 
 grpc::ServerWriteReactor<v1::InspectDataResponse>* DataServiceImpl::InspectData(
     grpc::CallbackServerContext* context, const v1::InspectDataRequest* request) {
-  return serve(*context, inspect_data(caller_of(*context), *request));
+  return serve_stream<v1::InspectDataResponse>(
+      gate(), *context, *request,
+      [&](const Caller& caller) { return inspect_data(caller, *request); });
 }
 
 grpc::ServerWriteReactor<v1::TokenizeDataResponse>* DataServiceImpl::TokenizeData(
     grpc::CallbackServerContext* context, const v1::TokenizeDataRequest* request) {
-  return serve(*context, tokenize_data(caller_of(*context), *request));
+  return serve_stream<v1::TokenizeDataResponse>(
+      gate(), *context, *request,
+      [&](const Caller& caller) { return tokenize_data(caller, *request); });
 }
 
 grpc::ServerWriteReactor<v1::ImportUploadResponse>* DataServiceImpl::ImportUpload(
     grpc::CallbackServerContext* context, const v1::ImportUploadRequest* request) {
-  return serve(*context, import_upload(caller_of(*context), *request));
+  return serve_stream<v1::ImportUploadResponse>(
+      gate(), *context, *request,
+      [&](const Caller& caller) { return import_upload(caller, *request); });
 }
 
 grpc::ServerUnaryReactor* DataServiceImpl::EncodeText(grpc::CallbackServerContext* context,
                                                       const v1::EncodeTextRequest* request,
                                                       v1::EncodeTextResponse* response) {
-  return serve(encode_text(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return encode_text(caller, *request, response); });
 }
 
 grpc::ServerUnaryReactor* DataServiceImpl::DecodeTokens(grpc::CallbackServerContext* context,
                                                         const v1::DecodeTokensRequest* request,
                                                         v1::DecodeTokensResponse* response) {
-  return serve(decode_tokens(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return decode_tokens(caller, *request, response); });
 }
 
 }  // namespace meshloom::control

@@ -62,8 +62,9 @@ TokenizeDataStream::Result TokenizeDataStream::make_result() {
 
 v1::TokenFileSummary TokenizeDataStream::write_tokens(DataReading& reading) {
   const v1::DataConfig& data = reading.config.data();
+  const std::string below = own_data_folder(caller().identity());
   const DataOutputs::Place out =
-      world_.outputs.claim({"out", request_.out(), request_.overwrite()});
+      world_.outputs.claim({"out", request_.out(), request_.overwrite(), !below.empty(), below});
   const auto documents = find_documents(request_, reading, world_.data_dir);
   const std::optional<train::ChatSetup> chat = resolve_reading(reading, world_.data_dir);
   std::uint64_t total = 0;

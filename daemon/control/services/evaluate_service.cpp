@@ -24,7 +24,8 @@ std::shared_ptr<Stream<v1::EvaluateResponse>> EvaluateServiceImpl::evaluate(
 
 grpc::ServerWriteReactor<v1::EvaluateResponse>* EvaluateServiceImpl::Evaluate(
     grpc::CallbackServerContext* context, const v1::EvaluateRequest* request) {
-  return serve(*context, evaluate(caller_of(*context), *request));
+  return serve_stream<v1::EvaluateResponse>(
+      gate(), *context, *request, [&](const Caller& caller) { return evaluate(caller, *request); });
 }
 
 }  // namespace meshloom::control

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/event_service.h"
 
+#include <nlohmann/json.hpp>
+
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/grpc_door.h"
+#include "daemon/control/stores/names.h"
 
 namespace meshloom::control {
 namespace {
@@ -10,9 +13,13 @@ namespace {
 /// A revision is the byte behind the line.
 class EventStream final : public Stream<v1::StreamEventsResponse> {
  public:
-  EventStream(StreamHost& host, const Caller& caller, EventLog& log,
+  EventStream(StreamHost& host, const Caller& caller, EventLog& log, const Gate& gate,
               const v1::StreamEventsRequest& request)
-      : Stream(host, caller, "StreamEvents"), log_(log), request_(request) {}
+      : Stream(host, caller, "StreamEvents"),
+        log_(log),
+        gate_(gate),
+        who_(caller.identity()),
+        request_(request) {}
 
  private:
   bool produce() override {
@@ -21,6 +28,7 @@ class EventStream final : public Stream<v1::StreamEventsResponse> {
     const bool closed = log_.closed();
     auto lines = lines_->read();
     for (LineReader::Line& line : lines) {
+      if (!is_shown(line.text)) continue;
       v1::StreamEventsResponse response;
       response.set_line(std::move(line.text));
       response.set_revision(line.end);
@@ -43,7 +51,16 @@ class EventStream final : public Stream<v1::StreamEventsResponse> {
     lines_ = std::move(lines);
   }
 
+  /// Submitters hear of the jobs that they may look at.
+  bool is_shown(const std::string& line) const {
+    if (who_.is_admin()) return true;
+    const auto event = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    return event.is_object() && gate_.may_see(who_, job_resource(event.value("job", "")));
+  }
+
   EventLog& log_;
+  const Gate& gate_;
+  const Identity who_;
   const v1::StreamEventsRequest request_;
   std::unique_ptr<LineReader> lines_;  ///< null: not begun
   Subscription subscription_;
@@ -56,12 +73,14 @@ EventServiceImpl::EventServiceImpl(EventLog& log, const StreamHost::Options& str
 
 std::shared_ptr<Stream<v1::StreamEventsResponse>> EventServiceImpl::stream_events(
     const Caller& caller, const v1::StreamEventsRequest& request) {
-  return std::make_shared<EventStream>(streams_, caller, log_, request);
+  return std::make_shared<EventStream>(streams_, caller, log_, gate(), request);
 }
 
 grpc::ServerWriteReactor<v1::StreamEventsResponse>* EventServiceImpl::StreamEvents(
     grpc::CallbackServerContext* context, const v1::StreamEventsRequest* request) {
-  return serve(*context, stream_events(caller_of(*context), *request));
+  return serve_stream<v1::StreamEventsResponse>(
+      gate(), *context, *request,
+      [&](const Caller& caller) { return stream_events(caller, *request); });
 }
 
 }  // namespace meshloom::control

@@ -19,7 +19,8 @@ std::shared_ptr<Stream<v1::GenerateResponse>> GenerateServiceImpl::generate(
 
 grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateServiceImpl::Generate(
     grpc::CallbackServerContext* context, const v1::GenerateRequest* request) {
-  return serve(*context, generate(caller_of(*context), *request));
+  return serve_stream<v1::GenerateResponse>(
+      gate(), *context, *request, [&](const Caller& caller) { return generate(caller, *request); });
 }
 
 }  // namespace meshloom::control

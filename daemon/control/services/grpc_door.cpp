@@ -7,9 +7,10 @@ namespace {
 /// Lives until gRPC is done with the call, or longer if others hold the call.
 class GrpcCall final : public grpc::ServerUnaryReactor, public UnaryDoor {
  public:
-  explicit GrpcCall(std::shared_ptr<UnaryCall> call) : call_(std::move(call)) {}
+  GrpcCall(std::shared_ptr<UnaryCall> call, Visit visit)
+      : call_(std::move(call)), visit_(std::move(visit)) {}
 
-  void end(const grpc::Status& status) override { Finish(status); }
+  void end(const grpc::Status& status) override { Finish(visit_.end(status)); }
 
  private:
   void OnCancel() override { call_->cancel(); }
@@ -19,13 +20,14 @@ class GrpcCall final : public grpc::ServerUnaryReactor, public UnaryDoor {
   }
 
   std::shared_ptr<UnaryCall> call_;  ///< which has this; until gRPC is done with the call
+  Visit visit_;
 };
 
 }  // namespace
 
-grpc::ServerUnaryReactor* serve(std::shared_ptr<UnaryCall> call) {
+grpc::ServerUnaryReactor* serve_call(std::shared_ptr<UnaryCall> call, Visit visit) {
   UnaryCall& begun = *call;
-  const auto door = std::make_shared<GrpcCall>(std::move(call));
+  const auto door = std::make_shared<GrpcCall>(std::move(call), std::move(visit));
   begun.begin(door);
   return door.get();
 }

@@ -8,6 +8,7 @@
 #include "daemon/base/files.h"
 #include "daemon/base/published_file.h"
 #include "daemon/base/sha256.h"
+#include "daemon/control/services/gate.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/log.h"
 
@@ -64,7 +65,8 @@ void ImportStream::copy(const UploadStore::OpenContent& content, const fs::path&
 }
 
 fs::path ImportStream::import_once(const UploadStore::OpenContent& content, const RequestKey& key) {
-  const DataOutputs::Asked whatever_is_there{"path", request_.path(), true, true};
+  const DataOutputs::Asked whatever_is_there{"path", request_.path(), true, true,
+                                             own_data_folder(caller().identity())};
   if (uploads_.is_noted(key)) return world_.outputs.look(whatever_is_there);
   const auto place = world_.outputs.claim(whatever_is_there);
   // The first call of a repeat may have ended before the path was given to this one.
@@ -78,14 +80,14 @@ fs::path ImportStream::import_once(const UploadStore::OpenContent& content, cons
 }
 
 ImportStream::Result ImportStream::make_result() {
-  const std::string client = caller().name();
-  const RequestKey key = make_request_key("ImportUpload", request_, client);
+  const RequestKey key = request_key_of("ImportUpload", request_, caller());
   v1::ImportedFile imported;
   if (request_.validate_only()) {
     imported.set_path(world_.outputs.name_for_jobs(world_.outputs.look(asked())));
     return imported;
   }
-  const auto content = uploads_.open_content(client, parse_upload_name(request_.upload()));
+  const auto content =
+      uploads_.open_content(caller().holder(), parse_upload_name(request_.upload()));
   imported.set_path(world_.outputs.name_for_jobs(import_once(content, key)));
   imported.set_bytes(content.upload.size_bytes());
   imported.set_sha256(content.upload.sha256());

@@ -17,7 +17,10 @@ class ImportStream final : public DataStream<v1::ImportUploadResponse> {
 
  private:
   Result make_result() override;
-  DataOutputs::Asked asked() const { return {"path", request_.path(), request_.overwrite(), true}; }
+  DataOutputs::Asked asked() const {
+    return {"path", request_.path(), request_.overwrite(), true,
+            own_data_folder(caller().identity())};
+  }
   /// Returns where the file is; of a repeat, where the first call has made it.
   std::filesystem::path import_once(const UploadStore::OpenContent& content, const RequestKey& key);
   void copy(const UploadStore::OpenContent& content, const std::filesystem::path& path);

@@ -8,6 +8,7 @@
 #include "daemon/base/states.h"
 #include "daemon/control/jobs/token_channel.h"
 #include "daemon/control/net/status.h"
+#include "daemon/control/services/job_view.h"
 #include "daemon/control/services/line_streams.h"
 #include "daemon/control/services/watch_stream.h"
 #include "daemon/control/stores/checkpoint_files.h"
@@ -94,12 +95,12 @@ JobServiceImpl::JobServiceImpl(JobStore& store, ConfigResolver& resolver, const 
     : store_(store), resolver_(resolver), state_(state), watches_(watches), queue_(queue) {}
 
 v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request,
-                                             const std::string& client) {
+                                             const Caller& caller) {
   // A dry run has the key of what it tries out: after the submission with its id it is a repeat,
   // too.
   v1::SubmitJobRequest submission = request;
   submission.clear_validate_only();
-  const RequestKey key = make_request_key("SubmitJob", submission, client);
+  const RequestKey key = request_key_of("SubmitJob", submission, caller);
   v1::SubmitJobResponse response;
   v1::Job& job = *response.mutable_job();
   if (const auto first = store_.find_request(key)) {
@@ -114,7 +115,7 @@ v1::SubmitJobResponse JobServiceImpl::submit(const v1::SubmitJobRequest& request
     job = store_.submit(request.spec(), admitted.resolved, key);
     return response;
   }
-  store_.check_submission(request.spec());
+  store_.check_submission(request.spec(), caller.identity());
   *job.mutable_spec() = request.spec();
   *job.mutable_resolved() = admitted.resolved;
   job.set_steps(end_step(settings_of(admitted.resolved), request.spec().step_limit()));
@@ -129,7 +130,7 @@ std::shared_ptr<UnaryCall> JobServiceImpl::submit_job(const Caller& caller,
                                                       v1::SubmitJobResponse* response) {
   return submissions_.call("SubmitJob", caller, request,
                            [caller, &request, response, this](const CallHost::GoOn&) {
-                             *response = submit(request, caller.name());
+                             *response = submit(request, caller);
                            });
 }
 
@@ -141,14 +142,16 @@ std::shared_ptr<UnaryCall> JobServiceImpl::read_config(const Caller& caller,
       [&request, response](const CallHost::GoOn&) { *response = read_job_text(request); });
 }
 
-v1::GetJobResponse JobServiceImpl::get_job(const v1::GetJobRequest& request) {
+v1::GetJobResponse JobServiceImpl::get_job(const Caller& caller, const v1::GetJobRequest& request) {
   v1::GetJobResponse response;
   *response.mutable_job() = store_.get(parse_job_name(request.name()));
   if (queue_ != nullptr) queue_->tell(response.mutable_job());
+  hide_from(caller.identity(), response.mutable_job());
   return response;
 }
 
-v1::ListJobsResponse JobServiceImpl::list_jobs(const v1::ListJobsRequest& request) {
+v1::ListJobsResponse JobServiceImpl::list_jobs(const Caller& caller,
+                                               const v1::ListJobsRequest& request) {
   v1::ListJobsResponse response;
   constexpr int kMostJobs = 500;  // of a few KiB each: a page stays below the message limit
   // A token is of the same list with the same filter.
@@ -156,8 +159,12 @@ v1::ListJobsResponse JobServiceImpl::list_jobs(const v1::ListJobsRequest& reques
   const std::map<std::string, std::string> sorted(request.labels().begin(), request.labels().end());
   for (const auto& [key, value] : sorted) scope += fmt::format(";{}={}", key, value);
   const auto position = parse_page_token(scope, request.page_token());
-  auto [jobs, next] = store_.list(position, page_size_of(request, kMostJobs), request.labels());
-  for (auto& job : jobs) *response.add_jobs() = std::move(job);
+  auto [jobs, next] = store_.list(position, page_size_of(request, kMostJobs), request.labels(),
+                                  shown_to(caller.identity(), request.all(), true));
+  for (auto& job : jobs) {
+    hide_from(caller.identity(), &job);
+    *response.add_jobs() = std::move(job);
+  }
   if (next > 0) response.set_next_page_token(make_page_token(scope, next));
   return response;
 }
@@ -170,7 +177,7 @@ std::shared_ptr<Stream<v1::WatchJobResponse>> JobServiceImpl::watch_job(
 v1::CancelJobResponse JobServiceImpl::cancel_job(const Caller& caller,
                                                  const v1::CancelJobRequest& request) {
   v1::CancelJobResponse response;
-  const RequestKey key = make_request_key("CancelJob", request, caller.name());
+  const RequestKey key = request_key_of("CancelJob", request, caller);
   *response.mutable_job() = store_.cancel(parse_job_name(request.name()), key);
   spdlog::info("job {}: a client cancels it", parse_job_name(request.name()));
   return response;
@@ -179,7 +186,7 @@ v1::CancelJobResponse JobServiceImpl::cancel_job(const Caller& caller,
 v1::ReleaseJobResponse JobServiceImpl::release_job(const Caller& caller,
                                                    const v1::ReleaseJobRequest& request) {
   v1::ReleaseJobResponse response;
-  const RequestKey key = make_request_key("ReleaseJob", request, caller.name());
+  const RequestKey key = request_key_of("ReleaseJob", request, caller);
   *response.mutable_job() = store_.release(parse_job_name(request.name()), key);
   spdlog::info("job {}: a client releases it", parse_job_name(request.name()));
   return response;
@@ -189,7 +196,7 @@ std::shared_ptr<UnaryCall> JobServiceImpl::delete_job(const Caller& caller,
                                                       const v1::DeleteJobRequest& request) {
   return deletions_.call(
       "DeleteJob", caller, request, [caller, &request, this](const CallHost::GoOn&) {
-        const RequestKey key = make_request_key("DeleteJob", request, caller.name());
+        const RequestKey key = request_key_of("DeleteJob", request, caller);
         store_.remove(parse_job_name(request.name()), key);
         spdlog::info("job {}: a client deletes it", parse_job_name(request.name()));
       });
@@ -198,7 +205,7 @@ std::shared_ptr<UnaryCall> JobServiceImpl::delete_job(const Caller& caller,
 v1::PauseJobResponse JobServiceImpl::pause_job(const Caller& caller,
                                                const v1::PauseJobRequest& request) {
   v1::PauseJobResponse response;
-  const RequestKey key = make_request_key("PauseJob", request, caller.name());
+  const RequestKey key = request_key_of("PauseJob", request, caller);
   const std::string id = parse_job_name(request.name());
   *response.mutable_job() = store_.pause(id, v1::PAUSE_CODE_CLIENT, key);
   spdlog::info("job {}: a client pauses it", id);
@@ -208,7 +215,7 @@ v1::PauseJobResponse JobServiceImpl::pause_job(const Caller& caller,
 v1::ResumeJobResponse JobServiceImpl::resume_job(const Caller& caller,
                                                  const v1::ResumeJobRequest& request) {
   v1::ResumeJobResponse response;
-  const RequestKey key = make_request_key("ResumeJob", request, caller.name());
+  const RequestKey key = request_key_of("ResumeJob", request, caller);
   const std::string id = parse_job_name(request.name());
   *response.mutable_job() = store_.resume(id, key);
   spdlog::info("job {}: a client resumes it", id);
@@ -218,7 +225,7 @@ v1::ResumeJobResponse JobServiceImpl::resume_job(const Caller& caller,
 v1::MoveJobResponse JobServiceImpl::move_job(const Caller& caller,
                                              const v1::MoveJobRequest& request) {
   v1::MoveJobResponse response;
-  const RequestKey key = make_request_key("MoveJob", request, caller.name());
+  const RequestKey key = request_key_of("MoveJob", request, caller);
   const std::string id = parse_job_name(request.name());
   v1::Job& job = *response.mutable_job();
   if (request.has_before())
@@ -235,14 +242,14 @@ v1::MoveJobResponse JobServiceImpl::move_job(const Caller& caller,
 v1::LabelJobResponse JobServiceImpl::label_job(const Caller& caller,
                                                const v1::LabelJobRequest& request) {
   v1::LabelJobResponse response;
-  const RequestKey key = make_request_key("LabelJob", request, caller.name());
+  const RequestKey key = request_key_of("LabelJob", request, caller);
   *response.mutable_job() = store_.label(parse_job_name(request.name()), request.set(),
                                          {request.remove().begin(), request.remove().end()}, key);
   return response;
 }
 
-v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request, const std::string& client) {
-  const RequestKey key = make_request_key("EditJob", request, client);
+v1::Job JobServiceImpl::edit(const v1::EditJobRequest& request, const Caller& caller) {
+  const RequestKey key = request_key_of("EditJob", request, caller);
   if (const auto first = store_.find_request(key)) return *first;
   const std::string id = parse_job_name(request.name());
   const v1::Job job = store_.get(id);
@@ -259,7 +266,7 @@ std::shared_ptr<UnaryCall> JobServiceImpl::edit_job(const Caller& caller,
                                                     v1::EditJobResponse* response) {
   return submissions_.call(
       "EditJob", caller, request, [caller, &request, response, this](const CallHost::GoOn&) {
-        *response->mutable_job() = edit(request, caller.name());
+        *response->mutable_job() = edit(request, caller);
         spdlog::info("job {}: a client edits it", parse_job_name(request.name()));
       });
 }

@@ -36,8 +36,8 @@ class JobServiceImpl final : public JobServiceBase, public ClientService {
                                         v1::SubmitJobResponse* response);
   std::shared_ptr<UnaryCall> read_config(const Caller& caller, const v1::ReadConfigRequest& request,
                                          v1::ReadConfigResponse* response);
-  v1::GetJobResponse get_job(const v1::GetJobRequest& request);
-  v1::ListJobsResponse list_jobs(const v1::ListJobsRequest& request);
+  v1::GetJobResponse get_job(const Caller& caller, const v1::GetJobRequest& request);
+  v1::ListJobsResponse list_jobs(const Caller& caller, const v1::ListJobsRequest& request);
   std::shared_ptr<Stream<v1::WatchJobResponse>> watch_job(const Caller& caller,
                                                           const v1::WatchJobRequest& request);
   v1::CancelJobResponse cancel_job(const Caller& caller, const v1::CancelJobRequest& request);
@@ -97,8 +97,8 @@ class JobServiceImpl final : public JobServiceBase, public ClientService {
   void stop() override;
 
  private:
-  v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request, const std::string& client);
-  v1::Job edit(const v1::EditJobRequest& request, const std::string& client);
+  v1::SubmitJobResponse submit(const v1::SubmitJobRequest& request, const Caller& caller);
+  v1::Job edit(const v1::EditJobRequest& request, const Caller& caller);
 
   JobStore& store_;
   ConfigResolver& resolver_;

@@ -69,6 +69,8 @@ void LogStream::begin() {
   id_ = parse_job_name(request_.name());
   check_revision(request_.after_revision());
   subscription_ = store_.subscribe(id_, waker());
+  const auto ownership = store_.ownership(id_);
+  is_own_ = ownership && ownership->owner == caller().identity().owner();
   auto lines = std::make_unique<LineReader>(state_.job(id_) / kJobLog);
   lines->seek(request_.after_revision());
   lines_ = std::move(lines);
@@ -80,6 +82,7 @@ bool LogStream::produce() {
   const bool last = !request_.follow() || base::is_final(store_.state(id_));
   auto lines = lines_->read();
   for (LineReader::Line& line : lines) {
+    if (!is_own_ && is_sample_line(line.text)) continue;
     v1::StreamLogsResponse response;
     response.set_line(std::move(line.text));
     response.set_revision(line.end);

@@ -56,6 +56,7 @@ class LogStream final : public Stream<v1::StreamLogsResponse> {
   const StateDir& state_;
   const v1::StreamLogsRequest request_;
   std::string id_;
+  bool is_own_ = false;                ///< the job is the caller's: it has samples
   std::unique_ptr<LineReader> lines_;  ///< null: not begun
   Subscription subscription_;
 };

@@ -25,8 +25,8 @@ class ModelServiceImpl final : public ModelServiceBase, public ClientService {
   std::shared_ptr<UnaryCall> create_model(const Caller& caller,
                                           const v1::CreateModelRequest& request,
                                           v1::CreateModelResponse* response);
-  v1::GetModelResponse get_model(const v1::GetModelRequest& request);
-  v1::ListModelsResponse list_models(const v1::ListModelsRequest& request);
+  v1::GetModelResponse get_model(const Caller& caller, const v1::GetModelRequest& request);
+  v1::ListModelsResponse list_models(const Caller& caller, const v1::ListModelsRequest& request);
   std::shared_ptr<UnaryCall> delete_model(const Caller& caller,
                                           const v1::DeleteModelRequest& request);
 

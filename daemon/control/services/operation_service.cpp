@@ -124,38 +124,43 @@ std::shared_ptr<Stream<v1::ReadResultResponse>> OperationServiceImpl::read_resul
 grpc::Status OperationServiceImpl::GetOperation(grpc::ServerContext* context,
                                                 const v1::GetOperationRequest* request,
                                                 v1::GetOperationResponse* response) {
-  return guarded("GetOperation", *context, *request,
-                 [&](const Caller& caller) { *response = get_operation(caller, *request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = get_operation(caller, *request); });
 }
 
 grpc::ServerUnaryReactor* OperationServiceImpl::WaitOperation(
     grpc::CallbackServerContext* context, const v1::WaitOperationRequest* request,
     v1::WaitOperationResponse* response) {
-  return serve(wait_operation(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return wait_operation(caller, *request, response); });
 }
 
 grpc::ServerWriteReactor<v1::WatchOperationResponse>* OperationServiceImpl::WatchOperation(
     grpc::CallbackServerContext* context, const v1::WatchOperationRequest* request) {
-  return serve(*context, watch_operation(caller_of(*context), *request));
+  return serve_stream<v1::WatchOperationResponse>(
+      gate(), *context, *request,
+      [&](const Caller& caller) { return watch_operation(caller, *request); });
 }
 
 grpc::Status OperationServiceImpl::ListOperations(grpc::ServerContext* context,
                                                   const v1::ListOperationsRequest* request,
                                                   v1::ListOperationsResponse* response) {
-  return guarded("ListOperations", *context, *request,
-                 [&](const Caller& caller) { *response = list_operations(caller, *request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = list_operations(caller, *request); });
 }
 
 grpc::Status OperationServiceImpl::CancelOperation(grpc::ServerContext* context,
                                                    const v1::CancelOperationRequest* request,
                                                    v1::CancelOperationResponse* response) {
-  return guarded("CancelOperation", *context, *request,
-                 [&](const Caller& caller) { *response = cancel_operation(caller, *request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = cancel_operation(caller, *request); });
 }
 
 grpc::ServerWriteReactor<v1::ReadResultResponse>* OperationServiceImpl::ReadResult(
     grpc::CallbackServerContext* context, const v1::ReadResultRequest* request) {
-  return serve(*context, read_result(caller_of(*context), *request));
+  return serve_stream<v1::ReadResultResponse>(
+      gate(), *context, *request,
+      [&](const Caller& caller) { return read_result(caller, *request); });
 }
 
 }  // namespace meshloom::control

@@ -4,6 +4,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/grpc_door.h"
+#include "daemon/control/services/job_view.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/plan/parallel_plan.h"
 #include "daemon/plan/plan_messages.h"
@@ -33,6 +34,9 @@ v1::Plan message(const v1::StoredPlan& stored) {
   *plan.mutable_model() = stored.model();
   *plan.mutable_mesh() = stored.mesh();
   *plan.mutable_plan() = stored.plan();
+  plan.set_owner(stored.owner());
+  plan.set_shared(stored.shared());
+  *plan.mutable_shared_with() = stored.shared_with();
   return plan;
 }
 
@@ -125,10 +129,10 @@ std::shared_ptr<UnaryCall> PlanServiceImpl::search_plans(const Caller& caller,
                         });
 }
 
-v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
+v1::CreatePlanResponse PlanServiceImpl::create(const Caller& caller,
                                                const v1::CreatePlanRequest& request,
                                                const CallHost::GoOn& go_on) {
-  const RequestKey key = make_request_key("CreatePlan", request, client);
+  const RequestKey key = request_key_of("CreatePlan", request, caller);
   const v1::PlanQuery query = with_defaults(request.query());
   v1::CreatePlanResponse response;
   // A repeat gets its plan, also where the model has gone or the daemon has other ranks meanwhile.
@@ -150,7 +154,9 @@ v1::CreatePlanResponse PlanServiceImpl::create(const std::string& client,
         {{"field", "query.mesh"}, {"ranks", std::to_string(mesh.ranks())}});
   *response.mutable_estimate() = plan::estimate_plan(config, query);
   v1::StoredPlan plan;
-  plan.set_client(client);
+  plan.set_client(caller.name());
+  plan.set_owner(caller.identity().owner());
+  plan.set_shared(request.shared());
   *plan.mutable_model() = request.model();
   *plan.mutable_mesh() = plan::to_message(mesh);
   *plan.mutable_plan() = query.plan();
@@ -167,30 +173,37 @@ std::shared_ptr<UnaryCall> PlanServiceImpl::create_plan(const Caller& caller,
                                                         v1::CreatePlanResponse* response) {
   return queries_.call("CreatePlan", caller, request,
                        [caller, &request, response, this](const CallHost::GoOn& go_on) {
-                         *response = create(caller.name(), request, go_on);
+                         *response = create(caller, request, go_on);
                        });
 }
 
-v1::GetPlanResponse PlanServiceImpl::get_plan(const v1::GetPlanRequest& request) {
+v1::GetPlanResponse PlanServiceImpl::get_plan(const Caller& caller,
+                                              const v1::GetPlanRequest& request) {
   v1::GetPlanResponse response;
   const v1::StoredPlan plan = plans_.get(parse_plan_name(request.name()));
   *response.mutable_plan() = message(plan);
   if (const auto user = uses_.config_with_plan(plan.id()))
     response.mutable_plan()->add_users(*user);
+  hide_shares(caller.identity(), response.mutable_plan());
   return response;
 }
 
-v1::ListPlansResponse PlanServiceImpl::list_plans(const v1::ListPlansRequest& request) {
+v1::ListPlansResponse PlanServiceImpl::list_plans(const Caller& caller,
+                                                  const v1::ListPlansRequest& request) {
   v1::ListPlansResponse response;
   const auto position = parse_page_token("plans", request.page_token());
-  const auto [plans, next] = plans_.list(position, page_size_of(request));
-  for (const v1::StoredPlan& plan : plans) *response.add_plans() = message(plan);
+  const auto [plans, next] = plans_.list(position, page_size_of(request),
+                                         shown_to(caller.identity(), request.all(), true));
+  for (const v1::StoredPlan& plan : plans) {
+    v1::Plan& item = *response.add_plans() = message(plan);
+    hide_shares(caller.identity(), &item);
+  }
   if (next > 0) response.set_next_page_token(make_page_token("plans", next));
   return response;
 }
 
 void PlanServiceImpl::delete_plan(const Caller& caller, const v1::DeletePlanRequest& request) {
-  const RequestKey key = make_request_key("DeletePlan", request, caller.name());
+  const RequestKey key = request_key_of("DeletePlan", request, caller);
   plans_.remove(parse_plan_name(request.name()), key);
 }
 
@@ -209,42 +222,50 @@ void PlanServiceImpl::stop() {
 grpc::ServerUnaryReactor* PlanServiceImpl::DescribePlan(grpc::CallbackServerContext* context,
                                                         const v1::DescribePlanRequest* request,
                                                         v1::DescribePlanResponse* response) {
-  return serve(describe_plan(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return describe_plan(caller, *request, response); });
 }
 
 grpc::ServerUnaryReactor* PlanServiceImpl::EstimatePlan(grpc::CallbackServerContext* context,
                                                         const v1::EstimatePlanRequest* request,
                                                         v1::EstimatePlanResponse* response) {
-  return serve(estimate_plan(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return estimate_plan(caller, *request, response); });
 }
 
 grpc::ServerUnaryReactor* PlanServiceImpl::SearchPlans(grpc::CallbackServerContext* context,
                                                        const v1::SearchPlansRequest* request,
                                                        v1::SearchPlansResponse* response) {
-  return serve(search_plans(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return search_plans(caller, *request, response); });
 }
 
 grpc::ServerUnaryReactor* PlanServiceImpl::CreatePlan(grpc::CallbackServerContext* context,
                                                       const v1::CreatePlanRequest* request,
                                                       v1::CreatePlanResponse* response) {
-  return serve(create_plan(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return create_plan(caller, *request, response); });
 }
 
-grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext*, const v1::GetPlanRequest* request,
+grpc::Status PlanServiceImpl::GetPlan(grpc::ServerContext* context,
+                                      const v1::GetPlanRequest* request,
                                       v1::GetPlanResponse* response) {
-  return guarded("GetPlan", *request, [&] { *response = get_plan(*request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = get_plan(caller, *request); });
 }
 
-grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext*, const v1::ListPlansRequest* request,
+grpc::Status PlanServiceImpl::ListPlans(grpc::ServerContext* context,
+                                        const v1::ListPlansRequest* request,
                                         v1::ListPlansResponse* response) {
-  return guarded("ListPlans", *request, [&] { *response = list_plans(*request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = list_plans(caller, *request); });
 }
 
 grpc::Status PlanServiceImpl::DeletePlan(grpc::ServerContext* context,
                                          const v1::DeletePlanRequest* request,
-                                         v1::DeletePlanResponse*) {
-  return guarded("DeletePlan", *context, *request,
-                 [&](const Caller& caller) { delete_plan(caller, *request); });
+                                         v1::DeletePlanResponse* response) {
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { delete_plan(caller, *request); });
 }
 
 }  // namespace meshloom::control

@@ -49,8 +49,8 @@ class PlanServiceImpl final : public PlanServiceBase, public ClientService {
                                           v1::SearchPlansResponse* response);
   std::shared_ptr<UnaryCall> create_plan(const Caller& caller, const v1::CreatePlanRequest& request,
                                          v1::CreatePlanResponse* response);
-  v1::GetPlanResponse get_plan(const v1::GetPlanRequest& request);
-  v1::ListPlansResponse list_plans(const v1::ListPlansRequest& request);
+  v1::GetPlanResponse get_plan(const Caller& caller, const v1::GetPlanRequest& request);
+  v1::ListPlansResponse list_plans(const Caller& caller, const v1::ListPlansRequest& request);
   void delete_plan(const Caller& caller, const v1::DeletePlanRequest& request);
 
   // gRPC calls these adapters of the handlers.
@@ -87,7 +87,7 @@ class PlanServiceImpl final : public PlanServiceBase, public ClientService {
   v1::PlanEstimate estimate(const v1::ModelSource& model, const v1::PlanQuery& query,
                             const CallHost::GoOn& go_on);
   v1::PlanSearch search(const v1::SearchPlansRequest& request, const CallHost::GoOn& go_on);
-  v1::CreatePlanResponse create(const std::string& client, const v1::CreatePlanRequest& request,
+  v1::CreatePlanResponse create(const Caller& caller, const v1::CreatePlanRequest& request,
                                 const CallHost::GoOn& go_on);
 
   PlanStore& plans_;

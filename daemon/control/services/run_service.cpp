@@ -6,6 +6,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/control/net/status.h"
 #include "daemon/control/services/generate_request.h"
+#include "daemon/control/services/job_view.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_key.h"
 #include "daemon/train/config/sample_start.h"
@@ -45,7 +46,7 @@ std::shared_ptr<UnaryCall> RunServiceImpl::create_run(const Caller& caller,
   return beginnings_.call(
       "CreateRun", caller, request, [caller, &request, response, this](const CallHost::GoOn&) {
         RunManager::Created created = runs_.create(
-            request.spec(), make_request_key("CreateRun", request, caller.name()), caller.name());
+            request.spec(), request_key_of("CreateRun", request, caller), caller.name());
         *response->mutable_run() = std::move(created.run);
         response->set_token(created.token);
         for (std::string& warning : created.warnings) response->add_warnings(std::move(warning));
@@ -57,14 +58,20 @@ v1::GetRunResponse RunServiceImpl::get_run(const Caller& caller, const v1::GetRu
   const auto run = runs_.find(parse_run_name(request.name()));
   run->is_of_holder(caller.run_token());
   *response.mutable_run() = run->view();
+  hide_shares(caller.identity(), response.mutable_run());
   return response;
 }
 
-v1::ListRunsResponse RunServiceImpl::list_runs(const v1::ListRunsRequest& request) {
+v1::ListRunsResponse RunServiceImpl::list_runs(const Caller& caller,
+                                               const v1::ListRunsRequest& request) {
   v1::ListRunsResponse response;
   const auto position = parse_page_token("runs", request.page_token());
-  auto [runs, next] = runs_.list(position, page_size_of(request, kMostRuns));
-  for (v1::Run& run : runs) *response.add_runs() = std::move(run);
+  auto [runs, next] = runs_.list(position, page_size_of(request, kMostRuns),
+                                 shown_to(caller.identity(), request.all(), false));
+  for (v1::Run& run : runs) {
+    hide_shares(caller.identity(), &run);
+    *response.add_runs() = std::move(run);
+  }
   if (next > 0) response.set_next_page_token(make_page_token("runs", next));
   return response;
 }
@@ -74,7 +81,7 @@ v1::CloseRunResponse RunServiceImpl::close_run(const Caller& caller,
   v1::CloseRunResponse response;
   if (request.force()) {
     const std::string id = parse_run_name(request.name());
-    runs_.close_by_force(id, caller.name());
+    runs_.close_by_force(id, caller.name(), caller.identity());
     *response.mutable_run() = runs_.find(id)->view();
     return response;
   }
@@ -87,10 +94,10 @@ v1::CloseRunResponse RunServiceImpl::close_run(const Caller& caller,
 
 std::shared_ptr<UnaryCall> RunServiceImpl::delete_run(const Caller& caller,
                                                       const v1::DeleteRunRequest& request) {
-  return deletions_.call("DeleteRun", caller, request,
-                         [caller, &request, this](const CallHost::GoOn&) {
-                           runs_.remove(parse_run_name(request.name()), caller.name());
-                         });
+  return deletions_.call(
+      "DeleteRun", caller, request, [caller, &request, this](const CallHost::GoOn&) {
+        runs_.remove(parse_run_name(request.name()), caller.name(), caller.identity());
+      });
 }
 
 v1::HeartbeatResponse RunServiceImpl::heartbeat(const Caller& caller,

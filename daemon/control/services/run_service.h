@@ -33,7 +33,7 @@ class RunServiceImpl final : public RunServiceBase, public ClientService, public
   std::shared_ptr<UnaryCall> create_run(const Caller& caller, const v1::CreateRunRequest& request,
                                         v1::CreateRunResponse* response);
   v1::GetRunResponse get_run(const Caller& caller, const v1::GetRunRequest& request);
-  v1::ListRunsResponse list_runs(const v1::ListRunsRequest& request);
+  v1::ListRunsResponse list_runs(const Caller& caller, const v1::ListRunsRequest& request);
   v1::CloseRunResponse close_run(const Caller& caller, const v1::CloseRunRequest& request);
   std::shared_ptr<UnaryCall> delete_run(const Caller& caller, const v1::DeleteRunRequest& request);
   v1::HeartbeatResponse heartbeat(const Caller& caller, const v1::HeartbeatRequest& request);
@@ -109,7 +109,7 @@ class RunServiceImpl final : public RunServiceBase, public ClientService, public
   /// The run of that name, if the call has its token.
   std::shared_ptr<RunSession> own_run(const Caller& caller, const std::string& name) const;
   template <typename Verb, typename Response>
-  grpc::Status serve_verb(const char* method, const grpc::ServerContext& context, const Verb& verb,
+  grpc::Status serve_verb(const grpc::ServerContext& context, const Verb& verb,
                           Response* response) const;
 
   RunManager& runs_;

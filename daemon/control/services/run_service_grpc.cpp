@@ -7,9 +7,9 @@
 namespace meshloom::control {
 
 template <typename Verb, typename Response>
-grpc::Status RunServiceImpl::serve_verb(const char* method, const grpc::ServerContext& context,
-                                        const Verb& verb, Response* response) const {
-  return guarded(method, context, [&](const Caller& caller) {
+grpc::Status RunServiceImpl::serve_verb(const grpc::ServerContext& context, const Verb& verb,
+                                        Response* response) const {
+  return answer_verb(gate(), context, verb, response, [&](const Caller& caller) {
     *response->mutable_operation() = submit(caller, verb);
   });
 }
@@ -17,114 +17,123 @@ grpc::Status RunServiceImpl::serve_verb(const char* method, const grpc::ServerCo
 grpc::ServerUnaryReactor* RunServiceImpl::CreateRun(grpc::CallbackServerContext* context,
                                                     const v1::CreateRunRequest* request,
                                                     v1::CreateRunResponse* response) {
-  return serve(create_run(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return create_run(caller, *request, response); });
 }
 
 grpc::Status RunServiceImpl::GetRun(grpc::ServerContext* context, const v1::GetRunRequest* request,
                                     v1::GetRunResponse* response) {
-  return guarded("GetRun", *context, *request,
-                 [&](const Caller& caller) { *response = get_run(caller, *request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = get_run(caller, *request); });
 }
 
-grpc::Status RunServiceImpl::ListRuns(grpc::ServerContext*, const v1::ListRunsRequest* request,
+grpc::Status RunServiceImpl::ListRuns(grpc::ServerContext* context,
+                                      const v1::ListRunsRequest* request,
                                       v1::ListRunsResponse* response) {
-  return guarded("ListRuns", *request, [&] { *response = list_runs(*request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = list_runs(caller, *request); });
 }
 
 grpc::Status RunServiceImpl::CloseRun(grpc::ServerContext* context,
                                       const v1::CloseRunRequest* request,
                                       v1::CloseRunResponse* response) {
-  return guarded("CloseRun", *context, *request,
-                 [&](const Caller& caller) { *response = close_run(caller, *request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = close_run(caller, *request); });
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::DeleteRun(grpc::CallbackServerContext* context,
                                                     const v1::DeleteRunRequest* request,
-                                                    v1::DeleteRunResponse*) {
-  return serve(delete_run(caller_of(*context), *request));
+                                                    v1::DeleteRunResponse* response) {
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return delete_run(caller, *request); });
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::Heartbeat(grpc::CallbackServerContext* context,
                                                     const v1::HeartbeatRequest* request,
                                                     v1::HeartbeatResponse* response) {
-  return serve_at_once("Heartbeat", *context, *request,
+  return serve_at_once(gate(), *context, *request, response,
                        [&](const Caller& caller) { *response = heartbeat(caller, *request); });
 }
 
-grpc::Status RunServiceImpl::ListStates(grpc::ServerContext*, const v1::ListStatesRequest* request,
+grpc::Status RunServiceImpl::ListStates(grpc::ServerContext* context,
+                                        const v1::ListStatesRequest* request,
                                         v1::ListStatesResponse* response) {
-  return guarded("ListStates", *request, [&] { *response = list_states(*request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { *response = list_states(*request); });
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::DeleteState(grpc::CallbackServerContext* context,
                                                       const v1::DeleteStateRequest* request,
-                                                      v1::DeleteStateResponse*) {
-  return serve(delete_state(caller_of(*context), *request));
+                                                      v1::DeleteStateResponse* response) {
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return delete_state(caller, *request); });
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::DeleteWeights(grpc::CallbackServerContext* context,
                                                         const v1::DeleteWeightsRequest* request,
-                                                        v1::DeleteWeightsResponse*) {
-  return serve(delete_weights(caller_of(*context), *request));
+                                                        v1::DeleteWeightsResponse* response) {
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return delete_weights(caller, *request); });
 }
 
 grpc::Status RunServiceImpl::ForwardBackward(grpc::ServerContext* context,
                                              const v1::ForwardBackwardRequest* request,
                                              v1::ForwardBackwardResponse* response) {
-  return serve_verb("ForwardBackward", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::Status RunServiceImpl::Forward(grpc::ServerContext* context,
                                      const v1::ForwardRequest* request,
                                      v1::ForwardResponse* response) {
-  return serve_verb("Forward", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::Status RunServiceImpl::OptimStep(grpc::ServerContext* context,
                                        const v1::OptimStepRequest* request,
                                        v1::OptimStepResponse* response) {
-  return serve_verb("OptimStep", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::Status RunServiceImpl::SaveState(grpc::ServerContext* context,
                                        const v1::SaveStateRequest* request,
                                        v1::SaveStateResponse* response) {
-  return serve_verb("SaveState", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::Status RunServiceImpl::LoadState(grpc::ServerContext* context,
                                        const v1::LoadStateRequest* request,
                                        v1::LoadStateResponse* response) {
-  return serve_verb("LoadState", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::Status RunServiceImpl::SaveWeights(grpc::ServerContext* context,
                                          const v1::SaveWeightsRequest* request,
                                          v1::SaveWeightsResponse* response) {
-  return serve_verb("SaveWeights", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::Status RunServiceImpl::GetParameters(grpc::ServerContext* context,
                                            const v1::GetParametersRequest* request,
                                            v1::GetParametersResponse* response) {
-  return serve_verb("GetParameters", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::Status RunServiceImpl::SetParameters(grpc::ServerContext* context,
                                            const v1::SetParametersRequest* request,
                                            v1::SetParametersResponse* response) {
-  return serve_verb("SetParameters", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::Status RunServiceImpl::Skip(grpc::ServerContext* context, const v1::SkipRequest* request,
                                   v1::SkipResponse* response) {
-  return serve_verb("Skip", *context, *request, response);
+  return serve_verb(*context, *request, response);
 }
 
 grpc::ServerUnaryReactor* RunServiceImpl::Sample(grpc::CallbackServerContext* context,
                                                  const v1::SampleRequest* request,
                                                  v1::SampleResponse* response) {
-  return serve(sample(caller_of(*context), *request, response));
+  return serve(gate(), *context, *request, response,
+               [&](const Caller& caller) { return sample(caller, *request, response); });
 }
 
 }  // namespace meshloom::control

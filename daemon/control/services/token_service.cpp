@@ -7,7 +7,7 @@
 
 #include "daemon/base/given_number.h"
 #include "daemon/control/access/roles.h"
-#include "daemon/control/net/grpc_caller.h"
+#include "daemon/control/services/grpc_door.h"
 #include "kernels/base/log.h"
 
 namespace meshloom::control {
@@ -33,18 +33,6 @@ std::optional<std::chrono::seconds> lifetime_of(const Request& request) {
         request.valid_seconds(), kLongest);
   if (!request.has_valid_seconds()) return std::nullopt;
   return std::chrono::seconds(request.valid_seconds());
-}
-
-/// Runs a handler for an admin, and refuses others before it looks at anything else.
-template <typename Request, typename Handler>
-grpc::Status for_admin(const char* method, const grpc::ServerContext& context,
-                       const Request& request, const Handler& handler) {
-  const Caller caller = caller_of(context);
-  if (caller.identity().role == Role::kNone)
-    return unauthenticated(caller.refusal(), "NOT_AUTHENTICATED");
-  if (!caller.identity().is_admin())
-    return permission_denied("tokens are for admins", "NOT_PERMITTED");
-  return guarded(method, request, handler);
 }
 
 }  // namespace
@@ -79,38 +67,47 @@ v1::RotateTokenResponse TokenServiceImpl::rotate_token(const v1::RotateTokenRequ
   return response;
 }
 
+v1::WhoAmIResponse TokenServiceImpl::who_am_i(const Caller& caller) {
+  v1::WhoAmIResponse response;
+  response.set_name(caller.identity().name);
+  response.set_role(role_name(caller.identity().role));
+  response.set_refusal(caller.refusal());
+  return response;
+}
+
 grpc::Status TokenServiceImpl::WhoAmI(grpc::ServerContext* context,
                                       const v1::WhoAmIRequest* request,
                                       v1::WhoAmIResponse* response) {
-  return guarded("WhoAmI", *context, *request, [&](const Caller& caller) {
-    response->set_name(caller.identity().name);
-    response->set_role(role_name(caller.identity().role));
-    response->set_refusal(caller.refusal());
-  });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller& caller) { *response = who_am_i(caller); });
 }
 
 grpc::Status TokenServiceImpl::CreateToken(grpc::ServerContext* context,
                                            const v1::CreateTokenRequest* request,
                                            v1::CreateTokenResponse* response) {
-  return for_admin("CreateToken", *context, *request, [&] { *response = create_token(*request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { *response = create_token(*request); });
 }
 
 grpc::Status TokenServiceImpl::ListTokens(grpc::ServerContext* context,
                                           const v1::ListTokensRequest* request,
                                           v1::ListTokensResponse* response) {
-  return for_admin("ListTokens", *context, *request, [&] { *response = list_tokens(); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { *response = list_tokens(); });
 }
 
 grpc::Status TokenServiceImpl::RevokeToken(grpc::ServerContext* context,
                                            const v1::RevokeTokenRequest* request,
-                                           v1::RevokeTokenResponse*) {
-  return for_admin("RevokeToken", *context, *request, [&] { revoke_token(*request); });
+                                           v1::RevokeTokenResponse* response) {
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { revoke_token(*request); });
 }
 
 grpc::Status TokenServiceImpl::RotateToken(grpc::ServerContext* context,
                                            const v1::RotateTokenRequest* request,
                                            v1::RotateTokenResponse* response) {
-  return for_admin("RotateToken", *context, *request, [&] { *response = rotate_token(*request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { *response = rotate_token(*request); });
 }
 
 }  // namespace meshloom::control

@@ -14,6 +14,7 @@ class TokenServiceImpl final : public v1::TokenService::Service, public ClientSe
   explicit TokenServiceImpl(TokenStore& tokens) : tokens_(tokens) {}
 
   // Any door may call these handlers, which throw what is wrong with a request.
+  v1::WhoAmIResponse who_am_i(const Caller& caller);
   v1::CreateTokenResponse create_token(const v1::CreateTokenRequest& request);
   v1::ListTokensResponse list_tokens();
   void revoke_token(const v1::RevokeTokenRequest& request);

@@ -72,6 +72,8 @@ class UploadServiceImpl final : public UploadServiceBase, public ClientService {
   /// The lease of the run that it is for; it holds nothing if there is none, or the caller does not
   /// hold the run.
   Hold lease_of(const Caller& caller, const v1::Upload& upload) const;
+  /// Whose upload of that name the caller may look at and end.
+  std::string holder_of(const Caller& caller, const std::string& name) const;
 
   UploadStore& store_;
   const RunHolders& runs_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/services/watch_stream.h"
 
+#include "daemon/control/services/job_view.h"
+
 #include "daemon/base/states.h"
 #include "daemon/control/stores/names.h"
 
@@ -13,12 +15,14 @@ bool WatchStream::begin() {
         request_.after_revision());
   subscription_ = store_.subscribe(id_, waker());
   const v1::Job job = store_.get(id_);
+  is_own_ = job.owner() == caller().identity().owner();
   revision_ = request_.after_revision();
   if (revision_ > 0) return !base::is_final(job.state()) || job.revision() != revision_;
   revision_ = job.revision();
   v1::WatchJobResponse response;
   response.mutable_event()->set_revision(revision_);
   *response.mutable_event()->mutable_job() = job;
+  hide_from(caller().identity(), response.mutable_event()->mutable_job());
   write(std::move(response));
   return !base::is_final(job.state());
 }
@@ -34,6 +38,11 @@ bool WatchStream::produce() {
     const bool ended = event.has_job() && base::is_final(event.job().state());
     v1::WatchJobResponse response;
     *response.mutable_event() = std::move(event);
+    if (!is_own_) {
+      response.mutable_event()->clear_sample();
+      if (response.event().has_job())
+        hide_from(caller().identity(), response.mutable_event()->mutable_job());
+    }
     write(std::move(response));
     if (ended) {
       finish();

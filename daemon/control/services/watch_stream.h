@@ -25,6 +25,7 @@ class WatchStream final : public Stream<v1::WatchJobResponse> {
   JobStore& store_;
   const v1::WatchJobRequest request_;
   bool begun_ = false;
+  bool is_own_ = false;  ///< the job is the caller's
   std::string id_;
   std::int64_t revision_ = 0;  ///< of the last event that was written
   Subscription subscription_;

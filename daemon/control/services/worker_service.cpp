@@ -48,7 +48,7 @@ v1::Worker WorkerServiceImpl::describe(const v1::RankHello& hello) const {
   return worker;
 }
 
-v1::ListWorkersResponse WorkerServiceImpl::list_workers() {
+v1::ListWorkersResponse WorkerServiceImpl::list_workers(const Caller& caller) {
   v1::ListWorkersResponse response;
   *response.add_workers() = describe(options_.self);
   for (const auto& hello : ranks_.hellos()) *response.add_workers() = describe(hello);
@@ -65,6 +65,13 @@ v1::ListWorkersResponse WorkerServiceImpl::list_workers() {
   response.set_has_ranks(drain.has_ranks);
   if (v1::RanksWait queue = options_.queue.whole(); !queue.reason().empty())
     *response.mutable_queue() = std::move(queue);
+  // Where the daemon's files lie, and what is wrong with them, is for those who can look after
+  // them.
+  if (!caller.identity().is_admin()) {
+    response.clear_state_dir();
+    response.clear_last_failure();
+    return response;
+  }
   for (std::string& trouble : options_.ledger.troubles())
     response.add_journal_trouble(std::move(trouble));
   if (options_.access_notes)
@@ -128,36 +135,42 @@ void WorkerServiceImpl::shutdown(const v1::ShutdownRequest& request) {
 grpc::ServerUnaryReactor* WorkerServiceImpl::ListWorkers(grpc::CallbackServerContext* context,
                                                          const v1::ListWorkersRequest* request,
                                                          v1::ListWorkersResponse* response) {
-  return serve_at_once("ListWorkers", *context, *request,
-                       [&](const Caller&) { *response = list_workers(); });
+  return serve_at_once(gate(), *context, *request, response,
+                       [&](const Caller& caller) { *response = list_workers(caller); });
 }
 
-grpc::Status WorkerServiceImpl::DumpFlight(grpc::ServerContext*,
+grpc::Status WorkerServiceImpl::DumpFlight(grpc::ServerContext* context,
                                            const v1::DumpFlightRequest* request,
                                            v1::DumpFlightResponse* response) {
-  return guarded("DumpFlight", *request, [&] { *response = dump_flight(*request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { *response = dump_flight(*request); });
 }
 
-grpc::Status WorkerServiceImpl::Drain(grpc::ServerContext*, const v1::DrainRequest* request,
+grpc::Status WorkerServiceImpl::Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
                                       v1::DrainResponse* response) {
-  return guarded("Drain", *request, [&] { *response = drain(*request); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { *response = drain(*request); });
 }
 
-grpc::Status WorkerServiceImpl::Undrain(grpc::ServerContext*, const v1::UndrainRequest* request,
+grpc::Status WorkerServiceImpl::Undrain(grpc::ServerContext* context,
+                                        const v1::UndrainRequest* request,
                                         v1::UndrainResponse* response) {
-  return guarded("Undrain", *request, [&] { *response = undrain(); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { *response = undrain(); });
 }
 
-grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext*,
+grpc::Status WorkerServiceImpl::GetCapabilities(grpc::ServerContext* context,
                                                 const v1::GetCapabilitiesRequest* request,
                                                 v1::GetCapabilitiesResponse* response) {
-  return guarded("GetCapabilities", *request, [&] { *response = get_capabilities(); });
+  return answer(gate(), *context, *request, response,
+                [&](const Caller&) { *response = get_capabilities(); });
 }
 
 grpc::ServerUnaryReactor* WorkerServiceImpl::Shutdown(grpc::CallbackServerContext* context,
                                                       const v1::ShutdownRequest* request,
-                                                      v1::ShutdownResponse*) {
-  return serve_at_once("Shutdown", *context, *request, [&](const Caller&) { shutdown(*request); });
+                                                      v1::ShutdownResponse* response) {
+  return serve_at_once(gate(), *context, *request, response,
+                       [&](const Caller&) { shutdown(*request); });
 }
 
 }  // namespace meshloom::control

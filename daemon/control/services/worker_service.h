@@ -44,7 +44,7 @@ class WorkerServiceImpl final : public WorkerServiceBase, public ClientService {
                     control::Drain& drain, Options options);
 
   // Any door may call these handlers, which throw what is wrong with a request.
-  v1::ListWorkersResponse list_workers();
+  v1::ListWorkersResponse list_workers(const Caller& caller);
   v1::DumpFlightResponse dump_flight(const v1::DumpFlightRequest& request);
   v1::DrainResponse drain(const v1::DrainRequest& request);
   v1::UndrainResponse undrain();

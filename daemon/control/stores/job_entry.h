@@ -2,6 +2,7 @@
 // What the store holds of one job, and what of it may be told.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
@@ -70,8 +71,9 @@ class JobEntry {
   bool active = false;  ///< the driver has it
   /// Since it last had the ranks: it comes before all that wait. In the journal beside `job`.
   bool resumed = false;
-  std::int64_t begun = 0;  ///< the last step that the ranks were given
-  bool editing = false;    ///< an edit is being written
+  std::int64_t begun = 0;                       ///< the last step that the ranks were given
+  std::chrono::steady_clock::time_point taken;  ///< when it got the ranks, while it is active
+  bool editing = false;                         ///< an edit is being written
 
   std::string id() const;
   /// HELD, until it is released or the daemon is started again.

@@ -2,6 +2,7 @@
 #include "daemon/control/stores/job_log.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "daemon/base/line_file.h"
 #include "daemon/base/states.h"
@@ -17,7 +18,14 @@ std::string line_of(std::string text) {
   return fmt::format("{} {}\n", base::now_rfc3339(), text);
 }
 
+constexpr const char* kSample = "sample at step ";
+
 }  // namespace
+
+bool is_sample_line(const std::string& line) {
+  const auto time = line.find(' ');
+  return time != std::string::npos && line.compare(time + 1, std::strlen(kSample), kSample) == 0;
+}
 
 std::string job_log_lines(const v1::JobEvent& event, v1::JobState before) {
   std::string lines;
@@ -32,7 +40,7 @@ std::string job_log_lines(const v1::JobEvent& event, v1::JobState before) {
   }
   if (event.has_sample())
     lines +=
-        line_of(fmt::format("sample at step {}: {}", event.sample().step(), event.sample().text()));
+        line_of(fmt::format("{}{}: {}", kSample, event.sample().step(), event.sample().text()));
   if (!event.note().empty()) lines += line_of(event.note());
   return lines;
 }

@@ -11,6 +11,9 @@ namespace meshloom::control {
 
 inline constexpr const char* kJobLog = "job.log";
 
+/// Whether a line of a job's log has what the model has drawn.
+bool is_sample_line(const std::string& line);
+
 /// What an event that is told adds, with the time: states that it reaches and notes. Empty for
 /// steps, which are in metrics.jsonl. `before`: the state that was told.
 std::string job_log_lines(const v1::JobEvent& event, v1::JobState before);

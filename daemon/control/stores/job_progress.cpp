@@ -95,6 +95,7 @@ v1::Job JobProgress::begin_attempt(const std::string& id) {
     target.active = true;
     target.resumed = false;
     target.begun = target.job.checkpoint_step();
+    target.taken = std::chrono::steady_clock::now();
     ticket = alter(target, [&] {
       base::move_to(target.job, v1::JOB_STATE_PREPARING);
       target.job.set_epoch(ledger().give_epoch());
@@ -138,6 +139,7 @@ void JobProgress::update(const std::string& id, const std::function<void(v1::Job
     const bool paused = target.job.state() == v1::JOB_STATE_PAUSED;
     // What asked for the pause has ended meanwhile.
     if (paused && target.job.pause_code() == v1::PAUSE_CODE_UNSPECIFIED) jobs_.queue_first(target);
+    if (paused && target.job.pause_code() == v1::PAUSE_CODE_TURN) jobs_.queue_last(target);
     const bool other_config = target.job.has_resolved();
     if (other_config) take_resolved(target);
     if (base::is_final(target.job.state()) && !base::is_final(before)) jobs_.end(target);

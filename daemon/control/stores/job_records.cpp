@@ -143,9 +143,15 @@ void JobRecords::settle_entry(JobEntry& entry) {
     return jobs_.end(entry);
   }
   if (job.state() == v1::JOB_STATE_PAUSING) base::move_to(job, v1::JOB_STATE_PAUSED);
-  if (job.state() == v1::JOB_STATE_PAUSED && job.pause_code() != v1::PAUSE_CODE_UNSPECIFIED) return;
+  const bool gives_turn = job.pause_code() == v1::PAUSE_CODE_TURN;
+  if (job.state() == v1::JOB_STATE_PAUSED && !gives_turn &&
+      job.pause_code() != v1::PAUSE_CODE_UNSPECIFIED)
+    return;
   if (job.state() == v1::JOB_STATE_PAUSED) {
-    jobs_.queue_first(entry);
+    if (gives_turn)
+      jobs_.queue_last(entry);
+    else
+      jobs_.queue_first(entry);
   } else if (job.state() == v1::JOB_STATE_HELD && job.attempt() == 0) {
     base::move_to(job, v1::JOB_STATE_QUEUED);
   } else if (job.state() != v1::JOB_STATE_QUEUED) {

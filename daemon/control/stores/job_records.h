@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/control/access/limits.h"
 #include "daemon/control/stores/event_log.h"
 #include "daemon/control/stores/job_entry.h"
 #include "daemon/control/stores/job_table.h"
@@ -58,6 +59,7 @@ class JobRecords : public JournaledStore {
     train::FileSystem* files = &train::posix_file_system();
     /// Gets what becomes of all jobs, before it is told; null: nobody.
     EventLog* events = nullptr;
+    Limits limits = Limits();  ///< of jobs that have not ended
   };
 
   /// The job a repeated request made; nothing for a new request. Throws InvalidArgument

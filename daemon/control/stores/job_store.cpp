@@ -16,11 +16,12 @@
 namespace meshloom::control {
 namespace {
 
-constexpr std::size_t kMostQueued = 1000;
 constexpr int kMostCalls = 8;
 
-v1::Job queued_job(const v1::JobSpec& spec, const v1::RunConfig& resolved, std::int64_t revision) {
+v1::Job queued_job(const v1::JobSpec& spec, const v1::RunConfig& resolved, std::int64_t revision,
+                   const Identity& by) {
   v1::Job job;
+  job.set_owner(by.owner());
   *job.mutable_spec() = spec;
   *job.mutable_resolved() = resolved;
   job.set_state(v1::JOB_STATE_QUEUED);
@@ -54,12 +55,35 @@ void JobStore::check_name_is_free(const std::string& id, bool is_there) const {
                         "JOB_EXISTS", {{"job", id}, {"field", "name"}});
 }
 
-void JobStore::check_room() const {
+void JobStore::check_room(const Identity& by) const {
   if (closed_) throw Unavailable("the daemon is stopping", "STOPPING");
-  const std::size_t waiting = jobs_.unfinished().size() + undecided().size();
-  if (waiting >= kMostQueued)
-    throw ResourceExhausted(fmt::format("{} jobs are queued, no more are taken", waiting),
-                            "QUEUE_FULL");
+  Limits::Taken taken = jobs_of(by.owner());
+  for (const Undecided& item : undecided()) {
+    ++taken.all;
+    taken.own += item.record.has_job() && item.record.job().owner() == by.owner() ? 1 : 0;
+  }
+  options_.limits.check(LimitKind::kJobs, by.owner(), taken);
+}
+
+Limits::Taken JobStore::jobs_of(const std::string& owner) const {
+  Limits::Taken taken;
+  taken.all = static_cast<std::int64_t>(jobs_.unfinished().size());
+  for (const auto& [number, job] : jobs_.unfinished()) taken.own += job->job.owner() == owner;
+  return taken;
+}
+
+std::map<std::string, std::int64_t> JobStore::count_by_owner() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, std::int64_t> count;
+  for (const auto& [number, job] : jobs_.unfinished()) ++count[job->job.owner()];
+  return count;
+}
+
+std::map<std::string, std::string> JobStore::owners() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, std::string> owners;
+  for (const auto& [id, job] : jobs_.by_id()) owners[id] = job->job.owner();
+  return owners;
 }
 
 v1::Job JobStore::change(const std::string& id, const RequestKey& key, const Make& make) {
@@ -70,7 +94,7 @@ v1::Job JobStore::change(const std::string& id, const RequestKey& key, const Mak
     // does not know.
     wait_until_decided(locked.lock(), id, key);
     if (const auto first = ledger().find_request(key)) return repeat(*first);
-    JobEntry& target = jobs_.at(id);
+    JobEntry& target = own(id, key);
     ticket = make(target, RequestLog::record_of(key, target.job.name()));
   }
   ledger().wait(ticket);
@@ -81,7 +105,7 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
                          const RequestKey& key) {
   // What is large is copied before others have to wait.
   v1::JournalRecord record, effect;
-  *record.mutable_job() = queued_job(spec, resolved, kFirstRevision);
+  *record.mutable_job() = queued_job(spec, resolved, kFirstRevision, key.by);
   effect = record;
   v1::Job answer = record.job();
   const std::string wanted = spec.name().empty() ? "" : parse_job_name(spec.name());
@@ -99,7 +123,7 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
       looked_at.erase(id);
       continue;
     }
-    check_room();
+    check_room(key.by);
     if (wanted.empty() && (id.empty() || folders.contains(id) || !is_free(id))) {
       do id = fmt::format("job-{}", next_job_++);
       while (!is_free(id));
@@ -125,13 +149,13 @@ v1::Job JobStore::submit(const v1::JobSpec& spec, const v1::RunConfig& resolved,
   return answer;
 }
 
-void JobStore::check_submission(const v1::JobSpec& spec) const {
+void JobStore::check_submission(const v1::JobSpec& spec, const Identity& by) const {
   const std::string wanted = spec.name().empty() ? "" : parse_job_name(spec.name());
   while (true) {
     const bool there = !wanted.empty() && has_folder(wanted);
     std::unique_lock lock(mutex_);
     if (wait_until_decided(lock, wanted, {})) continue;  // that may have removed the folder
-    check_room();
+    check_room(by);
     if (!wanted.empty()) check_name_is_free(wanted, there);
     return;
   }
@@ -171,12 +195,27 @@ v1::JobState JobStore::state(const std::string& id) const {
 }
 
 std::pair<std::vector<v1::Job>, std::int64_t> JobStore::list(std::int64_t position, int size,
-                                                             const Labels& labels) const {
+                                                             const Labels& labels,
+                                                             const IsShown& is_shown) const {
   const std::lock_guard lock(mutex_);
   return page_of(jobs_.all(), position, size, [&](const auto& item) {
-    return has_labels(item->told().spec().labels(), labels) ? std::optional(item->summary())
-                                                            : std::nullopt;
+    const bool shown = has_labels(item->told().spec().labels(), labels) &&
+                       (!is_shown || is_shown(ownership_of(item->told())));
+    return shown ? std::optional(item->summary()) : std::nullopt;
   });
+}
+
+std::optional<Ownership> JobStore::ownership(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const JobEntry* found = jobs_.find(id);
+  return found == nullptr ? std::nullopt : std::optional(ownership_of(found->told()));
+}
+
+JobEntry& JobStore::own(const std::string& id, const RequestKey& key) const {
+  JobEntry* found = jobs_.find(id);
+  if (!key.by.is_admin() && (found == nullptr || found->job.owner() != key.by.owner()))
+    throw NotFound(fmt::format("job \"{}\" does not exist", id), "JOB_NOT_FOUND", {{"job", id}});
+  return jobs_.at(id);
 }
 
 v1::Job JobStore::cancel(const std::string& id, const RequestKey& key) {

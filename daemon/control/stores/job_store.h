@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/access/ownership.h"
 #include "daemon/control/host/bounded_calls.h"
 #include "daemon/control/host/hold.h"
 #include "daemon/control/stores/job_progress.h"
@@ -43,7 +44,7 @@ class JobStore : public JobProgress {
   /// ResourceExhausted.
   v1::Job submit(const v1::JobSpec& spec, const v1::RunConfig& resolved, const RequestKey& key);
   /// Throws what submit() would throw now for its name or a full queue; stores nothing.
-  void check_submission(const v1::JobSpec& spec) const;
+  void check_submission(const v1::JobSpec& spec, const Identity& by = Identity::admin()) const;
   v1::Job get(const std::string& id) const;
   /// Its state alone.
   v1::JobState state(const std::string& id) const;
@@ -53,9 +54,24 @@ class JobStore : public JobProgress {
   /// first, without spec.run, resolved, edits, notes, sample and plan; the position to go on from,
   /// 0 at the end.
   using Labels = google::protobuf::Map<std::string, std::string>;
-  /// Those that have all of `labels`.
+  /// Those that have all of `labels` and are shown; null: all are.
   std::pair<std::vector<v1::Job>, std::int64_t> list(std::int64_t position, int size,
-                                                     const Labels& labels = {}) const;
+                                                     const Labels& labels = {},
+                                                     const IsShown& is_shown = nullptr) const;
+  /// Nothing if there is no such job.
+  std::optional<Ownership> ownership(const std::string& id) const;
+  /// Whether a request was answered, of any store of the ledger. Throws InvalidArgument
+  /// (REQUEST_ID_REUSED).
+  bool is_answered(const RequestKey& key) const { return ledger().find_request(key).has_value(); }
+  /// Jobs that have not ended, by owner.
+  std::map<std::string, std::int64_t> count_by_owner() const;
+  /// Of all jobs, by id.
+  std::map<std::string, std::string> owners() const;
+  /// Lets `with` look at it, or no more.
+  v1::Job share(const std::string& id, const std::string& with, bool take_back,
+                const RequestKey& key);
+  /// Makes it another owner's.
+  v1::Job give(const std::string& id, const std::string& owner, const RequestKey& key);
   v1::Job cancel(const std::string& id, const RequestKey& key);
   /// What runs is to be saved and let go, what waits is PAUSED at once. Throws FailedPrecondition
   /// (JOB_FINISHED, JOB_CANCELLING).
@@ -80,6 +96,9 @@ class JobStore : public JobProgress {
     std::int64_t after_step = 0;
   };
   std::vector<EditMark> edit_marks(const std::string& id) const;
+  /// A job that has had the ranks for longer than limits.max_running_seconds, while another owner's
+  /// waits, is to be saved and goes behind all that wait. Called every second or so.
+  void give_turn();
   /// Jobs that a drain has paused wait again, those that were first first. Their ids.
   std::vector<std::string> end_drain();
   /// A job that is HELD, for whatever reason, is taken again by the driver. Throws
@@ -136,14 +155,21 @@ class JobStore : public JobProgress {
   /// alter() or propose(), or of what says so already. The job, once that is durable.
   using Make = std::function<Ledger::Ticket(JobEntry& target, const Request& request)>;
   v1::Job change(const std::string& id, const RequestKey& key, const Make& make);
+  /// The job, if it is the owner's that asks, or an admin does. Throws NotFound.
+  JobEntry& own(const std::string& id, const RequestKey& key) const;
   Ledger::Ticket put_at(JobEntry& target, std::vector<JobEntry*> queue, std::size_t at,
                         const Request& request);
+  /// Gives the places that jobs have to the same jobs in another order: nobody else's moves.
+  Ledger::Ticket take_places_of(const std::vector<JobEntry*>& before,
+                                const std::vector<JobEntry*>& after, const JobEntry& target,
+                                const Request& request);
   /// Returns the last place in the queue, also of a job whose submission is being written.
   std::int64_t last_place() const;
   /// `is_there`: a folder of this name is there, whatever the store knows of it.
   void check_name_is_free(const std::string& id, bool is_there) const;
   bool has_folder(const std::string& id) const;  ///< without the mutex
-  void check_room() const;
+  void check_room(const Identity& by) const;
+  Limits::Taken jobs_of(const std::string& owner) const;  ///< that have not ended
 
   /// Where paths in configs lead, as checkpoint_name_at() has it.
   using Followed = std::map<std::string, std::string>;

@@ -4,10 +4,12 @@
 
 #include "daemon/base/states.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/access/sharing.h"
 #include "daemon/control/stores/job_store.h"
 #include "daemon/control/stores/labels.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
+#include "kernels/base/log.h"
 
 namespace meshloom::control {
 namespace {
@@ -64,6 +66,28 @@ v1::Job JobStore::pause(const std::string& id, v1::PauseCode code, const Request
   });
 }
 
+void JobStore::give_turn() {
+  const std::chrono::seconds most(options_.limits.max_running_seconds());
+  if (most.count() == 0) return;
+  std::string id;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [number, item] : jobs_.unfinished()) {
+      const bool runs = item->active && item->job.state() == v1::JOB_STATE_RUNNING;
+      if (!runs || std::chrono::steady_clock::now() - item->taken < most) continue;
+      const std::vector<JobEntry*> queue = jobs_.queue();
+      const bool other_waits = std::any_of(queue.begin(), queue.end(), [&](const JobEntry* one) {
+        return one->job.state() != v1::JOB_STATE_HELD && one->job.owner() != item->job.owner();
+      });
+      if (other_waits) id = item->id();
+    }
+  }
+  if (id.empty()) return;
+  spdlog::info("job {}: it has had the ranks for {} s and gives others their turn", id,
+               most.count());
+  pause(id, v1::PAUSE_CODE_TURN, {});
+}
+
 v1::Job JobStore::resume(const std::string& id, const RequestKey& key) {
   return change(id, key, [&](JobEntry& target, const Request& request) {
     if (target.job.state() != v1::JOB_STATE_PAUSED) {
@@ -71,8 +95,14 @@ v1::Job JobStore::resume(const std::string& id, const RequestKey& key) {
       throw FailedPrecondition(fmt::format("job \"{}\" is not paused: it is {}", id, state),
                                "JOB_NOT_PAUSED", {{"job", id}, {"state", state}});
     }
-    return alter(
-        target, [&] { jobs_.queue_first(target); }, request);
+    const auto wait_again = [&] {
+      jobs_.queue_first(target);
+      // Of a job that is resumed the owner alone says when, and others wait since long.
+      if (key.by.is_admin()) return;
+      target.resumed = false;
+      target.job.set_queue_place(last_place() + JobTable::kQueueGap);
+    };
+    return alter(target, wait_again, request);
   });
 }
 
@@ -103,15 +133,36 @@ std::int64_t JobStore::last_place() const {
   return last;
 }
 
+v1::Job JobStore::share(const std::string& id, const std::string& with, bool take_back,
+                        const RequestKey& key) {
+  return change(id, key, [&](JobEntry& target, const Request& request) {
+    auto names = target.job.shared_with();
+    share_with(with, take_back, &names);
+    return alter(
+        target, [&] { *target.job.mutable_shared_with() = names; }, request);
+  });
+}
+
+v1::Job JobStore::give(const std::string& id, const std::string& owner, const RequestKey& key) {
+  return change(id, key, [&](JobEntry& target, const Request& request) {
+    return alter(
+        target, [&] { target.job.set_owner(owner); }, request);
+  });
+}
+
 v1::Job JobStore::move(const std::string& id, Place place, const std::string& other,
                        const RequestKey& key) {
   return change(id, key, [&](JobEntry& target, const Request& request) {
     check_waits(target);
-    if (place != Place::kFirst) check_waits(jobs_.at(other));
+    if (place != Place::kFirst) check_waits(own(other, key));
     if (place != Place::kFirst && other == id)
       throw InvalidArgument(fmt::format("job \"{}\" cannot be moved to itself", id),
                             "INVALID_ARGUMENT", {{"field", "place"}});
     std::vector<JobEntry*> waiting = jobs_.queue();
+    if (!key.by.is_admin())
+      std::erase_if(waiting,
+                    [&](const JobEntry* one) { return one->job.owner() != key.by.owner(); });
+    const std::vector<JobEntry*> before = waiting;
     std::erase(waiting, &target);
     std::size_t at = 0;
     if (place != Place::kFirst) {
@@ -119,8 +170,26 @@ v1::Job JobStore::move(const std::string& id, Place place, const std::string& ot
       const auto found = std::find(waiting.begin(), waiting.end(), &jobs_.at(other));
       at = static_cast<std::size_t>(found - waiting.begin()) + (place == Place::kAfter ? 1 : 0);
     }
-    return put_at(target, std::move(waiting), at, request);
+    if (key.by.is_admin()) return put_at(target, std::move(waiting), at, request);
+    waiting.insert(waiting.begin() + static_cast<std::ptrdiff_t>(at), &target);
+    return take_places_of(before, waiting, target, request);
   });
+}
+
+Ledger::Ticket JobStore::take_places_of(const std::vector<JobEntry*>& before,
+                                        const std::vector<JobEntry*>& after, const JobEntry& target,
+                                        const Request& request) {
+  std::vector<std::int64_t> places;
+  for (const JobEntry* one : before) places.push_back(one->job.queue_place());
+  std::sort(places.begin(), places.end());
+  Ledger::Ticket ticket = 0;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    JobEntry& one = *after[i];
+    if (one.job.queue_place() == places[i] && &one != &target) continue;
+    ticket = alter(
+        one, [&] { one.job.set_queue_place(places[i]); }, &one == &target ? request : std::nullopt);
+  }
+  return ticket;
 }
 
 Ledger::Ticket JobStore::put_at(JobEntry& target, std::vector<JobEntry*> queue, std::size_t at,

@@ -159,7 +159,7 @@ class JobStore::CheckpointRemoval final : public Removal {
 
   bool is_answered() const override { return store_.ledger().find_request(key_).has_value(); }
   void check(const Followed& followed) const override {
-    store_.check_forgettable(store_.jobs_.at(id_), gone_, followed);
+    store_.check_forgettable(store_.own(id_, key_), gone_, followed);
   }
   Ledger::Ticket append_record() override {
     const std::string name = checkpoint_resource(id_, gone_.folder);
@@ -235,7 +235,10 @@ class JobStore::JobRemoval final : public Removal {
   bool is_answered() const override {
     return store_.removed_.contains(id_) || store_.ledger().find_request(key_).has_value();
   }
-  void check(const Followed& followed) const override { store_.check_removable(id_, followed); }
+  void check(const Followed& followed) const override {
+    store_.own(id_, key_);
+    store_.check_removable(id_, followed);
+  }
   Ledger::Ticket append_record() override {
     v1::JournalRecord record;
     record.set_deleted_job(id_);

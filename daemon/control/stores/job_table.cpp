@@ -116,6 +116,13 @@ std::int64_t JobTable::last_place() const {
   return last;
 }
 
+void JobTable::queue_last(JobEntry& target) const {
+  const std::int64_t place = last_place() + kQueueGap;
+  queue_first(target);
+  target.resumed = false;
+  target.job.set_queue_place(place);
+}
+
 void JobTable::queue_first(JobEntry& target) const {
   const auto waiting = queue();
   const std::int64_t place =

@@ -55,6 +55,8 @@ class JobTable {
   std::int64_t last_place() const;
   /// Lets the job wait as one that is resumed, at the head of the queue.
   void queue_first(JobEntry& target) const;
+  /// Lets the job wait again, behind all others.
+  void queue_last(JobEntry& target) const;
 
   /// A job that has not ended and whose resolved config `uses` says so of.
   template <typename Test>

@@ -22,7 +22,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 constexpr char kMagic[8] = {'M', 'L', 'J', 'O', 'U', 'R', 'N', '\n'};
 // 1: without states, groups and deletions; 2: without uploads, models and runs; 3: runs and jobs
 // with all their parts in one record.
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 constexpr std::uint64_t kFileHeader = 16;
 constexpr std::uint64_t kRecordHeader = 16;
 constexpr std::uint64_t kReserve = 1 << 20;     // thousands of changes of state

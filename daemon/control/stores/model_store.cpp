@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/control/stores/model_store.h"
+#include "daemon/control/access/sharing.h"
 
 #include <unistd.h>
 
@@ -90,6 +91,11 @@ void check_there(const UploadStore::Content& content, const std::string& field, 
       {{"upload", upload.id()}, {"field", field}, {"committed_bytes", std::to_string(bytes)}});
 }
 
+[[noreturn]] void refuse_absent(const std::string& id) {
+  throw NotFound(fmt::format("model \"{}\" does not exist", id), "MODEL_NOT_FOUND",
+                 {{"model", id}});
+}
+
 }  // namespace
 
 ModelStore::ModelStore(const Options& options, UploadStore& uploads)
@@ -97,10 +103,14 @@ ModelStore::ModelStore(const Options& options, UploadStore& uploads)
 
 const v1::StoredModel& ModelStore::stored(const std::string& id) const {
   const v1::StoredModel* found = models_.find(id);
-  if (found == nullptr)
-    throw NotFound(fmt::format("model \"{}\" does not exist", id), "MODEL_NOT_FOUND",
-                   {{"model", id}});
+  if (found == nullptr) refuse_absent(id);
   return *found;
+}
+
+const v1::StoredModel& ModelStore::own(const std::string& id, const RequestKey& key) const {
+  const v1::StoredModel& found = stored(id);
+  if (!key.by.is_admin() && found.owner() != key.by.owner()) refuse_absent(id);
+  return found;
 }
 
 v1::Model ModelStore::told(const v1::StoredModel& stored, bool whole) const {
@@ -114,6 +124,9 @@ v1::Model ModelStore::told(const v1::StoredModel& stored, bool whole) const {
   model.set_parameters(stored.parameters());
   model.set_has_weights(stored.files_size() > 0);
   model.set_headless(stored.headless());
+  model.set_owner(stored.owner());
+  model.set_shared(stored.shared());
+  *model.mutable_shared_with() = stored.shared_with();
   if (whole) model.set_config(stored.config());
   for (const v1::StoredModelFile& file : stored.files()) {
     model.set_size_bytes(model.size_bytes() + file.size_bytes());
@@ -152,6 +165,8 @@ v1::Model ModelStore::create(const std::string& client, const v1::CreateModelReq
   const bool unnamed = request.name().empty() && request.validate_only();
   model.set_id(unnamed ? "model" : parse_model_name(request.name()));
   model.set_client(client);
+  model.set_owner(key.by.owner());
+  model.set_shared(request.shared());
   model.set_create_time(base::now_rfc3339());
   if (!unnamed) check_name_is_free(model.id());
   std::int64_t number = 0;
@@ -283,11 +298,38 @@ v1::Model ModelStore::get(const std::string& id) const {
   return told(stored(id), true);
 }
 
-std::pair<std::vector<v1::Model>, std::int64_t> ModelStore::list(std::int64_t position,
-                                                                 int size) const {
+std::optional<Ownership> ModelStore::ownership(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  return models_.page(position, size,
-                      [this](const v1::StoredModel& model) { return told(model, false); });
+  const v1::StoredModel* found = models_.find(id);
+  return found == nullptr ? std::nullopt : std::optional(ownership_of(*found));
+}
+
+v1::Model ModelStore::share(const std::string& id, const std::string& with, bool take_back,
+                            const RequestKey& key) {
+  const std::lock_guard deciding(change_mutex_);
+  if (auto first = repeat(key)) return *first;
+  v1::JournalRecord record;
+  {
+    const std::lock_guard lock(mutex_);
+    *record.mutable_model() = own(id, key);
+  }
+  if (with.empty())
+    record.mutable_model()->set_shared(!take_back);
+  else
+    share_with(with, take_back, record.mutable_model()->mutable_shared_with());
+  if (const auto answered = RequestLog::record_of(key, model_resource(id)))
+    *record.mutable_request() = *answered;
+  commit(record);
+  return get(id);
+}
+
+std::pair<std::vector<v1::Model>, std::int64_t> ModelStore::list(std::int64_t position, int size,
+                                                                 const IsShown& is_shown) const {
+  const std::lock_guard lock(mutex_);
+  return models_.page(position, size, [&](const v1::StoredModel& model) {
+    return !is_shown || is_shown(ownership_of(model)) ? std::optional(told(model, false))
+                                                      : std::nullopt;
+  });
 }
 
 void ModelStore::remove(const std::string& id, const RequestKey& key) {
@@ -295,7 +337,7 @@ void ModelStore::remove(const std::string& id, const RequestKey& key) {
   if (ledger().find_request(key)) return;
   {
     const std::lock_guard lock(mutex_);
-    stored(id);
+    own(id, key);
   }
   if (const auto user = options_.uses->user_of_model(id))
     throw FailedPrecondition(fmt::format("model \"{}\" is used by {}", id, *user), "MODEL_IN_USE",

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/control/access/ownership.h"
 #include "daemon/control/host/bounded_calls.h"
 #include "daemon/control/stores/journaled_store.h"
 #include "daemon/control/stores/numbered_items.h"
@@ -44,9 +45,15 @@ class ModelStore final : public JournaledStore {
   v1::Model create(const std::string& client, const v1::CreateModelRequest& request,
                    const RequestKey& key);
   v1::Model get(const std::string& id) const;
+  /// Nothing if there is no such model.
+  std::optional<Ownership> ownership(const std::string& id) const;
+  /// Lets `with` use it, or no more; empty: everybody.
+  v1::Model share(const std::string& id, const std::string& with, bool take_back,
+                  const RequestKey& key);
   /// Up to `size` after position (0 at first), oldest first, without files and config; the position
   /// to go on from, 0 at the end.
-  std::pair<std::vector<v1::Model>, std::int64_t> list(std::int64_t position, int size) const;
+  std::pair<std::vector<v1::Model>, std::int64_t> list(std::int64_t position, int size,
+                                                       const IsShown& is_shown = nullptr) const;
   /// Throws FailedPrecondition (MODEL_IN_USE). The name is free again when it returns.
   void remove(const std::string& id, const RequestKey& key);
 
@@ -75,6 +82,8 @@ class ModelStore final : public JournaledStore {
 
   // With mutex_ held.
   const v1::StoredModel& stored(const std::string& id) const;
+  /// The same if its owner asks, or an admin does.
+  const v1::StoredModel& own(const std::string& id, const RequestKey& key) const;
   v1::Model told(const v1::StoredModel& model, bool whole) const;
 
   std::optional<v1::Model> repeat(const RequestKey& key) const;

@@ -45,11 +45,11 @@ class NumberedItems {
   }
 
   /// Up to `size`, and no more than a page has room for, after position (0 at first), oldest first,
-  /// as `tell` tells them; the position to go on from, 0 at the end.
+  /// as `tell` tells them, but for those of which it tells nothing; the position to go on from, 0
+  /// at the end.
   template <typename Tell>
   auto page(std::int64_t position, int size, const Tell& tell) const {
-    return page_of(items_, position, size,
-                   [&](const Item& item) { return std::optional(tell(item)); });
+    return page_of(items_, position, size, tell);
   }
 
   /// By number.

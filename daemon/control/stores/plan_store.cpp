@@ -5,6 +5,7 @@
 
 #include "daemon/base/sha256.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/access/sharing.h"
 #include "daemon/control/stores/names.h"
 #include "daemon/control/stores/request_log.h"
 #include "kernels/base/error.h"
@@ -25,6 +26,40 @@ const v1::StoredPlan& PlanStore::stored(const std::string& id) const {
     throw InvalidArgument(fmt::format("several plans begin with \"{}\"; give more digits", id),
                           "PLAN_AMBIGUOUS", {{"plan", id}});
   return *found[0];
+}
+
+const v1::StoredPlan& PlanStore::own(const std::string& id, const RequestKey& key) const {
+  const v1::StoredPlan& found = stored(id);
+  if (!key.by.is_admin() && found.owner() != key.by.owner())
+    throw NotFound(fmt::format("plan \"{}\" does not exist", id), "PLAN_NOT_FOUND", {{"plan", id}});
+  return found;
+}
+
+std::optional<Ownership> PlanStore::ownership(const std::string& id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = plans_.beginning_with(id, 1);
+  return found.empty() ? std::nullopt : std::optional(ownership_of(*found[0]));
+}
+
+v1::StoredPlan PlanStore::share(const std::string& id, const std::string& with, bool take_back,
+                                const RequestKey& key) {
+  const std::lock_guard deciding(change_mutex_);
+  if (const auto first = find_request(key)) return *first;
+  v1::JournalRecord record;
+  v1::StoredPlan& plan = *record.mutable_plan();
+  {
+    const std::lock_guard lock(mutex_);
+    plan = own(id, key);
+  }
+  if (with.empty())
+    plan.set_shared(!take_back);
+  else
+    share_with(with, take_back, plan.mutable_shared_with());
+  if (const auto request = RequestLog::record_of(key, plan_resource(plan.id())))
+    *record.mutable_request() = *request;
+  const v1::StoredPlan shared = plan;
+  commit(record);
+  return shared;
 }
 
 v1::StoredPlan PlanStore::get(const std::string& id) const {
@@ -51,6 +86,9 @@ v1::StoredPlan PlanStore::create(v1::StoredPlan plan, const RequestKey& key) {
   const std::string bytes = deterministic_bytes(named);
   base::Sha256 digest;
   digest.update(std::as_bytes(std::span(bytes)));
+  plan.set_owner(key.by.owner());
+  // Whoever creates what another has created is told nothing of that.
+  if (!plan.owner().empty()) digest.update(std::as_bytes(std::span(plan.owner())));
   plan.set_id(digest.hex());
   v1::JournalRecord record;
   {
@@ -71,10 +109,12 @@ v1::StoredPlan PlanStore::create(v1::StoredPlan plan, const RequestKey& key) {
   return plan;
 }
 
-std::pair<std::vector<v1::StoredPlan>, std::int64_t> PlanStore::list(std::int64_t position,
-                                                                     int size) const {
+std::pair<std::vector<v1::StoredPlan>, std::int64_t> PlanStore::list(
+    std::int64_t position, int size, const IsShown& is_shown) const {
   const std::lock_guard lock(mutex_);
-  return plans_.page(position, size, [](const v1::StoredPlan& plan) { return plan; });
+  return plans_.page(position, size, [&](const v1::StoredPlan& plan) {
+    return !is_shown || is_shown(ownership_of(plan)) ? std::optional(plan) : std::nullopt;
+  });
 }
 
 void PlanStore::remove(const std::string& id, const RequestKey& key) {
@@ -83,7 +123,7 @@ void PlanStore::remove(const std::string& id, const RequestKey& key) {
   v1::JournalRecord record;
   {
     const std::lock_guard lock(mutex_);
-    record.set_deleted_plan(stored(id).id());
+    record.set_deleted_plan(own(id, key).id());
   }
   const std::string& whole = record.deleted_plan();
   if (const auto user = uses_->user_of_plan(whole))

@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "daemon/control/access/identity.h"
+
 namespace meshloom::control {
 
 /// Equal messages give equal bytes: map entries in order. Plan ids and the request digests that the
@@ -20,12 +22,14 @@ std::string message_digest(const std::string& method, const google::protobuf::Me
 struct RequestKey {
   std::string id;  ///< "CLIENT/REQUEST_ID": what one client chooses says nothing to another
   std::string digest;
+  /// Who asks: what is made is its owner's, and what is another's it changes as an admin alone.
+  Identity by = Identity::admin();
 
   /// As the client has given it; of an earlier daemon's, which had no client, the whole id.
   std::string given_id() const { return id.substr(id.rfind('/') + 1); }
 };
-/// The digest covers the method and the whole request but its request_id. `client`: Caller::name().
-/// Throws InvalidArgument for an id that is not [A-Za-z0-9_-]{1,64}.
+/// The digest covers the method and the whole request but its request_id. `client`:
+/// Caller::holder(). Throws InvalidArgument for an id that is not [A-Za-z0-9_-]{1,64}.
 RequestKey make_request_key(const std::string& method, const google::protobuf::Message& request,
                             const std::string& client);
 

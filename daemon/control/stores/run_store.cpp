@@ -261,7 +261,8 @@ std::pair<std::vector<v1::SavedState>, std::int64_t> RunStore::list_states(const
   const std::lock_guard lock(mutex_);
   const Kept* run = find(id);
   if (!run) return {};
-  return run->states.page(position, size, [](const v1::SavedState& state) { return state; });
+  return run->states.page(position, size,
+                          [](const v1::SavedState& state) { return std::optional(state); });
 }
 
 void RunStore::tell_states(const StateRoom& room, v1::Run* run) const {

@@ -10,6 +10,7 @@
 #include "daemon/base/field_error.h"
 #include "daemon/base/files.h"
 #include "daemon/base/timestamp.h"
+#include "daemon/control/access/ownership.h"
 #include "daemon/control/stores/names.h"
 #include "kernels/base/error.h"
 
@@ -62,7 +63,8 @@ class TransientUploads::Writer final : public ChunkWriter {
   std::int64_t position_ = 0, size_ = 0;
 };
 
-TransientUploads::TransientUploads(std::filesystem::path folder) : folder_(std::move(folder)) {
+TransientUploads::TransientUploads(std::filesystem::path folder, const Limits& limits)
+    : folder_(std::move(folder)), limits_(limits) {
   std::filesystem::create_directories(folder_);
 }
 
@@ -87,7 +89,7 @@ v1::Upload TransientUploads::create(const std::string& client,
     base::refuse_field("size_bytes", "must be in [1, {}], got {}", kLargest, request.size_bytes());
   if (!request.sha256().empty())
     base::refuse_field("sha256", "is of files that are kept; a transient upload has none");
-  check_count();
+  check_count(client);
   // Nobody guesses it, and none of an earlier daemon comes again.
   std::random_device random;
   const auto half = [&] { return static_cast<std::uint64_t>(random()); };
@@ -103,20 +105,35 @@ v1::Upload TransientUploads::create(const std::string& client,
   upload.set_size_bytes(request.size_bytes());
   upload.set_state(v1::UPLOAD_STATE_RECEIVING);
   upload.set_client(client);
+  upload.set_owner(owner_of_holder(client));
   upload.set_create_time(base::now_rfc3339());
   upload.set_kind(v1::UPLOAD_KIND_TRANSIENT);
   upload.set_run(request.run());
-  check_count();  // others may have come while the file was made
+  check_count(client);  // others may have come while the file was made
   const std::lock_guard lock(mutex_);
   return entries_.emplace(id, std::move(entry)).first->second->upload;
 }
 
-void TransientUploads::check_count() const {
+std::optional<std::string> TransientUploads::client_of(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  if (entries_.size() < kMost) return;
-  throw ResourceExhausted(
-      fmt::format("{} transient uploads are there, no more are taken", entries_.size()),
-      "QUOTA_EXCEEDED", {{"limit", std::to_string(kMost)}, {"what", "transient uploads"}});
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? std::nullopt : std::optional(found->second->upload.client());
+}
+
+void TransientUploads::check_count(const std::string& client) const {
+  const std::string owner = owner_of_holder(client);
+  const std::lock_guard lock(mutex_);
+  Limits::Taken taken;
+  taken.all = static_cast<std::int64_t>(entries_.size());
+  for (const auto& [id, entry] : entries_) taken.own += entry->upload.client() == client ? 1 : 0;
+  limits_.check(LimitKind::kTransientUploads, owner, taken);
+}
+
+std::map<std::string, std::int64_t> TransientUploads::count_by_owner() const {
+  const std::lock_guard lock(mutex_);
+  std::map<std::string, std::int64_t> count;
+  for (const auto& [id, entry] : entries_) ++count[entry->upload.owner()];
+  return count;
 }
 
 TransientUploads::EntryPtr TransientUploads::find(const std::string& client,

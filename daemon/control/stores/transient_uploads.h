@@ -12,6 +12,7 @@
 #include <string>
 
 #include "daemon/base/unique_fd.h"
+#include "daemon/control/access/limits.h"
 #include "daemon/control/stores/chunk_writer.h"
 #include "daemon/control/stores/request_key.h"
 #include "v1/upload_service.pb.h"
@@ -26,11 +27,8 @@ class TransientUploads {
 
   /// Bytes of the largest.
   static constexpr std::int64_t kLargest = std::int64_t{1} << 30;
-  /// Of all clients: each is an open file.
-  static constexpr std::size_t kMost = 256;
-
-  /// The folder is made.
-  explicit TransientUploads(std::filesystem::path folder);
+  /// The folder is made. Each upload is an open file, so that there are few: `limits`.
+  explicit TransientUploads(std::filesystem::path folder, const Limits& limits = Limits());
 
   /// Whether an id is that of a transient upload.
   static bool is_id(const std::string& id) { return id.starts_with("transient-"); }
@@ -43,6 +41,7 @@ class TransientUploads {
   v1::Upload create(const std::string& client, const v1::CreateUploadRequest& request,
                     const RequestKey& key);
   v1::Upload get(const std::string& client, const std::string& id);
+  std::optional<std::string> client_of(const std::string& id) const;
   /// Aborted (UPLOAD_BUSY) if there is another, FailedPrecondition (UPLOAD_COMPLETE).
   std::unique_ptr<ChunkWriter> open_writer(const std::string& client, const std::string& id);
   /// FailedPrecondition (UPLOAD_INCOMPLETE), Aborted (UPLOAD_BUSY).
@@ -65,6 +64,8 @@ class TransientUploads {
   };
   /// As declared; of all clients for an empty name.
   Use use_of(const std::string& client) const;
+  /// How many there are, by owner.
+  std::map<std::string, std::int64_t> count_by_owner() const;
 
  private:
   class Writer;
@@ -80,11 +81,12 @@ class TransientUploads {
   EntryPtr find(const std::string& client, const std::string& id) const;
   EntryPtr complete_of(const std::string& run, const std::string& id) const;
   /// Throws ResourceExhausted (QUOTA_EXCEEDED). Without the mutex.
-  void check_count() const;
+  void check_count(const std::string& client) const;
   template <typename Test>
   void drop_if(const Test& is_gone);
 
   const std::filesystem::path folder_;
+  const Limits limits_;
   mutable std::mutex mutex_;  ///< not held while files are made or closed
   std::map<std::string, EntryPtr> entries_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // UploadStore: what clients ask for. Replay and upkeep: upload_store_durable.cpp.
 #include "daemon/control/stores/upload_store.h"
+#include "daemon/control/access/ownership.h"
 
 #include <algorithm>
 
@@ -109,7 +110,9 @@ v1::UploadConfig with_upload_defaults(v1::UploadConfig limits) {
 }
 
 UploadStore::UploadStore(const Options& options)
-    : limits_(options.limits), folder_(options.folder), transients_(options.folder / "incoming") {}
+    : limits_(options.limits),
+      folder_(options.folder),
+      transients_(options.folder / "incoming", options.of_owners) {}
 
 UploadStore::~UploadStore() = default;
 
@@ -132,6 +135,7 @@ v1::Upload UploadStore::told(const Entry& entry) const {
   upload.set_committed_bytes(record.committed_bytes());
   upload.set_state(record.complete() ? v1::UPLOAD_STATE_COMPLETE : v1::UPLOAD_STATE_RECEIVING);
   upload.set_client(record.client());
+  upload.set_owner(owner_of_holder(record.client()));
   upload.set_create_time(record.create_time());
   return upload;
 }
@@ -249,8 +253,16 @@ std::pair<std::vector<v1::Upload>, std::int64_t> UploadStore::list(const std::st
                                                                    int size) const {
   const std::lock_guard lock(mutex_);
   return page_of(entries_, position, size, [&](const Entry& item) {
-    return item.record.client() == client ? std::optional(told(item)) : std::nullopt;
+    return client.empty() || item.record.client() == client ? std::optional(told(item))
+                                                            : std::nullopt;
   });
+}
+
+std::optional<std::string> UploadStore::client_of(const std::string& id) const {
+  if (TransientUploads::is_id(id)) return transients_.client_of(id);
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(upload_number(id).value_or(0));
+  return found == entries_.end() ? std::nullopt : std::optional(found->second.record.client());
 }
 
 UploadStore::Content UploadStore::content(const std::string& client, const std::string& id) {

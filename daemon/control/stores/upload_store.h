@@ -36,6 +36,7 @@ class UploadStore final : public JournaledStore, public UptimeClock {
   struct Options {
     std::filesystem::path folder;  ///< for a BlobFolder
     v1::UploadConfig limits;       ///< all fields set: with_upload_defaults()
+    Limits of_owners = Limits();   ///< of transient ones
   };
   explicit UploadStore(const Options& options);
   ~UploadStore() override;
@@ -47,8 +48,11 @@ class UploadStore final : public JournaledStore, public UptimeClock {
   v1::Upload get(const std::string& client, const std::string& id);
   /// Up to `size` of the client's after position (0 at first), oldest first, and the position to go
   /// on from, 0 at the end.
+  /// Those of all clients where `client` is empty.
   std::pair<std::vector<v1::Upload>, std::int64_t> list(const std::string& client,
                                                         std::int64_t position, int size) const;
+  /// Whose it is, as the other methods take it; nothing if there is no such upload.
+  std::optional<std::string> client_of(const std::string& id) const;
   /// The one writer. Aborted (UPLOAD_BUSY) if there is another, FailedPrecondition
   /// (UPLOAD_COMPLETE). Ends before the store.
   std::unique_ptr<ChunkWriter> open_writer(const std::string& client, const std::string& id);

@@ -40,9 +40,13 @@ TEST(ZeroValues, TheDaemonTakesEachOrRefusesItByName) {
       EXPECT_THAT(error.what(), HasSubstr(field.name() + " is 0, expected "));
     }
   }
-  EXPECT_THAT(taken, ElementsAre("uploads.client_bytes", "uploads.client_uploads",
-                                 "uploads.keep_blobs_seconds", "uploads.total_bytes",
-                                 "uploads.total_uploads"));
+  EXPECT_THAT(
+      taken, ElementsAre(
+                 "limits.owner_disk_bytes", "limits.owner_jobs", "limits.owner_result_bytes",
+                 "limits.owner_runs", "limits.owner_transient_uploads", "limits.total_disk_bytes",
+                 "limits.total_jobs", "limits.total_result_bytes", "limits.total_runs",
+                 "limits.total_transient_uploads", "uploads.client_bytes", "uploads.client_uploads",
+                 "uploads.keep_blobs_seconds", "uploads.total_bytes", "uploads.total_uploads"));
 }
 
 TEST(ZeroValues, AnEditKeepsAllCheckpointsFromThenOn) {

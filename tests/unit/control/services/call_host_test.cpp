@@ -28,13 +28,16 @@ class HostedService final
   HostedService(const CallHost::Options& options, CallHost::Body body)
       : host(options), body_(std::move(body)) {}
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
-                                  const v1::DrainRequest* request, v1::DrainResponse*) override {
-    return serve(host.call("Drain", caller_of(*context), *request, body_));
+                                  const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override {
+    return serve(gate_, *context, *request, response,
+                 [&](const Caller& caller) { return host.call("Drain", caller, *request, body_); });
   }
 
   CallHost host;
 
  private:
+  const Gate gate_;
   CallHost::Body body_;
 };
 

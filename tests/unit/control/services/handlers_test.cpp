@@ -134,9 +134,9 @@ TEST_F(HandlersTest, AnswersComeByTheDoorThatTheCallCameBy) {
   EXPECT_EQ(response.job().name(), "jobs/a");
   v1::GetJobRequest get;
   get.set_name("a");
-  EXPECT_EQ(service_.get_job(get).job().name(), "jobs/a");
+  EXPECT_EQ(service_.get_job(caller_, get).job().name(), "jobs/a");
   get.set_name("b");
-  EXPECT_THROW(service_.get_job(get), NotFound);
+  EXPECT_THROW(service_.get_job(caller_, get), NotFound);
   EXPECT_EQ(submit(request("a/b"), &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 

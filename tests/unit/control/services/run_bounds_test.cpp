@@ -100,7 +100,7 @@ TEST_F(RunBoundsTest, OneClientLeavesRoomForRunsOfOthers) {
   }
   EXPECT_EQ(all.size(), 75u);
   EXPECT_EQ(refused.reason(), "TOO_MANY_RUNS");
-  EXPECT_EQ(refused.metadata().at("of_client"), "75");
+  EXPECT_EQ(refused.metadata().at("used"), "75");
   Client other = client();
   other.client_ = "other";
   EXPECT_TRUE(other.create().ok());

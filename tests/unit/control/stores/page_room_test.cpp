@@ -41,7 +41,7 @@ TEST(PageRoom, PagesByBytesHoldEveryItemOnce) {
   int pages = 0;
   for (std::int64_t position = 0; pages == 0 || position > 0; ++pages) {
     const auto [page, next] =
-        items.page(position, 1000, [](const v1::StoredPlan& plan) { return plan; });
+        items.page(position, 1000, [](const v1::StoredPlan& plan) { return std::optional(plan); });
     std::size_t bytes = 0;
     for (const v1::StoredPlan& plan : page) {
       bytes += plan.ByteSizeLong();

@@ -105,7 +105,7 @@ TEST_F(TransientUploadsTest, RepeatsAndLimits) {
   digest.set_sha256(std::string(64, 'a'));
   EXPECT_EQ(reason_of([&] { uploads_.create("me", digest, {}); }), "INVALID_ARGUMENT");
   for (auto there = uploads_.use_of("").uploads;
-       there < static_cast<std::int64_t>(TransientUploads::kMost); ++there)
+       there < Limits().of_all(LimitKind::kTransientUploads); ++there)
     create(1);
   EXPECT_EQ(reason_of([&] { create(1); }), "QUOTA_EXCEEDED");
 }
