@@ -13,12 +13,14 @@
 #include "v1/checkpoint_service.pb.h"
 #include "v1/data_service.pb.h"
 #include "v1/evaluate_service.pb.h"
+#include "v1/event_service.pb.h"
 #include "v1/generate_service.pb.h"
 #include "v1/job_service.pb.h"
 #include "v1/model_service.pb.h"
 #include "v1/operation_service.pb.h"
 #include "v1/plan_service.pb.h"
 #include "v1/run_service.pb.h"
+#include "v1/token_service.pb.h"
 #include "v1/upload_service.pb.h"
 #include "v1/worker_service.pb.h"
 
@@ -28,7 +30,9 @@ namespace meshloom::control {
 /// have is a null pointer, which fails the test that uses it.
 inline std::vector<const google::protobuf::MethodDescriptor*> client_methods() {
   // So that the linker keeps the files' descriptors.
+  (void)v1::GetUsageRequest::descriptor();
   (void)v1::WhoAmIRequest::descriptor();
+  (void)v1::StreamEventsRequest::descriptor();
   std::vector<const google::protobuf::MethodDescriptor*> methods;
   for (const auto& entry : std::filesystem::directory_iterator(test::source_file("proto/v1"))) {
     const std::string name = entry.path().filename().string();

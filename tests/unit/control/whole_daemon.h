@@ -6,15 +6,18 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "daemon/control/access/token_store.h"
 #include "daemon/control/jobs/local_admission.h"
+#include "daemon/control/net/grpc_server.h"
 #include "daemon/control/runs/drain.h"
 #include "daemon/control/runs/ranks_queue.h"
 #include "daemon/control/services/access_service.h"
 #include "daemon/control/services/checkpoint_service.h"
-#include "daemon/control/services/client_door.h"
 #include "daemon/control/services/data_service.h"
 #include "daemon/control/services/evaluate_service.h"
+#include "daemon/control/services/event_service.h"
 #include "daemon/control/services/generate_service.h"
 #include "daemon/control/services/job_service.h"
 #include "daemon/control/services/model_service.h"
@@ -22,8 +25,10 @@
 #include "daemon/control/services/plan_service.h"
 #include "daemon/control/services/run_service.h"
 #include "daemon/control/services/store_owners.h"
+#include "daemon/control/services/token_service.h"
 #include "daemon/control/services/upload_service.h"
 #include "daemon/control/services/worker_service.h"
+#include "daemon/control/stores/event_log.h"
 #include "tests/support/temp_folder.h"
 #include "tests/unit/control/fake_admission.h"
 #include "tests/unit/control/fake_run.h"
@@ -40,21 +45,26 @@ class WholeDaemon final : private Executor::Observer, private RankServiceImpl::O
                        const std::filesystem::path& journal = {})
       : limits_(limits), state_(with_journal(folder_ / "state", journal)) {
     std::filesystem::create_directories(data_);
-    door_.add(jobs_service_);
-    door_.add(run_service_);
-    door_.add(operation_service_);
-    door_.add(generate_service_);
-    door_.add(evaluate_service_);
-    door_.add(data_service_);
-    door_.add(checkpoint_service_);
-    door_.add(upload_service_);
-    door_.add(model_service_);
-    door_.add(plan_service_);
-    door_.add(worker_service_);
-    door_.add(access_service_);
-    door_.open(resolve_listen_address("127.0.0.1:0", "listen"), 64);
-    door_.set_serving(true);
-    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(door_.port()),
+    add(jobs_service_);
+    add(run_service_);
+    add(operation_service_);
+    add(generate_service_);
+    add(evaluate_service_);
+    add(data_service_);
+    add(checkpoint_service_);
+    add(upload_service_);
+    add(model_service_);
+    add(plan_service_);
+    add(worker_service_);
+    add(access_service_);
+    add(token_service_);
+    add(event_service_);
+    server_ = std::make_unique<GrpcServer>(
+        GrpcServerOptions{.listen = resolve_listen_address("127.0.0.1:0", "listen"),
+                          .services = grpc_services_,
+                          .most_connections = 64,
+                          .health = true});
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(server_->port()),
                                    grpc::InsecureChannelCredentials());
   }
   ~WholeDaemon() override {
@@ -62,7 +72,8 @@ class WholeDaemon final : private Executor::Observer, private RankServiceImpl::O
     evaluate_service_.request_stop();
     scheduler_.request_stop();
     sources_.request_stop();
-    door_.stop();
+    for (ClientService* service : services_) service->end_calls();
+    server_->shutdown();
     data_service_.request_stop();
     data_service_.stop();
     jobs_service_.stop();
@@ -75,6 +86,7 @@ class WholeDaemon final : private Executor::Observer, private RankServiceImpl::O
     model_service_.stop();
     plan_service_.stop();
     access_service_.stop();
+    event_service_.stop();
     runs_.stop();
     executor_.stop();
   }
@@ -117,6 +129,13 @@ class WholeDaemon final : private Executor::Observer, private RankServiceImpl::O
     std::filesystem::create_directories(state);
     std::filesystem::copy_file(journal, state / "journal");
     return state;
+  }
+
+  template <typename Service>
+  void add(Service& service) {
+    service.set_gate(gate_);
+    grpc_services_.push_back(&service);
+    services_.push_back(&service);
   }
 
   void ranks_failed(const Error&) override {}
@@ -231,7 +250,13 @@ class WholeDaemon final : private Executor::Observer, private RankServiceImpl::O
                                      .plans = plans_,
                                      .usage = usage_,
                                      .audit = audit_}};
-  ClientDoor door_{gate_options()};
+  TokenStore tokens_{folder_ / "tokens"};
+  TokenServiceImpl token_service_{tokens_};
+  EventLog events_{folder_ / "events.jsonl"};
+  EventServiceImpl event_service_{events_};
+  std::vector<grpc::Service*> grpc_services_;
+  std::vector<ClientService*> services_;
+  std::unique_ptr<GrpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
 };
 

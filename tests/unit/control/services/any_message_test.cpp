@@ -134,7 +134,7 @@ TEST(AnyMessage, BreaksNothingAndTellsNothingOfOthers) {
     // The one has no flight records to read here; the others wait for what a test does not do.
     if (method.name() == "DumpFlight" || method.name() == "Generate" ||
         method.name() == "Evaluate" || method.name() == "WaitOperation" ||
-        method.name() == "SearchPlans")
+        method.name() == "SearchPlans" || method.name() == "WhoAmI")
       continue;
     const std::unique_ptr<Message> request(google::protobuf::MessageFactory::generated_factory()
                                                ->GetPrototype(method.input_type())

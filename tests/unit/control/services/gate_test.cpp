@@ -138,6 +138,7 @@ class GateTest : public ::testing::Test {
 
 TEST_F(GateTest, NobodyCallsAnything) {
   for (const MethodDescriptor* method : client_methods()) {
+    if (method->name() == "WhoAmI") continue;
     const auto request = message_of(*method);
     const grpc::Status status = ask(kNobody, *method, *request).status;
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method->full_name();
