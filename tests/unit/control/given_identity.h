@@ -10,6 +10,10 @@
 
 namespace meshloom::control {
 
+// Who calls in tests.
+inline const Identity kAlice{"alice", Role::kSubmitter}, kBob{"bob", Role::kSubmitter},
+    kVera{"vera", Role::kViewer}, kRoot{"root", Role::kAdmin}, kNobody{"", Role::kNone};
+
 inline constexpr const char* kTestName = "test-name";
 inline constexpr const char* kTestRole = "test-role";
 

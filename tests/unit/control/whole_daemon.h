@@ -243,7 +243,8 @@ class WholeDaemon final : private Executor::Observer, private RankServiceImpl::O
                                      .capabilities = {},
                                      .ledger = jobs_.ledger(),
                                      .lost = {},
-                                     .queue = queue_}};
+                                     .queue = queue_,
+                                     .access_notes = nullptr}};
   AccessServiceImpl access_service_{{.jobs = jobs_,
                                      .runs = runs_,
                                      .models = models_,

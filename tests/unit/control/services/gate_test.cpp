@@ -19,29 +19,26 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::MethodDescriptor;
 
-const Identity kAlice{"alice", Role::kSubmitter}, kBob{"bob", Role::kSubmitter},
-    kViewer{"vera", Role::kViewer}, kNobody{"", Role::kNone};
-
-std::unique_ptr<Message> message_of(const MethodDescriptor& method) {
+std::unique_ptr<Message> request_for(const MethodDescriptor& method) {
   return std::unique_ptr<Message>(google::protobuf::MessageFactory::generated_factory()
                                       ->GetPrototype(method.input_type())
                                       ->New());
 }
 
 /// Sets a text at a path with dots; in the first item of repeated fields.
-void set_text(Message* message, std::string_view path, const std::string& text) {
+void set_name_at(Message* message, std::string_view path, const std::string& text) {
   const auto dot = path.find('.');
   const auto* field = message->GetDescriptor()->FindFieldByName(std::string(path.substr(0, dot)));
   const auto* reflection = message->GetReflection();
   if (dot == std::string_view::npos)
     return field->is_repeated() ? reflection->AddString(message, field, text)
                                 : reflection->SetString(message, field, text);
-  set_text(field->is_repeated() ? reflection->AddMessage(message, field)
-                                : reflection->MutableMessage(message, field),
-           path.substr(dot + 1), text);
+  set_name_at(field->is_repeated() ? reflection->AddMessage(message, field)
+                                   : reflection->MutableMessage(message, field),
+              path.substr(dot + 1), text);
 }
 
-grpc::StatusCode code_of(Verdict verdict) {
+grpc::StatusCode code_meant_by(Verdict verdict) {
   switch (verdict) {
     case Verdict::kAllowed: return grpc::StatusCode::OK;
     case Verdict::kUnauthenticated: return grpc::StatusCode::UNAUTHENTICATED;
@@ -139,7 +136,7 @@ class GateTest : public ::testing::Test {
 TEST_F(GateTest, NobodyCallsAnything) {
   for (const MethodDescriptor* method : client_methods()) {
     if (method->name() == "WhoAmI") continue;
-    const auto request = message_of(*method);
+    const auto request = request_for(*method);
     const grpc::Status status = ask(kNobody, *method, *request).status;
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method->full_name();
     EXPECT_EQ(info_of(status).reason(), "UNAUTHENTICATED") << method->full_name();
@@ -149,9 +146,9 @@ TEST_F(GateTest, NobodyCallsAnything) {
 TEST_F(GateTest, RolesBelowTheLeastAreDenied) {
   for (const MethodDescriptor* method : client_methods()) {
     const MethodRule& rule = rule_of_request(method->input_type()->name());
-    for (const Identity& who : {kViewer, kBob}) {
+    for (const Identity& who : {kVera, kBob}) {
       if (who.role >= rule.least) continue;
-      const grpc::Status status = ask(who, *method, *message_of(*method)).status;
+      const grpc::Status status = ask(who, *method, *request_for(*method)).status;
       EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << method->full_name();
       EXPECT_EQ(info_of(status).reason(), "ROLE_TOO_LOW") << method->full_name();
     }
@@ -166,7 +163,7 @@ TEST_F(GateTest, OthersObjectsAreAsTheTableSays) {
   for (const MethodDescriptor* method : client_methods()) {
     const MethodRule& rule = rule_of_request(method->input_type()->name());
     for (const NamedObject& object : rule.objects)
-      for (const Identity& who : {kViewer, kBob, Identity::admin()}) {
+      for (const Identity& who : {kVera, kBob, Identity::admin()}) {
         if (who.role < rule.least) continue;
         const auto others = names_in(object.form, "alices"), none = names_in(object.form, "absent");
         for (std::size_t i = 0; i < others.size(); ++i) {
@@ -174,19 +171,19 @@ TEST_F(GateTest, OthersObjectsAreAsTheTableSays) {
           SCOPED_TRACE(method->full_name() + " " + std::string(object.field) + " " + name + " " +
                        role_name(who.role));
           const Verdict verdict = verdict_on_object(kind, object.need, who.role, Relation::kOther);
-          const auto request = message_of(*method);
-          set_text(request.get(), object.field, name);
+          const auto request = request_for(*method);
+          set_name_at(request.get(), object.field, name);
           if (verdict == Verdict::kAllowed) {
             const Caller caller("192.0.2.7", "me", "", who);
             EXPECT_NO_THROW(daemon_.gate().check(rule, caller, *request));
             continue;
           }
           const grpc::Status status = ask(who, *method, *request).status;
-          EXPECT_EQ(status.error_code(), code_of(verdict)) << status.error_message();
+          EXPECT_EQ(status.error_code(), code_meant_by(verdict)) << status.error_message();
           if (verdict != Verdict::kHidden) continue;
           ++hidden;
-          const auto absent = message_of(*method);
-          set_text(absent.get(), object.field, none[i].second);
+          const auto absent = request_for(*method);
+          set_name_at(absent.get(), object.field, none[i].second);
           const grpc::Status gone = ask(who, *method, *absent).status;
           EXPECT_EQ(gone.error_code(), status.error_code());
           EXPECT_EQ(info_of(gone).reason(), info_of(status).reason());
@@ -208,8 +205,8 @@ TEST_F(GateTest, OwnersAreLetIn) {
     if (rule.least > Role::kSubmitter) continue;
     for (const NamedObject& object : rule.objects)
       for (const auto& [kind, name] : names_in(object.form, "alices")) {
-        const auto request = message_of(*method);
-        set_text(request.get(), object.field, name);
+        const auto request = request_for(*method);
+        set_name_at(request.get(), object.field, name);
         const Caller caller("192.0.2.7", "me", "", kAlice);
         EXPECT_NO_THROW(daemon_.gate().check(rule, caller, *request))
             << method->full_name() << " " << object.field << " " << name;
@@ -236,7 +233,7 @@ TEST_F(GateTest, CallsAreInTheAuditLog) {
   v1::ReadAuditRequest audit;
   audit.set_object("jobs/alices");
   v1::ReadAuditResponse lines;
-  EXPECT_TRUE(daemon_.ask(Identity{"root", Role::kAdmin}, "AccessService", audit, &lines).ok());
+  EXPECT_TRUE(daemon_.ask(kRoot, "AccessService", audit, &lines).ok());
   std::string text;
   for (const std::string& line : lines.lines()) text += line + "\n";
   EXPECT_THAT(text, ::testing::HasSubstr("\"who\":\"bob\",\"role\":\"submitter\",\"from\":"

@@ -19,9 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const Identity kAlice{"alice", Role::kSubmitter}, kBob{"bob", Role::kSubmitter},
-    kViewer{"vera", Role::kViewer}, kAdmin{"root", Role::kAdmin};
-
 class OwnersTest : public ::testing::Test {
  protected:
   explicit OwnersTest(const v1::LimitConfig& limits = {}) : daemon_(limits) {}
@@ -84,19 +81,19 @@ class OwnersTest : public ::testing::Test {
 TEST_F(OwnersTest, EachSeesItsOwnAndAdminsSeeAllWhereTheyAsk) {
   ASSERT_TRUE(submit(kAlice, job("a")).ok());
   ASSERT_TRUE(submit(kBob, job("b")).ok());
-  ASSERT_TRUE(submit(kAdmin, job("c")).ok());
+  ASSERT_TRUE(submit(kRoot, job("c")).ok());
   EXPECT_THAT(jobs(kAlice), ElementsAre("a"));
   EXPECT_THAT(jobs(kAlice, true), ElementsAre("a")) << "all is of admins";
   EXPECT_THAT(jobs(kBob), ElementsAre("b"));
-  EXPECT_THAT(jobs(kViewer), ElementsAre("a", "b", "c"));
-  EXPECT_THAT(jobs(kAdmin), ElementsAre("c"));
+  EXPECT_THAT(jobs(kVera), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(jobs(kRoot), ElementsAre("c"));
   EXPECT_THAT(jobs(Identity::admin()), ElementsAre("c")) << "the admins are one owner";
-  EXPECT_THAT(jobs(kAdmin, true), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(jobs(kRoot, true), ElementsAre("a", "b", "c"));
   v1::Job seen;
   ASSERT_TRUE(get(kAlice, "a", &seen).ok());
   EXPECT_EQ(seen.owner(), "alice");
   EXPECT_FALSE(seen.output_dir().empty());
-  ASSERT_TRUE(get(kViewer, "a", &seen).ok());
+  ASSERT_TRUE(get(kVera, "a", &seen).ok());
   EXPECT_TRUE(seen.output_dir().empty()) << "where the files of others lie is not told";
 }
 
@@ -120,7 +117,7 @@ TEST_F(OwnersTest, WhatAModelHasDrawnIsItsOwnersAlone) {
     return text;
   };
   EXPECT_THAT(log_of(kAlice), HasSubstr("a secret text"));
-  for (const Identity& who : {kViewer, kAdmin}) {
+  for (const Identity& who : {kVera, kRoot}) {
     ASSERT_TRUE(get(who, "a", &seen).ok());
     EXPECT_THAT(seen.ShortDebugString(), Not(HasSubstr("a secret text")));
     EXPECT_THAT(log_of(who), Not(HasSubstr("a secret text")));
@@ -134,9 +131,9 @@ TEST_F(OwnersTest, OthersChangeNothingAndHearThatItIsNotThere) {
   EXPECT_EQ(other.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(other.error_message(), "job \"a\" does not exist");
   EXPECT_EQ(absent.error_message(), "job \"z\" does not exist");
-  EXPECT_EQ(cancel(kViewer, "a").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(cancel(kVera, "a").error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(daemon_.jobs().get("a").state(), v1::JOB_STATE_QUEUED);
-  EXPECT_TRUE(cancel(kAdmin, "a").ok());
+  EXPECT_TRUE(cancel(kRoot, "a").ok());
   EXPECT_EQ(daemon_.jobs().get("a").state(), v1::JOB_STATE_CANCELLED);
 }
 
@@ -177,17 +174,17 @@ TEST_F(OwnersTest, RequestIdsAreTheirOwners) {
 }
 
 TEST_F(OwnersTest, AnAdminGivesAJobAway) {
-  ASSERT_TRUE(submit(kAdmin, job("a")).ok());
+  ASSERT_TRUE(submit(kRoot, job("a")).ok());
   v1::GiveJobRequest give;
   give.set_name("a");
   give.set_owner("bob");
   v1::GiveJobResponse given;
   EXPECT_EQ(daemon_.ask(kBob, "AccessService", give, &given).error_code(),
             grpc::StatusCode::PERMISSION_DENIED);
-  ASSERT_TRUE(daemon_.ask(kAdmin, "AccessService", give, &given).ok());
+  ASSERT_TRUE(daemon_.ask(kRoot, "AccessService", give, &given).ok());
   EXPECT_EQ(given.owner(), "bob");
   EXPECT_THAT(jobs(kBob), ElementsAre("a"));
-  EXPECT_THAT(jobs(kAdmin), ElementsAre());
+  EXPECT_THAT(jobs(kRoot), ElementsAre());
   EXPECT_TRUE(cancel(kBob, "a").ok());
 }
 
@@ -225,7 +222,7 @@ TEST_F(OwnersTest, ModelsAreUsedWhereTheyAreShared) {
   const grpc::Status used = remove(kAlice);
   EXPECT_EQ(info_of(used).reason(), "MODEL_IN_USE");
   EXPECT_THAT(used.error_message(), Not(HasSubstr("jobs/b"))) << "whose job it is, is not told";
-  EXPECT_THAT(remove(kAdmin).error_message(), HasSubstr("jobs/b"));
+  EXPECT_THAT(remove(kRoot).error_message(), HasSubstr("jobs/b"));
   v1::GetModelRequest get;
   get.set_name("m");
   v1::GetModelResponse seen;
@@ -284,12 +281,12 @@ TEST_F(OwnersTest, TheSameBytesOfTwoOwnersAreSentTwice) {
   // An admin sees it and ends it.
   v1::ListUploadsRequest list;
   v1::ListUploadsResponse listed;
-  ASSERT_TRUE(daemon_.ask(kAdmin, "UploadService", list, &listed).ok());
+  ASSERT_TRUE(daemon_.ask(kRoot, "UploadService", list, &listed).ok());
   EXPECT_EQ(listed.uploads_size(), 0);
   list.set_all(true);
-  ASSERT_TRUE(daemon_.ask(kAdmin, "UploadService", list, &listed).ok());
+  ASSERT_TRUE(daemon_.ask(kRoot, "UploadService", list, &listed).ok());
   EXPECT_EQ(listed.uploads_size(), 3);
-  EXPECT_TRUE((change<v1::AbortUploadRequest, v1::AbortUploadResponse>(kAdmin, "UploadService",
+  EXPECT_TRUE((change<v1::AbortUploadRequest, v1::AbortUploadResponse>(kRoot, "UploadService",
                                                                        bobs.upload().name()))
                   .ok());
 }
@@ -303,14 +300,14 @@ TEST_F(OwnersTest, TheQueueNamesNoJobsOfOthers) {
   EXPECT_EQ(seen.wait().reason(), "behind another's job, then jobs/b");
   EXPECT_EQ(seen.wait().ahead_count(), 2);
   EXPECT_THAT(seen.wait().ShortDebugString(), Not(HasSubstr("secret")));
-  ASSERT_TRUE(get(kAdmin, "b2", &seen).ok());
+  ASSERT_TRUE(get(kRoot, "b2", &seen).ok());
   EXPECT_EQ(seen.wait().reason(), "behind jobs/secret-a, then jobs/b");
   v1::ListWorkersRequest request;
   v1::ListWorkersResponse workers;
   ASSERT_TRUE(daemon_.ask(kBob, "WorkerService", request, &workers).ok());
   EXPECT_THAT(workers.ShortDebugString(), Not(HasSubstr("secret")));
   EXPECT_TRUE(workers.state_dir().empty());
-  ASSERT_TRUE(daemon_.ask(kViewer, "WorkerService", request, &workers).ok());
+  ASSERT_TRUE(daemon_.ask(kVera, "WorkerService", request, &workers).ok());
   EXPECT_THAT(workers.queue().reason(), HasSubstr("jobs/secret-a"));
 }
 
@@ -332,7 +329,7 @@ TEST_F(OwnersTest, OwnersOrderTheirOwnJobsAndDelayNobodyElses) {
   EXPECT_THAT(queue(), ElementsAre("a1", "b1", "a2", "b2"));
   ASSERT_TRUE(daemon_
                   .ask(
-                      kAdmin, "JobService",
+                      kRoot, "JobService",
                       [] {
                         v1::MoveJobRequest first;
                         first.set_name("b2");
@@ -366,7 +363,7 @@ TEST_F(OwnersTest, FilesAreWrittenBelowOnesOwnFolder) {
   std::filesystem::create_directories(daemon_.data() / "bob");
   EXPECT_TRUE(import_to(kAlice, "alice/a.bin").ok());
   EXPECT_TRUE(import_to(kAlice, "alice/deep/a.bin").ok());
-  EXPECT_TRUE(import_to(kAdmin, "a.bin").ok());
+  EXPECT_TRUE(import_to(kRoot, "a.bin").ok());
   for (const char* path : {"a.bin", "bob/a.bin", "alice/../a.bin", "alice/../bob/a.bin"})
     EXPECT_FALSE(import_to(kAlice, path).ok()) << path;
   std::filesystem::create_directory_symlink(daemon_.data() / "bob", daemon_.data() / "alice-link");
@@ -396,8 +393,8 @@ TEST_F(OwnersAtLimits, OneOwnerLeavesRoomForOthers) {
   EXPECT_EQ(info_of(third).reason(), "QUEUE_FULL");
   EXPECT_THAT(third.error_message(), HasSubstr("limits.owner_jobs: \"alice\" has 2"));
   ASSERT_TRUE(submit(kBob, job("b1")).ok());
-  ASSERT_TRUE(submit(kAdmin, job("c1")).ok());
-  EXPECT_THAT(submit(kAdmin, job("c2")).error_message(), HasSubstr("limits.total_jobs"));
+  ASSERT_TRUE(submit(kRoot, job("c1")).ok());
+  EXPECT_THAT(submit(kRoot, job("c2")).error_message(), HasSubstr("limits.total_jobs"));
   ASSERT_TRUE(cancel(kAlice, "a1").ok());
   EXPECT_TRUE(submit(kAlice, job("a3")).ok());
 }
@@ -418,7 +415,7 @@ TEST_F(OwnersAtLimits, UsageTellsWhatIsTakenAndByWhom) {
   EXPECT_EQ(uses["jobs"].most(), 2);
   EXPECT_GE(uses["disk_bytes"].used(), 900);
   EXPECT_EQ(uses["disk_bytes"].most(), 1000);
-  ASSERT_TRUE(daemon_.ask(kAdmin, "AccessService", request, &usage).ok());
+  ASSERT_TRUE(daemon_.ask(kRoot, "AccessService", request, &usage).ok());
   EXPECT_EQ(usage.owners_size(), 3) << "the admins, alice and bob";
   EXPECT_EQ(usage.total_size(), static_cast<int>(kLimitKinds));
   // No more is written for alice, from the next look on; bob writes on.

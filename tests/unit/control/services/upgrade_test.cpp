@@ -14,8 +14,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-const Identity kAlice{"alice", Role::kSubmitter};
-
 /// The journal of a daemon with version 4: a job that has ended and one that waits, a run, a model,
 /// a plan, and that it is drained.
 class UpgradeTest : public ::testing::Test {
