@@ -86,6 +86,10 @@ v1::Job summary_of(const v1::Job& job) {
   reflection->ListFields(job, &fields);
   for (const Field* field : fields) {
     if (std::find(kHeavy.begin(), kHeavy.end(), field->number()) != kHeavy.end()) continue;
+    if (field->number() == v1::Job::kSharedWithFieldNumber) {
+      *summary.mutable_shared_with() = job.shared_with();
+      continue;
+    }
     switch (field->cpp_type()) {
       case Field::CPPTYPE_MESSAGE:
         reflection->MutableMessage(&summary, field)->CopyFrom(reflection->GetMessage(job, field));
