@@ -74,6 +74,7 @@ class Follow {
  private:
   grpc::Status read_stream() {
     grpc::ClientContext context;
+    client_.introduce(context);
     v1::WatchJobRequest request;
     request.set_name(job_);
     const auto stream = client_.jobs().WatchJob(&context, request);

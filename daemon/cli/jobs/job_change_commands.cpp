@@ -114,6 +114,7 @@ ExitCode print_lines(Client& client, bool json, const char* type, const LinesOpt
   request.set_after_revision(options.after);
   request.set_follow(options.follow);
   grpc::ClientContext context;
+  client.introduce(context);
   const auto stream = open(&context, request);
   const InterruptScope interrupt([&] { context.TryCancel(); });
   for (Response line; stream->Read(&line);) {

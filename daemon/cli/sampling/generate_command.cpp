@@ -96,6 +96,7 @@ ExitCode draw(Client& client, bool json, const GenerateOptions& options,
   const v1::GenerateRequest request =
       make_request(options, tokenizer ? tokenizer->encode(prompts, options.samples) : prompts);
   grpc::ClientContext context;
+  client.introduce(context);
   const auto stream = client.generation().Generate(&context, request);
   const InterruptScope interrupt([&] { context.TryCancel(); });
   std::unique_ptr<GeneratePrinter> printer;
