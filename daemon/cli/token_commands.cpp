@@ -152,7 +152,7 @@ void add_token_commands(CLI::App& app, CommandContext& context) {
       ->check(CLI::IsMember({"viewer", "submitter", "admin"}));
   add_new_token_options(create_command, made);
   create_command->footer(
-      "Example: meshloom token create alice --role submitter --valid-days 90 --out alice.token");
+      "Example: meshloom token create ci --role submitter --valid-days 90 --out ci.token");
   on_call(create_command, context,
           [made](Client& client, bool json) { return create(client, json, *made); });
 

@@ -10,6 +10,7 @@
 #include <netinet/tcp.h>
 #include <pwd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <array>
 #include <cstdint>
@@ -72,18 +73,29 @@ std::optional<uid_t> account_in(const std::optional<Row>& row) {
   return row->account;
 }
 
-/// The one socket from `from` to `to`. Nothing as well where the kernel cannot be asked so: it has
-/// one answer for both.
-std::optional<Row> ask_netlink(const End& from, const End& to) {
-  const base::UniqueFd socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-  if (!socket) return std::nullopt;
-  struct {
-    nlmsghdr header;
-    inet_diag_req_v2 request;
-  } question{};
+/// Of the thread: a host that is short of descriptors has this one, and nobody is taken for a
+/// stranger for want of one.
+int diagnosis_socket() {
+  thread_local const base::UniqueFd socket = [] {
+    base::UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+    const timeval most{.tv_sec = 0, .tv_usec = 100'000};
+    if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    return fd;
+  }();
+  return socket.get();
+}
+
+struct Question {
+  nlmsghdr header;
+  inet_diag_req_v2 request;
+};
+
+Question question_about(const End& from, const End& to, std::uint32_t number) {
+  Question question{};
   question.header.nlmsg_len = sizeof question;
   question.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
   question.header.nlmsg_flags = NLM_F_REQUEST;
+  question.header.nlmsg_seq = number;
   inet_diag_req_v2& request = question.request;
   request.sdiag_family = static_cast<std::uint8_t>(from.family);
   request.sdiag_protocol = IPPROTO_TCP;
@@ -93,14 +105,26 @@ std::optional<Row> ask_netlink(const End& from, const End& to) {
   std::memcpy(request.id.idiag_src, from.address.data(), sizeof request.id.idiag_src);
   std::memcpy(request.id.idiag_dst, to.address.data(), sizeof request.id.idiag_dst);
   request.id.idiag_cookie[0] = request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  if (::send(socket.get(), &question, sizeof question, 0) != sizeof question) return std::nullopt;
+  return question;
+}
+
+/// The one socket from `from` to `to`. Nothing as well where the kernel cannot be asked so: it has
+/// one answer for both.
+std::optional<Row> ask_netlink(const End& from, const End& to) {
+  thread_local std::uint32_t number = 0;
+  const int socket = diagnosis_socket();
+  const Question question = question_about(from, to, ++number);
+  if (socket < 0 || ::send(socket, &question, sizeof question, 0) != sizeof question)
+    return std::nullopt;
   alignas(nlmsghdr) std::array<char, 8192> buffer{};
-  const ssize_t size = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
-  if (size < static_cast<ssize_t>(sizeof(nlmsghdr))) return std::nullopt;
   const auto* header = reinterpret_cast<const nlmsghdr*>(buffer.data());
-  if (header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-      header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg)) ||
-      size < static_cast<ssize_t>(header->nlmsg_len))
+  ssize_t size = 0;
+  // An answer to an earlier question, which came too late, is passed over.
+  do size = ::recv(socket, buffer.data(), buffer.size(), 0);
+  while (size >= static_cast<ssize_t>(sizeof *header) && header->nlmsg_seq != number);
+  if (size < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))) ||
+      header->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+      header->nlmsg_len < NLMSG_LENGTH(sizeof(inet_diag_msg)))
     return std::nullopt;
   const auto* answer = reinterpret_cast<const inet_diag_msg*>(NLMSG_DATA(header));
   // A kernel that finds no connection may answer with a listener of the port.

@@ -8,9 +8,12 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "daemon/control/net/grpc_server.h"
 #include "daemon/control/net/tls_credentials.h"
+#include "daemon/control/services/gate.h"
 #include "daemon/control/services/token_service.h"
 #include "tests/support/certificates.h"
 #include "tests/support/eventually.h"
@@ -23,6 +26,15 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
+/// There are none.
+class NoObjects final : public ObjectOwners {
+ public:
+  std::optional<Ownership> find(ObjectKind, const std::string&) const override {
+    return std::nullopt;
+  }
+  bool is_repeat(const RequestKey&) const override { return false; }
+};
+
 /// A server, and clients that ask it who they are.
 class CallIdentityTest : public ::testing::Test {
  protected:
@@ -33,6 +45,7 @@ class CallIdentityTest : public ::testing::Test {
   void serve(CallerIdentifier::Options who, GrpcServerOptions options = {}) {
     who.tokens = &tokens_;
     identifier_ = std::make_unique<CallerIdentifier>(std::move(who));
+    service_.set_gate(gate_);
     if (options.listen.text.empty())
       options.listen = resolve_listen_address("127.0.0.1:0", "listen");
     options.services = {&service_};
@@ -87,6 +100,8 @@ class CallIdentityTest : public ::testing::Test {
 
   test::TempFolder folder_;
   TokenStore tokens_{folder_ / "tokens"};
+  const NoObjects objects_;
+  const Gate gate_{{.owners = &objects_}};
   TokenServiceImpl service_{tokens_};
   std::unique_ptr<CallerIdentifier> identifier_;
   std::unique_ptr<CertificateWatch> watch_;
