@@ -26,7 +26,7 @@ TEST(Caller, IsCalledByItsOwnNameElseByItsAddress) {
 TEST(Caller, AWrongNameIsRefusedOnceAnybodyAsksForIt) {
   for (const std::string wrong : {std::string(), std::string(64, 'a'), std::string("-a"),
                                   std::string("a b"), std::string("address:127.0.0.1")}) {
-    const Caller caller("127.0.0.1", wrong, "secret");
+    const Caller caller("127.0.0.1", wrong, "secret", Identity::admin());
     EXPECT_EQ(caller.run_token(), "secret");
     try {
       caller.name();

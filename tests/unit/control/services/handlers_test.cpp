@@ -124,7 +124,7 @@ class HandlersTest : public ::testing::Test {
   FakeAdmission admission_{plan_, folder_.path()};
   StateDir state_{folder_ / "state"};
   JobServiceImpl service_{store_, admission_, state_};
-  const Caller caller_{"192.0.2.7", "somebody", ""};
+  const Caller caller_{"192.0.2.7", "somebody", "", Identity::admin()};
 };
 
 TEST_F(HandlersTest, AnswersComeByTheDoorThatTheCallCameBy) {
