@@ -39,7 +39,7 @@ class SeenE2e : public DaemonTest {
     }
     return losses;
   }
-  /// Those of metrics.jsonl in float32.
+  /// Returns the losses of metrics.jsonl in float32.
   std::map<std::int64_t, float> losses_of(const std::string& name) const {
     std::map<std::int64_t, float> losses;
     for (const auto& [step, loss] : step_losses(name)) losses[step] = static_cast<float>(loss);
