@@ -11,8 +11,8 @@
 
 namespace meshloom::events {
 
-/// Of now, for the plugin "text", which shows Markdown. What is no UTF-8, or a control character,
-/// is written as \xNN; of a long text the first 64 KiB are kept.
+/// Returns an event of now for the plugin "text", which shows Markdown. What is no UTF-8, or a
+/// control character, is written as \xNN; of a long text the first 64 KiB are kept.
 Event text_event(std::string_view tag, std::string_view markdown, std::int64_t step);
 /// The text as it stands, in Markdown: a block of code.
 std::string verbatim(std::string_view text);

@@ -39,7 +39,7 @@ class SeenE2e : public DaemonTest {
     }
     return losses;
   }
-  /// Those of metrics.jsonl in float32.
+  /// Returns the losses of metrics.jsonl in float32.
   std::map<std::int64_t, float> losses_of(const std::string& name) const {
     std::map<std::int64_t, float> losses;
     for (const auto& [step, loss] : step_losses(name)) losses[step] = static_cast<float>(loss);
@@ -48,11 +48,11 @@ class SeenE2e : public DaemonTest {
   fs::path events_of(const std::string& name) const {
     return state_ / "jobs" / name / "tensorboard";
   }
-  void expect_adds_up(const Json& job, double wall) const {
-    double total = job["goodput"]["productive"];
-    for (const auto& [cause, seconds] : job["goodput"]["lost"].items())
+  void expect_adds_up(const Json& shown, double wall) const {
+    double total = shown["goodput"]["productive"];
+    for (const auto& [cause, seconds] : shown["goodput"]["lost"].items())
       total += seconds.get<double>();
-    EXPECT_NEAR(total, wall, 0.01 * wall + 0.25) << job["goodput"].dump();
+    EXPECT_NEAR(total, wall, 0.01 * wall + 0.25) << shown["goodput"].dump();
   }
 };
 
@@ -135,7 +135,7 @@ TEST_F(SeenE2e, EventsAndHooksTellOfAllJobsAndAConditionEndsOne) {
                 .exit_code,
             0);
   ASSERT_TRUE(reaches("watched", "cancelled"));
-  EXPECT_LT(job("watched")["step"], 5000);
+  EXPECT_LT(job("watched")["step"].get<int>(), 5000);
   const auto events = client({"events"});
   ASSERT_EQ(events.exit_code, 0) << events.errors;
   std::vector<std::string> states;
@@ -143,7 +143,7 @@ TEST_F(SeenE2e, EventsAndHooksTellOfAllJobsAndAConditionEndsOne) {
   std::int64_t revision = 0;
   for (std::string line; std::getline(lines, line);) {
     const Json event = Json::parse(line);
-    EXPECT_GT(event["revision"], revision);
+    EXPECT_GT(event["revision"].get<std::int64_t>(), revision);
     revision = event["revision"];
     if (event["job"] != "watched" || event["event"] == "note") continue;
     states.push_back(event["event"] == "state" ? event["state"].get<std::string>()

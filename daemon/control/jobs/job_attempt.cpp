@@ -31,7 +31,8 @@ constexpr std::chrono::milliseconds kShortStep{50};
 
 constexpr std::chrono::seconds kBetweenProgress{1};  // of tokenizing
 
-/// Of the job whose checkpoint `config` begins with; empty if it does not begin with a job's.
+/// Returns the metrics of the job whose checkpoint `config` begins with; empty if it begins with no
+/// job's.
 std::filesystem::path metrics_before(const v1::RunConfig& config,
                                      const std::filesystem::path& resume_from) {
   if (!names_a_job(config.checkpoint().resume_from())) return {};

@@ -24,7 +24,7 @@ class WatchConditions {
     v1::WatchCondition condition;
     bool holds = false;
   };
-  /// Of the steps before; 0 while there are too few.
+  /// Returns that of the steps before; 0 while there are too few.
   double median_rate() const;
 
   std::vector<Item> items_;

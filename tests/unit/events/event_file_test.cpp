@@ -42,7 +42,7 @@ TEST(EventFile, BeginsWithItsVersion) {
 
 TEST(EventFile, NamesGrowAlsoWhereTheClockGoesBack) {
   const test::TempFolder folder;
-  // Of a clock that was far ahead.
+  // A clock was far ahead.
   std::ofstream(folder / "events.out.tfevents.4000000000.x") << "";
   std::vector<std::string> names;
   for (int i = 0; i < 3; ++i) {

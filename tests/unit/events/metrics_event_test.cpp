@@ -86,7 +86,7 @@ TEST(MetricsEvent, WhatIsNotFiniteIsSoHereToo) {
   EXPECT_TRUE(std::isnan(found.at("train/grad_norm")));
   EXPECT_EQ(found.at("train/lr"), -INFINITY);
   EXPECT_EQ(found.count("speed/mfu"), 0u);  // null, and not known
-  // Of versions that did not say which it is.
+  // Older versions did not say which it is.
   found = scalars(metrics_event(std::string(R"({"step": 3, "loss": null, "mfu": null})")));
   EXPECT_TRUE(std::isnan(found.at("train/loss")));
   EXPECT_EQ(found.size(), 1u);
