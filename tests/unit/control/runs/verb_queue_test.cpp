@@ -8,6 +8,7 @@
 #include "daemon/control/net/status.h"
 #include "daemon/train/run/gradient_window.h"
 #include "tests/support/temp_folder.h"
+#include "tests/unit/control/runs/stored_runs.h"
 
 namespace meshloom::control {
 namespace {
