@@ -99,7 +99,7 @@ ExitCode list(Client& client, bool json) {
   for (const v1::TokenInfo& token : response.tokens())
     rows.push_back({token.name(), token.role(), date_of(token.created_time()),
                     token.expiry_time() == 0
-                        ? "revoked"
+                        ? "it is revoked"
                         : date_of(token.expiry_time()) + (token.expired() ? " (expired)" : "")});
   print_table(rows);
   return kOk;
