@@ -78,8 +78,8 @@ void declare_commands(CLI::App& app, CommandContext& context) {
       ->check(CLI::IsMember({"auto", "always", "never"}));
   add_up_command(app, context);
   add_down_command(app, context);
-  add_token_commands(app, context);
   add_status_commands(app, context);
+  add_token_commands(app, context);
   add_access_commands(app, context);
   add_job_commands(app, context);
   add_events_command(app, context);

@@ -69,7 +69,7 @@ const std::vector<FamiliarCommand>& familiar_commands() {
       {"job", "ls ps all", "job list"},
       {"job", "rm remove del purge", "job delete JOB"},
       {"job", "tail log output", "job logs JOB"},
-      {"job", "attach wait progress", "job watch JOB"},
+      {"job", "attach progress", "job watch JOB"},
       {"job", "continue restart", "job resume JOB"},
       {"job", "set update change", "job edit JOB FIELD=VALUE"},
       {"job", "curve chart", "job plot JOB"},

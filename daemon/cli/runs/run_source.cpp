@@ -37,7 +37,9 @@ bool take_out(std::string_view path, google::protobuf::Message* message) {
   const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
   check_internal(field != nullptr, "{} has no field {}", message->GetTypeName(), name);
   const google::protobuf::Reflection* reflection = message->GetReflection();
-  if (!reflection->HasField(*message, field)) return false;
+  if (field->is_repeated() ? reflection->FieldSize(*message, field) == 0
+                           : !reflection->HasField(*message, field))
+    return false;
   if (dot != std::string_view::npos)
     return take_out(path.substr(dot + 1), reflection->MutableMessage(message, field));
   reflection->ClearField(message, field);

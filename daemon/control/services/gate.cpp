@@ -172,6 +172,8 @@ void Gate::check(const MethodRule& rule, const Caller& caller, const Message& re
   for (const NamedObject& object : rule.objects)
     visit_texts(request, object.field,
                 [&](const std::string& name) { check_object(object, caller, name, is_repeat); });
+  if (rule.writes && options_.usage != nullptr && !is_repeat())
+    options_.usage->check_disk(who.owner());
 }
 
 void Gate::check_object(const NamedObject& object, const Caller& caller, const std::string& name,

@@ -57,7 +57,7 @@ TEST(FieldSetting, RefusalsNameTheNearestAndNoLine) {
   EXPECT_EQ(field_refusal("training.stepz=5"),
             "training.stepz=5: run.training: unknown key \"stepz\"; did you mean \"steps\"? (valid "
             "here: steps, seq_len, micro_batch_size, global_batch_size, max_norm, seed, "
-            "deterministic, peak_flops, early_stopping, frozen)");
+            "deterministic, peak_flops, early_stopping, frozen, watch)");
   EXPECT_THAT(field_refusal("trainig.steps=5"), HasSubstr("did you mean \"training\"?"));
   EXPECT_THAT(field_refusal("training.steps=many"), HasSubstr("many"));
   EXPECT_THAT(field_refusal("training.steps=many"), Not(HasSubstr(":3:")));

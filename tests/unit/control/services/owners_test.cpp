@@ -9,6 +9,7 @@
 
 #include "daemon/base/crc32c.h"
 #include "daemon/base/sha256.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/control/status_info.h"
 #include "tests/unit/control/whole_daemon.h"
 
@@ -105,7 +106,9 @@ TEST_F(OwnersTest, WhatAModelHasDrawnIsItsOwnersAlone) {
   sample.set_text("a secret text");
   daemon_.jobs().publish_samples("a", {sample});
   v1::Job seen;
-  ASSERT_TRUE(get(kAlice, "a", &seen).ok());
+  // It is told once it is durable.
+  ASSERT_TRUE(
+      test::eventually([&] { return get(kAlice, "a", &seen).ok() && seen.samples_size() > 0; }));
   EXPECT_THAT(seen.ShortDebugString(), HasSubstr("a secret text"));
   v1::StreamLogsRequest logs;
   logs.set_name("a");
@@ -121,7 +124,7 @@ TEST_F(OwnersTest, WhatAModelHasDrawnIsItsOwnersAlone) {
     ASSERT_TRUE(get(who, "a", &seen).ok());
     EXPECT_THAT(seen.ShortDebugString(), Not(HasSubstr("a secret text")));
     EXPECT_THAT(log_of(who), Not(HasSubstr("a secret text")));
-    EXPECT_THAT(log_of(who), HasSubstr("PREPARING"));
+    EXPECT_THAT(log_of(who), HasSubstr("preparing"));
   }
 }
 

@@ -27,9 +27,8 @@ class UpgradeTest : public ::testing::Test {
   }
   std::vector<std::string> jobs(const Identity& who) {
     std::vector<std::string> names;
-    for (const v1::Job& job :
-         list<v1::ListJobsRequest, v1::ListJobsResponse>(who, "JobService").jobs())
-      names.push_back(job.name());
+    const auto listed = list<v1::ListJobsRequest, v1::ListJobsResponse>(who, "JobService");
+    for (const v1::Job& job : listed.jobs()) names.push_back(job.name());
     return names;
   }
 
