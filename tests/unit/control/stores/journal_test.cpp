@@ -157,7 +157,7 @@ TEST(Journal, ANewerVersionIsRefused) {
   const auto path = folder / "journal";
   write_records(path, kRecords);
   std::string bytes = test::file_text(path);
-  bytes[8] = 5;
+  bytes[8] = 6;
   set_bytes(path, bytes);
   try {
     replay(path);
@@ -177,7 +177,7 @@ TEST(Journal, AnOlderVersionIsReadAndGoesOnAsThisOne) {
   bytes[8] = 1;
   set_bytes(path, bytes);
   EXPECT_EQ(replay(path), kRecords);
-  EXPECT_EQ(test::file_text(path)[8], 4);
+  EXPECT_EQ(test::file_text(path)[8], 5);
 }
 
 TEST(Journal, OnlyAFileThatDoesNotExistIsMade) {
