@@ -90,7 +90,9 @@ std::string why_unreachable(const std::string& text, bool encrypts) {
   if (says("WRONG_VERSION_NUMBER") || says("wrong version number"))
     return " (it does not speak TLS: leave --ca out)";
   if (encrypts && says("Ssl handshake failed"))
-    return " (TLS fails: perhaps it does not take this client's certificate)";
+    return " (TLS fails: its certificate is not of the CA that --ca names or is not valid now, or "
+           "it "
+           "does not take this client's certificate)";
   if (!encrypts && says("Socket closed"))
     return " (it closes the connection: perhaps it speaks TLS, and needs --ca)";
   if (says("DNS") || says("C-ares") || says("getaddrinfo") || says("resolv"))

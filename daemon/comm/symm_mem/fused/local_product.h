@@ -30,7 +30,8 @@ void multiply_scaled(ExecutionContext& context, const TensorView& y, const Tenso
 DType decoded_dtype(const ExecutionContext& context, std::int64_t inner);
 /// Returns whether the backend multiplies float8 operands as they are: then nothing is decoded.
 bool takes_float8(const ExecutionContext& context);
-/// Returns x in that dtype, contiguous; x itself, of any strides, where it is not float8 or stays so.
+/// Returns x in that dtype, contiguous; x itself, of any strides, where it is not float8 or stays
+/// so.
 Tensor decoded(const Tensor& x, std::int64_t inner);
 
 /// Returns all elements of a contiguous tensor in one dim; of an undefined one an undefined view.
