@@ -31,10 +31,16 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+/// Whether ranks may be on other hosts than rank 0's: there are some, or MPI's interface was named.
+bool use_network(const DaemonOptions& options, const Leader::World& world) {
+  const std::string& interface = options.config.mpi_interface();
+  return world.hosts.memory.size() > 1 || (!interface.empty() && interface != "none");
+}
+
 RankHub::Options hub_options(const DaemonOptions& options, const Leader::World& world,
                              const StateDir& state) {
   RankAddress address;  // of one host: none
-  if (world.hosts.memory.size() > 1)
+  if (use_network(options, world))
     address = rank_address(options.host, options.config.mpi_interface(), interface_addresses());
   return {.self = world.self,
           .world_size = world.size,
@@ -108,11 +114,10 @@ Leader::Leader(const DaemonOptions& options, const World& world, comm::AbortFlag
                .plans = &stores_.plans}),
       door_({.owners = &owners_, .audit = &stores_.audit, .usage = &usage_}) {
   ranks_.executor().set_epoch(stores_.ledger->newest_epoch());
-  if (world.hosts.memory.size() > 1)
+  if (use_network(options, world))
     access_.add_note(fmt::format(
-        "the ranks are on {} hosts: commands, files and heartbeats are encrypted between them, and "
-        "what MPI sends, with the port of mpirun, is in the clear: the network{} has to be closed",
-        world.hosts.memory.size(),
+        "commands, files and heartbeats are encrypted between the ranks, and what MPI sends, with "
+        "the port of mpirun, is in the clear: the network{} has to be closed",
         options.config.mpi_interface().empty() ? "" : " of " + options.config.mpi_interface()));
   add_services(world);
   door_.open(listen_, access_, connection_capacity(RankHub::most_connections(world.size)));
