@@ -123,14 +123,14 @@ class FencedRunTest : public RunFixture {
 };
 
 const FencedMesh kMeshes[] = {
-    {"one_rank", {}, false, 3},
-    {"dp", {2}, false, 6},
-    {"fsdp", {1, 2}, false, 14},
-    {"tp", {1, 1, 2}, false, 17},
-    {"tp_sequence", {1, 1, 2, true}, false, 27},
+    {"one_rank", {}, false, 2},
+    {"dp", {2}, false, 5},
+    {"fsdp", {1, 2}, false, 13},
+    {"tp", {1, 1, 2}, false, 16},
+    {"tp_sequence", {1, 1, 2, true}, false, 26},
     {"cp", {1, 1, 1, false, 2}, false, 13},
     {"cp_documents", {1, 1, 1, false, 2}, true, 15},
-    {"dp_tp", {2, 1, 2}, false, 19},
+    {"dp_tp", {2, 1, 2}, false, 18},
     {"fsdp_cp", {1, 2, 1, false, 2}, false, 21},
 };
 

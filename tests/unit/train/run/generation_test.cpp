@@ -67,13 +67,16 @@ class GenerationTest : public RunFixture {
       const AllocatorStats stats = allocator.stats();
       return stats.segment_bytes - stats.bytes_in_use;
     };
-    // Down to the least block, so that what the allocator takes more is taken too.
-    for (std::size_t size = left(); size >= 64; size /= 2) {
-      const std::size_t segments = allocator.stats().segment_bytes;
-      // Where no free piece is as large, the allocator takes more from the system.
-      while (left() >= size && allocator.stats().segment_bytes == segments)
-        taken.push_back(allocator.allocate(size));
-    }
+    // Where no free piece is as large, the allocator takes more from the system, which is taken
+    // too: what is left has no room for a block.
+    constexpr std::size_t kTooLittle = 4096;
+    do {
+      for (std::size_t size = left(); size >= 64; size /= 2) {
+        const std::size_t segments = allocator.stats().segment_bytes;
+        while (left() >= size && allocator.stats().segment_bytes == segments)
+          taken.push_back(allocator.allocate(size));
+      }
+    } while (left() >= kTooLittle);
     return taken;
   }
   /// Calls of all_gather over fsdp from the last step's end to that of the next one.
