@@ -85,7 +85,7 @@ void add_share_command(CLI::App& app, CommandContext& context) {
   command->add_flag("--take-back", options->take_back, "Share it no more");
   command->footer(
       "Who looks at a job sees its state, metrics and log; no samples and no weights.\n"
-      "Example: meshloom share jobs/my-job --with alice");
+      "Example: meshloom share jobs/job-1 --with alice");
   command->callback([&context, options] {
     context.action = [&context, options](Client& client) {
       return share(client, context.json, *options);
