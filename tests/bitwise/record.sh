@@ -148,7 +148,7 @@ stop_daemon() {
 # What changes from run to run: times, rates and memory, ids and ports of processes, folders.
 mask() {
   sed -E -e 's/"(tokens_per_second|memory_bytes|seconds|seconds_[a-z]+|ran_seconds|elapsed|[a-z_]*_time|[a-z_]*_at|pid|uptime_seconds)": ?("[^"]*"|\{[^}]*\}|[0-9.e+-]+)/"\1": */g' \
-    -e 's/"(goodput|lost_seconds_[a-z]+|productive|queue|start|tokenize|validation|sample|save|recovery|held|paused|drained)": ?[0-9.e+-]+/"\1": */g' \
+    -e 's/"(goodput|lost_seconds_[a-z]+|productive|queue|start|tokenize|validation|sample|save|recovery|held|paused|drained|until)": ?[0-9.e+-]+/"\1": */g' \
     -e 's/20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z?/TIME/g' -e 's/127\.0\.0\.1:[0-9]+/ADDRESS/g' \
     -e 's/saved at step ([0-9]+) in .*$/saved at step \1 */' -e "s#$record/[a-z_0-9/-]*#FOLDER#g" -e 's/[0-9.]+ ?ms\b/* ms/g'
 }
