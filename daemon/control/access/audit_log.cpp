@@ -3,12 +3,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "daemon/base/timestamp.h"
 #include "daemon/base/utf8.h"
@@ -44,10 +44,14 @@ AuditLog::AuditLog(const fs::path& file, std::int64_t most_bytes)
 }
 
 void AuditLog::open() {
-  fd_ = base::UniqueFd(
+  file_now_.reset();
+  size_ = 0;
+  base::UniqueFd fd(
       ::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct ::stat now {};
-  size_ = fd_.get() >= 0 && ::fstat(fd_.get(), &now) == 0 ? now.st_size : 0;
+  if (!fd || ::fstat(fd.get(), &now) != 0) return;
+  size_ = now.st_size;
+  file_now_.emplace(std::move(fd), size_);
 }
 
 bool AuditLog::admit(const Call& call, std::int64_t* left_out) {
@@ -96,9 +100,8 @@ void AuditLog::append(const std::string& line) {
     ::rename(file_.c_str(), before(file_).c_str());
     open();
   }
-  const ::ssize_t wrote = fd_.get() < 0 ? -1 : ::write(fd_.get(), line.data(), line.size());
-  if (wrote == static_cast<::ssize_t>(line.size())) {
-    size_ += wrote;
+  if (file_now_ && file_now_->append(line)) {
+    size_ += static_cast<std::int64_t>(line.size());
     return;
   }
   if (!failed_)

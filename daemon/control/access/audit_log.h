@@ -8,9 +8,10 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
-#include "daemon/base/unique_fd.h"
+#include "daemon/base/appended_file.h"
 
 namespace meshloom::control {
 
@@ -65,7 +66,7 @@ class AuditLog {
   const std::filesystem::path file_;
   const std::int64_t most_bytes_;
   mutable std::mutex mutex_;
-  base::UniqueFd fd_;
+  std::optional<base::AppendedFile> file_now_;  ///< none: it could not be opened
   std::int64_t size_ = 0;
   bool failed_ = false;  ///< that was told
   std::map<std::string, Alike> alike_;
