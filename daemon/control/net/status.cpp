@@ -60,15 +60,6 @@ void add_detail(const char* type, const Message& message, v1::RpcStatus* status)
   any->set_value(message.SerializeAsString());
 }
 
-grpc::Status refusal(grpc::StatusCode code, const std::string& message, const std::string& reason) {
-  v1::ErrorDetails details;
-  details.set_code(code);
-  details.set_message(message);
-  details.mutable_info()->set_reason(reason);
-  details.mutable_info()->set_domain(kDomain);
-  return to_status(details);
-}
-
 }  // namespace
 
 const char* code_text(grpc::StatusCode code) {
@@ -146,11 +137,12 @@ grpc::Status to_status(const v1::ErrorDetails& details) {
 }
 
 grpc::Status unauthenticated(const std::string& message, const std::string& reason) {
-  return refusal(grpc::StatusCode::UNAUTHENTICATED, message, reason);
-}
-
-grpc::Status permission_denied(const std::string& message, const std::string& reason) {
-  return refusal(grpc::StatusCode::PERMISSION_DENIED, message, reason);
+  v1::ErrorDetails details;
+  details.set_code(grpc::StatusCode::UNAUTHENTICATED);
+  details.set_message(message);
+  details.mutable_info()->set_reason(reason);
+  details.mutable_info()->set_domain(kDomain);
+  return to_status(details);
 }
 
 Error to_error(const v1::ErrorDetails& details) {

@@ -24,10 +24,9 @@ v1::ErrorDetails to_details(const Error& error);
 /// RetryInfo if they apply.
 grpc::Status to_status(const v1::ErrorDetails& details);
 
-/// For a caller that does not prove who it is. Nothing throws it, so it is no kind of Error.
+/// Refuses a caller of the ranks' port that does not prove to be one; clients are refused by
+/// AccessError.
 grpc::Status unauthenticated(const std::string& message, const std::string& reason);
-/// For one who does, and may not do what it asks for.
-grpc::Status permission_denied(const std::string& message, const std::string& reason);
 
 /// The error that the details were made from, with its kind.
 Error to_error(const v1::ErrorDetails& details);
