@@ -9,7 +9,7 @@
 namespace meshloom::base {
 
 bool AppendedFile::append(std::string_view bytes) {
-  // What came behind the end: of a process that died, or of a write that could not be cut back.
+  // Bytes behind the end are of a process that died, or of a write that could not be cut back.
   struct stat status {};
   if (::fstat(fd_.get(), &status) != 0) return false;
   if (status.st_size > end_ && ::ftruncate(fd_.get(), end_) != 0) return false;
@@ -18,7 +18,7 @@ bool AppendedFile::append(std::string_view bytes) {
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) {
       const int error = wrote < 0 ? errno : ENOSPC;
-      // Where it cannot be cut now, the next append does so first.
+      // The next append cuts it first where it cannot be cut now.
       [[maybe_unused]] const int cut = ::ftruncate(fd_.get(), end_);
       errno = error;
       return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the time of a job comes to that it has not lost.
+// Goodput is what the time of a job comes to that it has not lost.
 #pragma once
 
 #include <string>

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kMessageBytes = 8 << 20;
 
-/// As gRPC reads it: the path of a Unix socket is one of a URI, which has no spaces and the like.
+/// Spells an address as gRPC reads it: the path of a Unix socket is one of a URI, which has no
+/// spaces and the like.
 std::string grpc_target(const std::string& address) {
   constexpr std::string_view kUnix = "unix:";
   if (!address.starts_with(kUnix)) return address;

@@ -56,7 +56,7 @@ std::string token_in(const std::string& path) {
 
 bool is_unix_address(const std::string& address) { return address.starts_with("unix:"); }
 
-/// Of this host, by which nothing leaves it.
+/// Tells whether an address is of this host, so that nothing leaves it.
 bool stays_on_host(const std::string& address) {
   return is_unix_address(address) || address.starts_with("127.") ||
          address.starts_with("localhost:") || address.starts_with("[::1]:");

@@ -20,7 +20,7 @@ struct CredentialFiles {
   std::string key{};    ///< of cert
 };
 
-/// What the files hold.
+/// Credentials have what the files hold.
 struct Credentials {
   std::string token;
   std::string ca;
@@ -42,7 +42,7 @@ CredentialFiles find_credentials(const CredentialFiles& asked, const base::Envir
 /// host.
 Credentials read_credentials(const CredentialFiles& files, const std::string& address);
 
-/// What a channel is made with.
+/// Returns what a channel is made with.
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const Credentials& credentials);
 
 }  // namespace meshloom::cli

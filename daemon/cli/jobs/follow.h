@@ -15,8 +15,8 @@ struct FollowOptions {
   bool notify = false;  ///< rings the terminal's bell when the job has ended or is held
 };
 
-/// What a terminal is sent to tell of a job's state: its bell, and a notice for those that show one
-/// on the desktop (OSC 9).
+/// Returns what a terminal is sent to tell of a job's state: its bell, and a notice for those that
+/// show one on the desktop (OSC 9).
 std::string notice_of(const v1::Job& job);
 
 /// Shows what a job trains (job_facts.h), then its events until it ends; its end is the exit code.

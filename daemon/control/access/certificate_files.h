@@ -9,7 +9,7 @@
 
 namespace meshloom::control {
 
-/// What the files hold, as text (PEM).
+/// CertificateTexts have what the files hold, as text (PEM).
 struct CertificateTexts {
   std::string certificate;  ///< the daemon's own, then those between it and its CA
   std::string key;
